@@ -31,13 +31,15 @@ test: lint rust-test python-test requirements wheel-check ## Everything a contri
 build: $(DONE)/build ## Build the release extension into .venv
 
 $(DONE)/venv: requirements.txt
+	@echo 'Setting up $(VENV): the packages for development, then the extension'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trunkline needs Python 3.11 or later: make PYTHON=…")'
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements.txt
+	$(BIN)/pip install -qq --require-hashes --requirement requirements.txt
 	mkdir -p $(DONE) && touch $@
 
 $(DONE)/build: $(DONE)/venv pyproject.toml $(RUST)
-	maturin develop --release --locked --quiet
+	@echo 'Compiling the extension: the first time takes 10 to 20 minutes on a slow machine; cargo counts the crates'
+	PIP_QUIET=2 maturin develop --release --locked
 	touch $@
 
 lint: $(DONE)/lint-rust $(DONE)/lint-python ## rustfmt, clippy, ruff, mypy, pyright, stubtest
@@ -72,6 +74,10 @@ python-test: $(DONE)/build peers ## The tests of the Python package, against liv
 
 requirements: $(DONE)/venv ## Hold the requirement table against the tests; write docs/conformance
 	python tools/requirements.py
+
+generated: $(DONE)/build ## Write what is made from the commands: the schema of their JSON, manual pages
+	python tools/json_lines.py
+	python tools/manual.py
 
 wheel: $(DONE)/wheel ## Build the wheel into dist/
 
@@ -122,4 +128,4 @@ docs: $(DONE)/build ## Build the documentation into site/
 clean: ## Remove everything that was built
 	rm -rf $(DONE) $(VENV) $(VENV)-release .peers target dist site rust/fuzz/target
 
-.PHONY: help demo test build lint rust-test peers python-test requirements wheel wheel-check release-check lock audit fuzz soak bench coverage docs clean
+.PHONY: help demo test build lint rust-test peers python-test requirements generated wheel wheel-check release-check lock audit fuzz soak bench coverage docs clean

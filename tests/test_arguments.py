@@ -1,15 +1,20 @@
 """Errors about an argument name it and say what it takes."""
 
+import asyncio
 import datetime as dt
+import inspect
 import re
+import traceback
+from decimal import Decimal
 
 import numpy as np
 import pytest
 import zmq
 
 import trunkline
-from trunkline import capture, cdtp, chirp, columns, dcp, mc0, msgpack, mtl, spark
-from trunkline.errors import LocalProtocolError
+from peers.roles import KINDS, opened
+from trunkline import capture, cdt, cdtp, chirp, columns, dcp, mc0, msgpack, mtl, spark
+from trunkline.errors import ClosedError, LocalProtocolError
 
 WHERE = "tcp://127.0.0.1:*"
 THERE = "tcp://127.0.0.1:9"
@@ -27,6 +32,14 @@ ROLES = {
     "Connector": lambda _tmp, **given: mc0.Connector(**{"connect": THERE, **given}),
     "Middleware": lambda _tmp, **given: mc0.Middleware(**{"bind": WHERE, **given}),
     "Server": lambda _tmp, **given: mtl.Server(**{"bind": WHERE, "anonymous": True, **given}),
+}
+
+ROOMS = {
+    **dict.fromkeys(("Sender", "Receiver", "Recorder"), cdtp),
+    **dict.fromkeys(("Broker", "Worker", "Client"), dcp),
+    **dict.fromkeys(("Connector", "Middleware"), mc0),
+    "Beacon": chirp,
+    "Server": mtl,
 }
 
 NUMBER = "takes a whole number"
@@ -250,12 +263,65 @@ def test_a_role_names_the_argument_it_cannot_take(role, argument, value, words, 
     assert not (tmp_path / "capture").exists()
 
 
+@pytest.mark.parametrize(
+    ("role", "argument"), [(name, argument) for name, role in KINDS.items() for argument in role.parameters]
+)
+def test_each_role_names_each_argument_that_is_of_no_type_it_takes(role, argument, tmp_path):
+    with pytest.raises(ERRORS) as caught:
+        opened(role, tmp_path, **{argument: object()})
+    assert argument in str(caught.value)
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_what_a_role_cannot_take_is_all_there_is_to_refuse(role, tmp_path):
     with ROLES[role](tmp_path):
         pass
-    with pytest.raises(TypeError, match="unexpected keyword argument 'tmieout'"):
+    with pytest.raises(TypeError, match=rf"^{role}\(\) got an unexpected keyword argument 'tmieout'$") as caught:
         ROLES[role](tmp_path, tmieout=1)
+    # The caller, what stands for it here, and one frame of the package.
+    assert len(traceback.extract_tb(caught.value.__traceback__)) == 3
+    name = next(name for name in inspect.signature(getattr(ROOMS[role], role)).parameters if len(name) > 4)
+    with pytest.raises(TypeError, match=f"'{name}z': did you mean '{name}'\\?$"):
+        ROLES[role](tmp_path, **{f"{name}z": 1})
+
+
+@pytest.mark.parametrize("twin", [cdt.AsyncSource, cdt.Source])
+def test_what_is_missing_is_told_by_the_name_of_the_class(twin):
+    with pytest.raises(TypeError, match=rf"^{twin.__name__}\(\): missing a required argument: 'target'$"):
+        twin("name")
+
+
+@pytest.mark.parametrize("twin", ["", "Async"])
+@pytest.mark.parametrize("role", ["Sender", "Receiver", "Broker", "Worker", "Client", "Connector", "Middleware"])
+def test_who_needs_an_endpoint_is_told_how_to_give_one(role, twin):
+    positional = {"Sender": ["D"], "Worker": [b"echo"]}.get(role, [])
+
+    async def opened():
+        async with getattr(ROOMS[role], f"Async{role}")(*positional):
+            pass
+
+    with pytest.raises(LocalProtocolError, match=r"give bind= or connect=, or a socket="):
+        asyncio.run(opened()) if twin else getattr(ROOMS[role], role)(*positional)
+
+
+WAITS = {
+    "Sender": lambda role: role.send(b"x"),
+    "Receiver": lambda role: role.receive(),
+    "Recorder": lambda role: role.wait(count=1),
+    "Beacon": lambda role: role.receive(),
+    "Worker": lambda role: role.receive(),
+    "Client": lambda role: role.request(b"echo", b"x"),
+    "Connector": lambda role: role.receive(),
+}
+
+
+@pytest.mark.parametrize("role", WAITS)
+def test_a_closed_role_says_which_it_is(role, tmp_path):
+    opened = ROLES[role](tmp_path)
+    opened.close()
+    room = ROOMS[role].__name__.rpartition(".")[2]
+    with pytest.raises(ClosedError, match=rf"^this {room}\.{role} is closed$"):
+        WAITS[role](opened)
 
 
 def test_numbers_may_be_those_of_numpy(tmp_path):
@@ -286,6 +352,12 @@ CALLS = {
         "MessagePack has no set: use None, bool",
     ),
     "send a huge number": (lambda at: at.sender.send(b"", tags={"t": 1 << 64}), "tags", "integers have 64 bits"),
+    "send an array in a tag": (
+        lambda at: at.sender.send(b"", tags={"t": {"in": np.arange(2)}}),
+        "tags['t']",
+        "MessagePack has no ndarray: use its tolist()",
+    ),
+    "begin with a decimal": (lambda at: at.runs.begin_run({"t": Decimal("1.1")}), "config['t']", "use float() of it"),
     "send tags by number": (lambda at: at.sender.send(b"", tags={1: 1}), "tags", "takes strings as keys, not 1"),
     "send listed tags": (
         lambda at: at.sender.send(b"", tags=["t"]),
@@ -372,11 +444,12 @@ CALLS = {
     "columns of what": (lambda _: columns.Decoder("xyz"), "protocol", "xyz"),
     "columns how": (lambda _: columns.Decoder("cdtp", mode="LOOSE"), "mode", "LOOSE"),
     "columns of text": (lambda _: columns.Decoder("cdtp", tags="text"), "tags", "text"),
-    "columns of types": (lambda _: columns.Decoder("cdtp", tags={"run": "int"}), "tags", 'unknown type "int"'),
+    "columns of types": (lambda _: columns.Decoder("cdtp", tags={"run": "date"}), "tags", 'unknown type "date"'),
     "columns unknown": (lambda _: columns.Decoder("cdtp", colour=1), "colour", ""),
     "spark none": (lambda _: spark.decode(None, "cdtp"), "df", "takes a Spark DataFrame, not NoneType"),
     "spark what": (lambda _: spark.decode(None, "xyz"), "protocol", "xyz"),
     "spark how": (lambda _: spark.decode(None, "cdtp", mode="LOOSE"), "mode", "LOOSE"),
+    "capture messages": (lambda at: capture.open(at.path).messages("xyz"), "protocol", "'xyz'"),
     "capture columns": (lambda at: capture.open(at.path).decode("cdtp", mode="LOOSE"), "mode", "LOOSE"),
 }
 

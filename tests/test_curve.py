@@ -12,8 +12,10 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 import trunkline
+from peers.roles import opened
 from peers.waiting import until
 from trunkline import Curve, cdtp, dcp
+from trunkline.errors import LocalProtocolError
 
 SERVER = zmq.curve_keypair()
 CLIENT = zmq.curve_keypair()
@@ -143,6 +145,30 @@ def test_the_list_guards_a_context_of_yours_too(context, open_socket):
         assert receiver.receive(timeout_s=10).sender == "D"
 
 
+def test_an_allow_list_has_a_context_to_itself(context):
+    def receiver(**options):
+        return cdtp.Receiver(bind="tcp://127.0.0.1:*", context=context, **options)
+
+    only = pytest.raises(trunkline.LocalProtocolError, match="a context of its own")
+    with receiver(curve=Curve(SERVER, allow=[CLIENT])), receiver():
+        for allow in (None, [CLIENT]):
+            with only:
+                receiver(curve=Curve(SERVER, allow=allow))
+    # It may be shared again by servers without a list.
+    with receiver(curve=Curve(SERVER)), receiver(curve=Curve(SERVER)):
+        with only:
+            receiver(curve=Curve(SERVER, allow=[CLIENT]))
+
+
+def test_a_file_that_goes_while_the_list_is_read_is_not_on_it(tmp_path, monkeypatch):
+    (tmp_path / "ada.key").write_bytes(CLIENT[0])
+    curve = Curve(SERVER, allow=tmp_path)
+    there = [tmp_path / "gone.key", tmp_path / "ada.key"]
+    monkeypatch.setattr("trunkline.curve._files", lambda _: there)
+    curve.reload()
+    assert list(curve.names.values()) == ["ada"]
+
+
 def handshakes(open_socket, endpoint, keys):
     """Connects a raw client for each pair of keys; gives the sockets."""
     return [open_socket(zmq.PUSH, connect=endpoint, **as_client(pair)) for pair in keys]
@@ -244,3 +270,9 @@ def test_the_smallest_limit_beside_curve_takes_any_handshake(open_socket):
         event = recv_monitor_message(monitor)
         client.disable_monitor()
     assert event["event"] == zmq.EVENT_DISCONNECTED
+
+
+@pytest.mark.parametrize("role", ["dcp.Client", "dcp.Worker", "mc0.Connector", "mtl.Client"])
+def test_a_client_needs_the_key_of_its_server(role, tmp_path):
+    with pytest.raises(LocalProtocolError, match="server_key="):
+        opened(role, tmp_path, curve=Curve(zmq.curve_keypair()))

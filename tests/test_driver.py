@@ -228,7 +228,7 @@ def test_a_server_of_queues_is_asked_and_answers():
     assert (kind, mechanism, response, state, is_private, user_id) == ("login", "SCRAM-SHA-256", b"n", b"", False, None)
     server.ask(0, "welcome", token=token, name="ada", read=None, write=None)
     assert [output.frames[1] for output in outputs(server)] == [b"201"]
-    assert events(server) == [("logged_in", b"ada", "ada")]
+    assert events(server) == [("logged_in", (b"ada", "ada", None))]
     assert server.stats["sessions"] == 1
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import decimal
+import fractions
 import math
 import pickle
 from typing import Any
 
 import msgpack as reference
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,12 +128,45 @@ def test_things_like_numbers_and_bytes_are_written_as_such() -> None:
         def __index__(self) -> int:
             return 7
 
-    class Half:
-        def __float__(self) -> float:
-            return 0.5
+    written = msgpack.encode([Seven(), bytearray(b"x"), memoryview(b"y"), (1,)])
+    assert msgpack.decode(written) == [7, b"x", b"y", [1]]
 
-    written = msgpack.encode([Seven(), Half(), bytearray(b"x"), memoryview(b"y"), (1,)])
-    assert msgpack.decode(written) == [7, 0.5, b"x", b"y", [1]]
+
+def test_scalars_of_numpy_keep_their_kind() -> None:
+    numbers = [
+        np.True_,
+        np.False_,
+        np.int8(-3),
+        np.uint64(2**64 - 1),
+        np.float16(0.5),
+        np.float32(0.1),
+        np.float64(0.1),
+    ]
+    read = msgpack.decode(msgpack.encode(numbers))
+    assert read == [number.item() for number in numbers]
+    assert [type(number) for number in read] == [bool, bool, int, int, float, float, float]
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        (
+            decimal.Decimal("12345678901234567890.123"),
+            r"no Decimal: use float\(\) of it if that is exact enough, else str()",
+        ),
+        (fractions.Fraction(1, 3), "no Fraction: use float"),
+        (np.longdouble("1e4000"), "no longdouble: use float"),
+        (np.complex64(1 + 2j), "no complex64: use "),
+        (1j, "no complex: use "),
+        (np.datetime64(5, "ns"), "no datetime64: use trunkline.msgpack.Timestamp"),
+        (np.arange(2), r"no ndarray: use its tolist\(\), or its tobytes\(\)"),
+        (np.zeros(2, "u1"), "no ndarray: use its tolist"),
+        (np.array(1.5), "no ndarray: use its tolist"),
+    ],
+)
+def test_what_a_number_would_not_be_exact_for_is_refused(value: object, advice: str) -> None:
+    with pytest.raises(TypeError, match=advice):
+        msgpack.encode([value])
 
 
 @pytest.mark.req("CDTP-07")

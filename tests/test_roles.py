@@ -7,6 +7,7 @@ import sys
 import pytest
 import zmq
 
+from peers.waiting import until
 from trunkline import cdtp, dcp, mc0
 from trunkline.errors import LocalProtocolError
 
@@ -53,6 +54,56 @@ def test_the_endpoint_of_a_socket_is_that_of_its_role(open_socket):
     assert receiver.endpoints == (socket.last_endpoint.decode(),)
     with cdtp.Receiver(socket=open_socket(zmq.PULL)) as receiver:
         assert receiver.endpoints == ()
+
+
+@pytest.mark.parametrize("transport", ["libzmq", "zeromq"])
+@pytest.mark.parametrize("role", ["Receiver", "Broker", "Middleware"])
+def test_addresses_of_ipv6_are_in_brackets(role, transport, open_socket, tmp_path):
+    kind = {"PULL": zmq.PUSH, "ROUTER": zmq.DEALER}[KINDS[role]]
+    with ROLES[role](tmp_path, bind="tcp://[::1]:*", transport=transport) as there:
+        assert re.fullmatch(r"tcp://\[::1\]:\d+", there.endpoints[0])
+        open_socket(kind, ipv6=True, connect=there.endpoints[0]).send(b"garbage")
+        until(lambda: there.stats.received == 1)
+
+
+def test_clients_connect_to_addresses_of_ipv6():
+    with (
+        dcp.Broker(bind="tcp://[::1]:*") as broker,
+        dcp.Worker(b"echo", connect=broker.endpoints) as worker,
+        dcp.Client(connect=broker.endpoints) as client,
+    ):
+        future = client.submit(b"echo", [b"hello"])
+        worker.receive(timeout_s=20).reply([b"there"])
+        assert future.result(20).data == (b"there",)
+
+
+FIRST_PEER = """
+import threading, zmq
+from trunkline import mc0
+seen, came = [], threading.Event()
+def on_drop(dropped):
+    seen.append(dropped.peer)
+    came.set()
+with mc0.Middleware(bind="tcp://127.0.0.1:*", on_drop=on_drop) as bus, zmq.Context() as context:
+    with context.socket(zmq.DEALER) as peer:
+        peer.connect(bus.endpoints[0])
+        peer.send(b"garbage")
+        assert came.wait(20)
+print(seen[0].hex())
+"""
+
+
+def test_the_routing_ids_of_peers_without_one_cannot_be_predicted():
+    run = [sys.executable, "-c", FIRST_PEER]
+    first, second = (subprocess.run(run, check=True, capture_output=True, text=True).stdout for _ in range(2))
+    assert first != second
+
+
+def test_a_transport_without_limits_warns_where_strangers_can_connect(caplog):
+    cdtp.Receiver(bind="tcp://127.0.0.1:*", transport="zeromq").close()
+    assert caplog.text == ""
+    cdtp.Receiver(bind="tcp://0.0.0.0:*", transport="zeromq").close()
+    assert "trusted peers only" in caplog.text
 
 
 @pytest.mark.parametrize("bound", ["queue_messages", "queue_bytes"])

@@ -412,7 +412,7 @@ def test_what_a_sender_cannot_send_yet_waits_for_a_receiver_that_comes_back(capl
         sim.sender.flush()
         assert sim.receiver.receive().payload == (b"2",)
         assert sim.sender.stats.at_risk == 1
-    until(lambda: "at risk" in caplog.text)
+    until(lambda: "may be lost" in caplog.text)
 
 
 @pytest.mark.req("CDTP-15", "CDTP-16")

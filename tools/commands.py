@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tools import terminals
+from tools import json_lines, terminals
 from typer.main import get_command
 
 from trunkline.cli.app import app
@@ -82,6 +82,7 @@ class Page:
                     *(f"$ {line.strip()}" for line in example.splitlines() if line.strip()),
                     "```",
                 )
+            yield from _lines(path.removeprefix("trunkline "))
             if path in terminals.SHOWN:
                 yield from ("", f"![What it prints](../{terminals.place(path)})")
 
@@ -152,6 +153,25 @@ def _tables(command: Any, context: Any) -> Iterator[str]:
             *map(str, together),
             "",
         )
+
+
+def _lines(command: str) -> Iterator[str]:
+    """What it prints as JSON."""
+    lines = json_lines.LINES.get(command, ())
+    if not lines:
+        return
+    yield from (
+        "",
+        f"Lines of JSON; `trunkline schema {command}` prints their schema:",
+        "",
+        "| event | fields |",
+        "|---|---|",
+    )
+    for line in lines:
+        fields = [
+            f"`{name}`{' (where known)' * isinstance(kind, json_lines.Maybe)}" for name, kind in line.fields.items()
+        ]
+        yield f"| `{line.event}` | {', '.join(fields)} |"
 
 
 def _row(parameter: Any, context: Any) -> Row:

@@ -1,4 +1,5 @@
 """The pictures of the documentation that show what happened once: made by hand, with `python -m tools.pictures`, and looked at.
+A test says when the report has other heads than its picture.
 
 Those of commands that print the same each time are made with the site, by `tools.terminals`.
 """
@@ -24,9 +25,11 @@ from pathlib import Path
 
 import zmq
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from tools.terminals import drawn
 
 from trunkline import capture, cdtp
+from trunkline.demo import DATA
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
@@ -34,6 +37,9 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 SENDERS = {"Detector.one": 1800, "Detector.two": 900, "Telescope": 360}
 WATCHED_S = 40
 WIDTH, HEIGHT = 80, 24
+
+# What a picture of a report says of it.
+_WORDS = "words"
 
 # What is seen of a report on a page of this size.
 PAGE = (1280, 1645)
@@ -101,8 +107,28 @@ def report(directory: Path, out: Path) -> None:
         size = ",".join(map(str, PAGE))
         command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
         subprocess.run([*command, f"--screenshot={out}", page.as_uri()], check=True, capture_output=True)
+    kept = PngInfo()
+    kept.add_text(_WORDS, words())
     with Image.open(out) as picture:
-        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(out, optimize=True)
+        picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(out, optimize=True, pnginfo=kept)
+
+
+def words() -> str:
+    """The heads of a report of the traffic that comes with the package: a picture with others is of another report."""
+    with tempfile.TemporaryDirectory() as scratch:
+        page = Path(scratch, "report.html")
+        capture.import_(sorted(DATA.glob("*.gz")), Path(scratch, "capture"))
+        capture.report(Path(scratch, "capture"), page, name="the demo")
+        text = page.read_text(encoding="utf-8")
+    tiles = "".join(re.findall(r'<dl class="tiles">.*?</dl>', text, re.DOTALL))
+    heads = re.findall(r"<dt[^>]*>(.*?)</dt>", tiles) + re.findall(r'<(?:h2|th scope="col")[^>]*>(.*?)</', text)
+    return "\n".join(dict.fromkeys(heads))
+
+
+def words_of(picture: Path) -> str:
+    """Those of the report that a picture was made of."""
+    with Image.open(picture) as opened:
+        return str(opened.info.get(_WORDS, ""))
 
 
 def main() -> None:

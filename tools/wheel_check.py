@@ -36,8 +36,12 @@ def main(wheel: Path) -> None:
     """Raises `CalledProcessError` where a step fails."""
     if "cp311-abi3" not in wheel.name:
         sys.exit(f"{wheel.name} is not an abi3 wheel for Python 3.11 and later")
-    if not any(".dist-info/sboms/" in name for name in zipfile.ZipFile(wheel).namelist()):
+    names = zipfile.ZipFile(wheel).namelist()
+    if not any(".dist-info/sboms/" in name for name in names):
         sys.exit(f"{wheel.name} does not say what it was built of")
+    for needed in ("/share/man/man1/trunkline.1", "trunkline/cli/schemas.json", "trunkline/py.typed"):
+        if not any(name.endswith(needed) for name in names):
+            sys.exit(f"{wheel.name} lacks {needed}")
     with tempfile.TemporaryDirectory() as directory:
         venv.create(directory, with_pip=True)
         python = Path(directory) / "bin" / "python"

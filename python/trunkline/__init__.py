@@ -2,8 +2,8 @@
 
 There is a subpackage for each protocol (`trunkline.cdt`, `trunkline.cdtp`, `trunkline.chirp`, `trunkline.dcp`,
 `trunkline.mc0`, `trunkline.mtl`), one for recorded traffic (`trunkline.capture`), one for decoding it into columns
-(`trunkline.columns`), one for Spark (`trunkline.spark`) and one for your own tests (`trunkline.testing`). Each is imported
-on first use. The options that all roles take are in `trunkline.options`, the exceptions they raise in `trunkline.errors`.
+(`trunkline.columns`), one for the contents of reports (`trunkline.report`), one for Spark (`trunkline.spark`) and one
+for your own tests (`trunkline.testing`). Each is imported on first use. The options that all roles take are in `trunkline.options`, the exceptions they raise in `trunkline.errors`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trunkline.errors import (
 from trunkline.options import RoleOptions, SocketOptions
 
 if TYPE_CHECKING:
-    from trunkline import capture, cdt, cdtp, chirp, columns, dcp, mc0, msgpack, mtl, spark, testing
+    from trunkline import capture, cdt, cdtp, chirp, columns, dcp, driver, mc0, msgpack, mtl, report, spark, testing
 
 __all__ = [
     "AuthenticationError",
@@ -57,27 +57,30 @@ __all__ = [
     "cdtp",
     "chirp",
     "columns",
+    "curve",
     "dcp",
+    "driver",
     "error_kinds",
+    "errors",
     "mc0",
     "msgpack",
     "mtl",
+    "options",
+    "report",
     "spark",
     "testing",
 ]
-
-_ROOMS = frozenset({"capture", "cdt", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "mtl", "spark", "testing"})
 
 if build_profile == "debug":
     warnings.warn("this is a debug build of trunkline, many times slower than a release build", stacklevel=2)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    # What is exported and not there yet is a subpackage.
+    if name in __all__:
         return importlib.import_module(f"trunkline.{name}")
     message = f"module 'trunkline' has no attribute {name!r}"
     raise AttributeError(message)
 
 
-def __dir__() -> list[str]:
-    return sorted(set(globals()) | _ROOMS)
+__dir__ = __all__.copy

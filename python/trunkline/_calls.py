@@ -14,9 +14,10 @@ from typing import Any, Generic, TypeVar
 
 from trunkline import _notices
 from trunkline._native import Caller, Outgoing
+from trunkline._roles import closed
 from trunkline._threads import Thread, survivable
 from trunkline._waits import Waits
-from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["AsyncCalls", "Calls"]
 
@@ -32,8 +33,8 @@ def unanswered(native: Caller, timeout_s: float | None, outcome: str) -> Excepti
         native.raise_failure()
     except Exception as error:  # noqa: BLE001 - it is what is asked for
         return error
-    text = "this role is closed"
-    return ClosedError(text)
+    module = type(native).__module__.removeprefix("trunkline._native.")
+    return closed(f"{module}.{type(native).__name__}")
 
 
 class Future(concurrent.futures.Future[Reply], Generic[Reply]):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable
 from typing import Literal
 
 from trunkline.errors import LocalProtocolError
 
-__all__ = ["Side", "need_endpoints", "what_is_wrong"]
+__all__ = ["Side", "is_public", "need_endpoints", "what_is_wrong"]
 
 Side = Literal["bind", "data_bind", "connect"]
 
@@ -54,3 +55,19 @@ def what_is_wrong(side: Side, endpoint: str) -> str | None:
         return None
     free = ", or * for a free one" if side != "connect" else ""
     return f"has the port {port!r}, not a number from 1 to {_LAST_PORT}{free}"
+
+
+def is_public(endpoint: str) -> bool:
+    """Whether other machines can connect to it; not known of a name, which is taken for one that can be reached.
+
+    >>> [is_public(at) for at in ("tcp://*:1", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1", "ipc:///tmp/a")]
+    [True, False, False, False, False]
+    """
+    transport, _, address = endpoint.partition("://")
+    host = address.rpartition(":")[0].strip("[]")
+    if transport != "tcp" or host in ("localhost", "lo"):
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return True

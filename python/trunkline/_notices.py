@@ -16,18 +16,36 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from trunkline._native import topic
-from trunkline._text import readable, readable_bytes
+from trunkline._native import drop_meanings, topic
+from trunkline._text import client, readable, readable_bytes
 from trunkline._threads import Thread, survivable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
-__all__ = ["Connections", "Dropped", "Notices", "connections", "log", "settle", "stop", "tell_ends", "unwatch", "watch"]
+__all__ = [
+    "Connections",
+    "Dropped",
+    "Notices",
+    "client_fields",
+    "connections",
+    "log",
+    "settle",
+    "stop",
+    "tell_ends",
+    "unwatch",
+    "watch",
+]
 
 Told = TypeVar("Told")
 
 # Within so many seconds a kind of warning is a line of the log, and a kind of what only happens so many.
 _INTERVAL_S = 1.0
 _LINES = 20
+
+# Protocols whose peers are text, subjects and addresses, and what they are to a dropped message.
+_NAMED = {"cdt": "to", "chirp": "from"}
+
+# Why a message is dropped on its way out.
+_OUTGOING = {"peer_full", "unroutable"}
 
 # How long the end of a role waits for a callback that is under way.
 _PATIENCE_S = 5.0
@@ -41,9 +59,14 @@ class Dropped:
         error: Why its bytes could not be decoded; None for a valid message that could not be delivered.
         kind: The reason, as a slug.
         frames: The frames of the message, unchanged.
-        peer: The routing id it came from, where the socket has routing ids; with CDT, the subject it was sent to.
+        peer: The routing id it came from, or was to go to, where the socket has routing ids; with CDT, the subject it was
+            sent to; with CHIRP, the address it came from.
         endpoint: The endpoint it arrived at, if its socket has only one; None for CDT, and for messages that were to be sent.
         seq: The number of its row in the capture, if it was recorded.
+        user: The user behind `peer`: with MTL as it has logged in, else the name of its key in the allow-list, or the key
+            itself; None without a login and without CURVE.
+        address: The address it was sent from, as ``"tcp://127.0.0.1:37492"``, where that is known: not over ``ipc://``, and not
+            with ``transport="zeromq"``; None for messages that were to be sent.
     """
 
     error: DecodeError | None
@@ -52,6 +75,8 @@ class Dropped:
     peer: bytes | None = None
     endpoint: str | None = None
     seq: int | None = None
+    user: str | None = None
+    address: str | None = None
 
 
 @dataclass(slots=True)
@@ -62,15 +87,25 @@ class Connections:
         dialled: The endpoints that roles connect to.
         made: How many connections there have been.
         open: How many there are.
+        failures: Why the last connection to an endpoint failed, of those that are not connected since.
     """
 
     dialled: set[str] = field(default_factory=set)
     made: int = 0
     open: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
 
+
+_MEANINGS = drop_meanings()
 
 connections = Connections()
 _counting = threading.Lock()
+
+
+def _meaning(kind: str) -> str:
+    """Why a good message was dropped, in words."""
+    words = _MEANINGS.get(kind)
+    return f"{kind} ({words})" if words else kind
 
 
 class Notices:
@@ -89,12 +124,12 @@ class Notices:
         """Logs a drop, and what it was about, and hands it to the callback; one that raises is logged."""
         subject = topic(self._protocol, dropped.frames)
         about = "" if subject is None else f", of {readable_bytes(subject[:100])}"
-        if dropped.peer is not None:
-            # That of CDT is the subject it was sent to, which people know by its name.
-            if self._protocol == "cdt":
-                about += f", to {readable_bytes(dropped.peer[:100])}"
-            else:
-                about += f", from {dropped.peer[:32].hex()}"
+        sender = client_fields(dropped.peer, dropped.user, dropped.address)
+        if dropped.peer is not None and self._protocol in _NAMED:
+            sender["peer"] = readable_bytes(dropped.peer[:100])
+            about += f", {_NAMED[self._protocol]} {sender['peer']}"
+        elif name := client(dropped.peer or b"", dropped.user, dropped.address):
+            about += f", {'to' if dropped.kind in _OUTGOING else 'from'} {name}"
         if dropped.endpoint is not None:
             about += f", at {dropped.endpoint}"
         if dropped.seq is not None:
@@ -103,9 +138,9 @@ class Notices:
             "kind": dropped.kind,
             "endpoint": dropped.endpoint,
             "seq": dropped.seq,
-            "peer": None if dropped.peer is None else dropped.peer[:32].hex(),
+            **sender,
         }
-        self.log(level, f"dropped {dropped.kind}", f"{dropped.error or dropped.kind}{about}", fields=fields)
+        self.log(level, f"dropped {dropped.kind}", f"{dropped.error or _meaning(dropped.kind)}{about}", fields=fields)
         self.call("on_drop", self._on_drop, dropped)
 
     def call(self, name: str, callback: Callable[[Told], object] | None, told: Told) -> None:
@@ -129,6 +164,8 @@ class Notices:
             self._run(kind, *details)
             return
         text = readable(": ".join(filter(None, details)))
+        if kind == "failed" and details[0] in connections.dialled:
+            connections.failures[details[0]] = details[1]
         if kind == "critical":
             self.log(logging.CRITICAL, kind, text)
         elif kind in (
@@ -156,6 +193,8 @@ class Notices:
         with _counting:
             connections.made += is_new
             connections.open += 1 if is_new else -1
+            if is_new:
+                connections.failures.pop(endpoint, None)
         who = f"{address} {kind} {'to' if is_new else 'from'} {endpoint}" if address else f"{endpoint} {kind}"
         fields = {"kind": kind, "endpoint": endpoint or None, "address": address or None}
         self.log(logging.INFO, kind, readable(who.strip()), fields=fields)
@@ -183,6 +222,11 @@ class Notices:
         silent = self._silent.pop(kind, 0)
         more = f" (and {silent} more like it)" if silent else ""
         log(self._logger, level, f"{self._who}: {text}{more}", error, {} if fields is None else fields)
+
+
+def client_fields(peer: bytes | None, user: str | None, address: str | None) -> dict[str, object]:
+    """A client of a service, as the fields of a record name it."""
+    return {"peer": None if peer is None else peer[:32].hex(), "user": user, "address": address}
 
 
 class _Watched(Protocol):

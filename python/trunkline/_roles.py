@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import logging
 import os
 import threading
 import warnings
@@ -23,7 +24,7 @@ from trunkline._arguments import (
     refuse,
 )
 from trunkline._door import Door
-from trunkline._endpoints import Side, need_endpoints
+from trunkline._endpoints import Side, is_public, need_endpoints
 from trunkline._waits import Waits
 from trunkline.curve import Curve
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
@@ -99,18 +100,27 @@ def endpoints(side: Side, given: Endpoints) -> list[str]:
     return named(side, given)
 
 
-def need_known(given: RoleOptions) -> None:
-    """Refuses keywords that no role has."""
-    unknown = set(given) - set(RoleOptions.__annotations__)
-    if unknown:
-        message = f"unexpected keyword argument {unknown.pop()!r}"
-        raise TypeError(message)
+def closed(kind: str) -> ClosedError:
+    """What a call on a closed role raises, by the kind of its machine: ``dcp.client``."""
+    protocol, _, role = kind.rpartition(".")
+    text = f"this {protocol}.{role.capitalize()} is closed"
+    return ClosedError(text)
+
+
+def need_client(what: str, given: RoleOptions) -> None:
+    """Refuses what one that connects to a server cannot have: an endpoint to listen on, and the security of a server."""
+    if given.get("bind"):
+        message = f"{what}: use connect="
+        raise LocalProtocolError(message)
+    curve = given.get("curve")
+    if isinstance(curve, Curve) and not curve.is_client:
+        message = f"{what}, whose public key it needs: Curve(secret, server_key=…)"
+        raise LocalProtocolError(message)
 
 
 def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, **more: Any) -> dict[str, Any]:
     """The options as the native role takes them; one that finds its peers has no endpoints of its own."""
     _use_pyzmq()
-    need_known(given)
     chosen: RoleOptions = {**DEFAULTS, **given}
     _need_right(chosen)
     socket, context, curve = chosen["socket"], chosen["context"], chosen["curve"]
@@ -121,7 +131,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         message = "a role that finds its peers in a group takes no bind=, connect= or socket="
         raise LocalProtocolError(message)
     if socket is None and not bind and not connect and not finds:
-        message = "a role needs an endpoint to bind or connect to, or a socket"
+        message = "a role needs an endpoint: give bind= or connect=, or a socket="
         raise LocalProtocolError(message)
     if curve is not None and chosen["max_message_bytes"] < _CURVE_HANDSHAKE_BYTES:
         message = (
@@ -130,7 +140,10 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         )
         raise LocalProtocolError(message)
     if chosen["transport"] == "zeromq":
-        _refuse_beside_zeromq(chosen, [*bind, *connect])
+        _refuse_beside_zeromq(chosen, bind, connect)
+    if context is None and any(endpoint.startswith("inproc:") for endpoint in (*bind, *connect)):
+        message = "inproc:// needs context=, the pyzmq Context in which both ends are"
+        raise LocalProtocolError(message)
     if chosen["raise_file_limit"]:
         _raise_file_limit()
     keep_alive: list[object] = []
@@ -223,17 +236,21 @@ def capture_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuse_beside_zeromq(chosen: RoleOptions, given: list[str]) -> None:
-    """Refuses what the transport of that name lacks, each by its name."""
+def _refuse_beside_zeromq(chosen: RoleOptions, bound: list[str], dialled: list[str]) -> None:
+    """Refuses what the transport of that name lacks, each by its name; warns where strangers can connect."""
     beside = [name for name in ("curve", "socket", "context", "max_connections") if chosen[name] is not None]
     beside += ["options"] if chosen["options"] else []
     if beside:
         message = f"transport='zeromq' does not support {beside[0]}=: leave it out, or use transport='libzmq'"
         raise LocalProtocolError(message)
-    for endpoint in given:
+    for endpoint in (*bound, *dialled):
         if endpoint.startswith("inproc:"):
             message = f"transport='zeromq' does not support {endpoint}: use tcp:// or ipc://, or transport='libzmq'"
             raise LocalProtocolError(message)
+    for endpoint in bound:
+        if is_public(endpoint):
+            text = f"{endpoint}: transport='zeromq' has no limits for peers, any of which can end the process: trusted peers only"
+            logging.getLogger("trunkline").warning(text)
 
 
 def _raise_file_limit() -> None:
@@ -322,6 +339,12 @@ class Role:
     def _tell_unsent(self) -> None:
         """Logs what was not sent, where nobody else is told."""
 
+    def _check_sent(self, native: Any, waited_s: float) -> None:
+        """Raises when the transport was given up with messages that it had accepted: how many, only libzmq knows."""
+        if native.unsent:
+            message = f"the last messages were not sent within {waited_s} s: the peer does not read"
+            raise TimeoutError(message, unsent=1)
+
     def __del__(self) -> None:
         native = self._native
         if native is not None and not native.closed:
@@ -362,10 +385,13 @@ class BlockingRole(Role):
     def _finish(self, drain_s: float) -> None:
         """Ends one whose notices are watched."""
         native = self._role
+        was_closed = native.closed
         native.close(drain_s)
         native.join()
         self._settled(native)
         native.raise_failure()
+        if not was_closed:
+            self._check_sent(native, drain_s)
 
     def _abandon(self) -> None:
         """Closes after an exception, which is not to be hidden."""
@@ -464,10 +490,13 @@ class AsyncRole(Role):
         native = self._native
         if native is None:
             return
+        was_closed = native.closed
         native.close(drain_s)
         await self._join()
         self._settled(native)
         native.raise_failure()
+        if not was_closed:
+            self._check_sent(native, drain_s)
 
 
 class AsyncStream(AsyncRole, Generic[Received]):
@@ -491,7 +520,19 @@ def _still_runs(role: Role, timeout_s: float | None) -> TimeoutError:
     return TimeoutError(f"{role!r} is still running after {timeout_s} s")
 
 
-class BlockingService(BlockingRole):
+class _Service(Role):
+    """A role that runs by itself in the background."""
+
+    _notices: _notices.Notices
+
+    def _check_sent(self, native: Any, waited_s: float) -> None:
+        """Logs it: that one of its peers does not read is no error of who closes it."""
+        if native.unsent:
+            text = f"the last messages to a peer that does not read were not sent within {waited_s} s"
+            self._notices.log(logging.WARNING, "unsent", text)
+
+
+class BlockingService(_Service, BlockingRole):
     """A role that runs by itself in the background."""
 
     def wait(self, *, timeout_s: float | None = None) -> None:
@@ -519,7 +560,7 @@ class BlockingService(BlockingRole):
         self.close(drain_s=0.0)
 
 
-class AsyncService(AsyncRole):
+class AsyncService(_Service, AsyncRole):
     """A role that runs by itself in the background, for asyncio."""
 
     async def wait(self, *, timeout_s: float | None = None) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 __all__ = [
     "OWN",
     "amount",
+    "as_text",
+    "client",
     "counted",
+    "did_you_mean",
     "finite",
     "latency",
     "moment",
@@ -46,6 +50,28 @@ def counted(number: int, what: str) -> str:
     ('1 message', '1,500 messages')
     """
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def were(number: int, what: str) -> str:
+    """A number of things something happened to.
+
+    >>> were(1, "message"), were(1_500, "message")
+    ('1 message was', '1,500 messages were')
+    """
+    return f"{counted(number, what)} {'was' if number == 1 else 'were'}"
+
+
+def did_you_mean(name: str, known: Iterable[str], before: str = ": ") -> str:
+    """A question after a name that is none of those known: which of them is like it; nothing where none is.
+
+    >>> did_you_mean("heder", ["header", "bind"]), did_you_mean("dat", ["BOR", "DAT"]), did_you_mean("x", ["bind"])
+    (": did you mean 'header'?", ": did you mean 'DAT'?", '')
+    """
+    import difflib
+
+    by_words = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), by_words, n=1)
+    return f"{before}did you mean {by_words[close[0]]!r}?" if close else ""
 
 
 def finite(number: float) -> float | str:
@@ -115,6 +141,11 @@ def text_or_digits(data: bytes, *, has_lines: bool = False) -> str:
     return text if is_text else f"0x{data.hex()}"
 
 
+def as_text(value: object) -> str:
+    """What JSON has no word for: bytes as text with lines, or as digits."""
+    return text_or_digits(value, has_lines=True) if isinstance(value, bytes) else str(value)
+
+
 def latency(nanoseconds: float) -> str:
     """A time that is likely to be short.
 
@@ -137,6 +168,18 @@ def readable(name: str) -> str:
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape", "replace").decode() for letter in name
     )
+
+
+def client(peer: bytes, user: str | None, address: str | None) -> str:
+    r"""A client of a service: its user, its routing id in hexadecimal digits, and where it connected from.
+
+    >>> client(b"\0k\x8b", "ops", "tcp://127.0.0.1:37492"), client(b"\0k\x8b", None, None)
+    ('ops (006b8b, 127.0.0.1:37492)', '006b8b')
+    """
+    digits, place = peer[:32].hex(), (address or "").removeprefix("tcp://")
+    if user:
+        return f"{readable(user)} ({', '.join(filter(None, (digits, place)))})"
+    return f"{digits} ({place})" if place else digits
 
 
 def readable_bytes(name: bytes) -> str:

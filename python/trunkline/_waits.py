@@ -60,8 +60,8 @@ class Waits:
             if left == 0:
                 message = f"{what} within {timeout_s} s"
                 raise TimeoutError(message)
-            if not self._role.arm():
-                await self._events.wait(left)
+            # More has come in meanwhile, which may be nothing but notices again: the loop gets its turn.
+            await (self._events.wait(left) if not self._role.arm() else asyncio.sleep(0))
         return found
 
 

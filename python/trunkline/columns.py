@@ -26,6 +26,8 @@ from trunkline._native import Protocol, protocols
 from trunkline._native.columns import Decoder
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     import pyarrow as pa
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "Tags",
     "protocols",
 ]
+__dir__ = __all__.copy
 
 Mode = Literal["PERMISSIVE", "FAILFAST", "DROPMALFORMED"]
 Tags = Literal["variant", "json"] | Mapping[str, str] | None
@@ -140,8 +143,22 @@ def needed(decoder: Decoder, wanted: AbstractSet[str]) -> dict[str, bool]:
     return found
 
 
+def reading(
+    decoder: Decoder, wanted: Sequence[str]
+) -> tuple[list[str], Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]]:
+    """The columns of a capture to read for the columns `wanted`, decoded or kept of rows; and what makes these of them."""
+    decoded = set(decoder.row_schema().names)
+    only, kept = [name for name in wanted if name in decoded], [name for name in wanted if name not in decoded]
+    frames = list(needed(decoder, set(only)))
+    return list(dict.fromkeys([*kept, *frames])), rows_of(decoder, kept, frames, only)
+
+
 def rows_of(
-    decoder: Decoder, kept: Sequence[str], frames: Sequence[str], only: Sequence[str] | None
+    decoder: Decoder,
+    kept: Sequence[str],
+    frames: Sequence[str],
+    only: Sequence[str] | None,
+    mismatches: Counter[str] | None = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for `mapInArrow`: batches of frames to batches with a row a message.
 
@@ -150,19 +167,23 @@ def rows_of(
         kept: The columns that stay as they are.
         frames: The columns that the decoder takes.
         only: The columns of what is decoded that are wanted; all of them if None.
+        mismatches: Counts the values that are null because they are of another type than requested, by name.
     """
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
         for batch in batches:
-            for source, decoded in decoder.decode_rows(**{name: batch.column(name) for name in frames}):
+            rows = decoder.decode_rows(**{name: batch.column(name) for name in frames})
+            for source, decoded in rows:
                 stays = batch.select(kept)
                 # Mostly each row is one message.
                 if len(source) != batch.num_rows or not source.equals(_same(batch.num_rows)):
                     stays = stays.take(source)
                 wanted = decoded if only is None else decoded.select(only)
                 yield pa.RecordBatch.from_arrays([*stays.columns, *wanted.columns], names=[*kept, *wanted.schema.names])
+            if mismatches is not None:
+                mismatches.update(rows.mismatches)
 
     decode.__name__ = f"decode_{decoder.protocol.name}"
     return decode

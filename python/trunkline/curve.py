@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,9 +18,13 @@ if TYPE_CHECKING:
     from trunkline._native import Guard
 
 __all__ = ["Allow", "Curve", "Key"]
+__dir__ = __all__.copy
 
 Allow = Callable[[bytes, str], bool | str]
 Key = str | bytes | os.PathLike[str] | tuple[bytes | str, bytes | str]
+
+# As a certificate of zmq.auth has them.
+_HALF = re.compile(rb"""^\s*(public|secret)-key\s*=\s*["']([^"']*)["']""", re.MULTILINE)
 
 _Z85_LETTERS = 40
 _BYTES = 32
@@ -82,7 +88,8 @@ class Curve:
             self._allow = list(allow)
         self._allowed = self.read()
         self._guards: weakref.WeakSet[Guard] = weakref.WeakSet()
-        self._admitting = threading.Lock()
+        # A handler of signals may reload in the midst of it.
+        self._admitting = threading.RLock()
 
     @property
     def public_key(self) -> bytes:
@@ -113,6 +120,11 @@ class Curve:
         }
 
     @property
+    def is_client(self) -> bool:
+        """Whether it is of the side that knows the key of the other."""
+        return self._server is not None
+
+    @property
     def asks(self) -> Allow | None:
         """The callable that decides about each client, if any."""
         return self._allow if callable(self._allow) else None
@@ -131,9 +143,9 @@ class Curve:
         """Admits these clients from now on, in place of those of the previous allow-list."""
         with self._admitting:
             self._allowed = allowed
-            if isinstance(allowed, dict):
-                for guard in self._guards:
-                    guard.allow(allowed)
+            for guard in self._guards:
+                if isinstance(self._allowed, dict):
+                    guard.allow(self._allowed)
 
     def used_by(self, guard: Guard) -> None:
         """Notes whom to tell of changes of the allow-list, and tells those since the role was set up."""
@@ -146,15 +158,23 @@ class Curve:
         """The current allow-list: names by keys, or the callable that decides, or None if all are admitted."""
         if self._allow is None or callable(self._allow):
             return self._allow
-        keys: Iterable[Key] = self._allow if isinstance(self._allow, list) else _files(Path(self._allow))
-        return {_decoded(letters): name for letters, name in map(_named, keys)}
+        if isinstance(self._allow, list):
+            return dict(map(_named, self._allow))
+        allowed = {}
+        for file in _files(Path(self._allow)):
+            # One that is gone since the directory was read was removed.
+            with suppress(FileNotFoundError):
+                key, name = _named(file)
+                allowed[key] = name
+        return allowed
 
 
 def _named(key: Key) -> tuple[bytes, str]:
-    """A client's key in Z85, and its name: that of the file, or the key itself."""
+    """A client's key in 32 bytes, and its name: that of the file, or the key itself."""
     letters = _letters(key, secret=False)
     is_file = isinstance(key, os.PathLike) or (isinstance(key, str) and Path(key).exists())
-    return letters, Path(os.fspath(key)).name.removesuffix(".key") if is_file else letters.decode()  # type: ignore[arg-type]
+    name = Path(os.fspath(key)).name.removesuffix(".key") if is_file else letters.decode()  # type: ignore[arg-type]
+    return _decoded(letters), name
 
 
 def _files(folder: Path) -> list[Path]:
@@ -177,20 +197,18 @@ def _letters(key: Key, *, secret: bool) -> bytes:
 
 
 def _from_file(path: Path, *, secret: bool) -> bytes:
-    import zmq.auth
-
+    # Read once: it may be replaced or removed at any time.
     text = path.read_bytes()
     if b"public-key" not in text:
         return _checked(text.strip(), str(path))
-    try:
-        public, private = zmq.auth.load_certificate(path)
-    except ValueError as error:
-        message = f"{path} is not a certificate: {error}"
-        raise LocalProtocolError(message) from error
-    if secret and private is None:
+    halves = dict(_HALF.findall(text))
+    if b"public" not in halves:
+        message = f"{path} is not a certificate: no line of it is a public-key"
+        raise LocalProtocolError(message)
+    if secret and b"secret" not in halves:
         message = f"{path} is the public half of a certificate: the secret half is needed here"
         raise LocalProtocolError(message)
-    return _checked((private or b"") if secret else public, str(path))
+    return _checked(halves.get(b"secret" if secret else b"public", b""), str(path))
 
 
 def key_of(letters: bytes) -> bytes | None:

@@ -32,11 +32,12 @@ from typing import Any, Literal, TypeAlias
 
 from trunkline import _native
 from trunkline._frames import Frame
-from trunkline._roles import Role, endpoints, need_known
+from trunkline._roles import Role, endpoints
 from trunkline.errors import LocalProtocolError
 from trunkline.mtl.flows import Flowing
 
 __all__ = ["Close", "Connect", "Disconnect", "Driver", "Open", "Output", "Send", "Verdict", "Withdraw"]
+__dir__ = __all__.copy
 
 SocketHappening: TypeAlias = Literal[
     "bound", "connected", "disconnected", "open_failed", "handshake_failed", "sent", "unsent", "closed"
@@ -300,5 +301,4 @@ def _described(
     kind, machine = described._machine()  # noqa: SLF001 - what both faces of a role share
     # A beacon has no options.
     options: Any = described._options if kind != "chirp.beacon" else {}  # noqa: SLF001 - likewise
-    need_known(options)
     return kind, dict(machine), options

@@ -36,10 +36,15 @@ __all__ = [
     "TimeoutError",
     "TrunklineError",
 ]
+__dir__ = __all__.copy
 
 
 class TrunklineError(Exception):
     """The base class of all exceptions that trunkline raises."""
+
+
+# Protocols over NATS, whose messages have no frames: what is decoded is their body.
+_WITHOUT_FRAMES = {"cdt"}
 
 
 class DecodeError(TrunklineError, ValueError):
@@ -49,10 +54,16 @@ class DecodeError(TrunklineError, ValueError):
         protocol: The protocol they were decoded as, e.g. ``"cdtp"``.
         kind: What is wrong, one of the slugs of ``trunkline.error_kinds()``; ``too_many_objects`` for a valid message whose
             tags need more Python objects than there is memory for.
-        frame: The index of the invalid frame, from 0.
+        frame: The index of the invalid frame, from 0; with CDT, whose messages have none, it says nothing.
         offset: The offset of the first invalid byte in that frame, from 0.
         meaning: A description of the kind; may be empty.
     """
+
+    protocol: str
+    kind: str
+    frame: int
+    offset: int
+    meaning: str
 
     def __init__(self, protocol: str, kind: str, frame: int, offset: int, meaning: str = "") -> None:
         super().__init__(protocol, kind, frame, offset)
@@ -64,7 +75,8 @@ class DecodeError(TrunklineError, ValueError):
 
     def __str__(self) -> str:
         article = "an" if self.protocol.startswith("m") else "a"
-        where = f"{self.kind} in frame {self.frame} at byte {self.offset} of {article} {self.protocol.upper()} message"
+        frame = "" if self.protocol in _WITHOUT_FRAMES else f" in frame {self.frame}"
+        where = f"{self.kind}{frame} at byte {self.offset} of {article} {self.protocol.upper()} message"
         return f"{where}: {self.meaning}" if self.meaning else where
 
 
@@ -81,6 +93,11 @@ class RemoteProtocolError(TrunklineError):
         body: The body of the reply; may be empty.
         sequences: The rejected contents, numbered from 1 in the order they were sent; the last hundred thousand at most.
     """
+
+    clause: str | None
+    status: int | None
+    body: Mapping[str, Any]
+    sequences: tuple[int, ...]
 
     def __init__(
         self,
@@ -105,6 +122,8 @@ class TimeoutError(TrunklineError, builtins.TimeoutError):  # noqa: A001 - it is
         unsent: How many messages were not sent, if the wait was for sending; else None.
     """
 
+    unsent: int | None
+
     def __init__(self, message: str, unsent: int | None = None) -> None:
         super().__init__(message)
         self.unsent = unsent
@@ -125,6 +144,8 @@ class AuthenticationError(TrunklineError):
         mechanisms: The SASL mechanisms it offers; empty if it did not get that far.
     """
 
+    mechanisms: tuple[str, ...]
+
     def __init__(self, message: str, mechanisms: tuple[str, ...] = ()) -> None:
         super().__init__(message, mechanisms)
         self.mechanisms = mechanisms
@@ -139,6 +160,8 @@ class LeaseRefusedError(TrunklineError):
     Attributes:
         status: The status of its reply.
     """
+
+    status: int
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message, status)
@@ -156,6 +179,9 @@ class MiddlewareError(TrunklineError):
         topic: The topic the request was about; None for none or several.
     """
 
+    text: str
+    topic: str | None
+
     def __init__(self, text: str, topic: str | None = None) -> None:
         super().__init__(text, topic)
         self.text = text
@@ -171,15 +197,22 @@ class ConfigError(TrunklineError):
     Attributes:
         status_code: The HTTP status code of the answer.
         reason_phrase: The reason phrase of the answer.
+        subject: What was asked for; empty where the reason says it.
     """
 
-    def __init__(self, status_code: int, reason_phrase: str) -> None:
-        super().__init__(status_code, reason_phrase)
+    status_code: int
+    reason_phrase: str
+    subject: str
+
+    def __init__(self, status_code: int, reason_phrase: str, subject: str = "") -> None:
+        super().__init__(status_code, reason_phrase, subject)
         self.status_code = status_code
         self.reason_phrase = reason_phrase
+        self.subject = subject
 
     def __str__(self) -> str:
-        return f"{self.status_code} {self.reason_phrase}"
+        said = f"{self.status_code} {self.reason_phrase}".rstrip()
+        return f"{said}: {self.subject}" if self.subject else said
 
 
 class ClosedError(TrunklineError):

@@ -19,6 +19,7 @@ from typing import ClassVar
 from trunkline._native.msgpack import decode, encode
 
 __all__ = ["Ext", "Timestamp", "decode", "encode"]
+__dir__ = __all__.copy
 
 
 @dataclass(frozen=True, slots=True, order=True)

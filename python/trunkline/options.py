@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast
+
+from trunkline._text import did_you_mean
 
 if TYPE_CHECKING:
     import zmq
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from trunkline.curve import Curve
 
 __all__ = ["CaptureOverflow", "Endpoints", "Overflow", "RoleOptions", "SocketOptions", "Transport"]
+__dir__ = __all__.copy
 
 Endpoints = str | Sequence[str]
 Overflow = Literal["block", "raise"]
@@ -28,7 +32,8 @@ class SocketOptions(TypedDict, total=False):
     Attributes:
         bind: One or more endpoints to listen on, e.g. ``"tcp://127.0.0.1:*"``. Endpoints that ZeroMQ would silently take for
             others, such as a port above 65535, are refused. Default: none.
-        connect: One or more endpoints to connect to. Default: none.
+        connect: One or more endpoints to connect to. An address of IPv6 is in brackets, here and in `bind`:
+            ``"tcp://[::1]:23999"``. Default: none.
         options: ZeroMQ socket options, e.g. ``{zmq.TCP_KEEPALIVE: 1}``. Default: none.
         socket: Your own pyzmq socket to use; do not close it before the role. It has its own context and security, so
             `context` and `curve` are refused beside it. Default: none.
@@ -48,8 +53,8 @@ class SocketOptions(TypedDict, total=False):
             file descriptor. Default: False.
         transport: The implementation of ZeroMQ: the libzmq that pyzmq has loaded (``"libzmq"``), or the Rust crate
             ``"zeromq"``, which is part of this package. The crate does not support `curve`, ``inproc://``, `options`, `socket`,
-            `context` or `max_connections`, each of which raises `LocalProtocolError`, and does not reconnect after a
-            connection is lost. None: libzmq where pyzmq exposes it, else the crate. Default: none.
+            `context` or `max_connections`, each of which raises `LocalProtocolError`, does not reconnect after a
+            connection is lost, and does not enforce `max_message_bytes`: use it with trusted peers only. None: libzmq where pyzmq exposes it, else the crate. Default: none.
     """
 
     bind: Endpoints
@@ -127,13 +132,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def spelled_out(
-    options: type[Any], *, without: str | tuple[str, ...] = (), defaults: Mapping[str, object] = DEFAULTS
+    options: type[Any] | None = None, *, without: str | tuple[str, ...] = (), defaults: Mapping[str, object] = DEFAULTS
 ) -> Callable[[_Function], _Function]:
-    """Lets the signature of a function name each of the options that its ``**options`` takes, as `help` shows it.
+    """Lets the signature of a function name each of the options that its ``**options`` takes, as `help` shows it, and
+    refuses arguments that it does not fit, before anything else is done.
 
     Args:
-        options: Those it takes.
-        without: One or several that it does not.
+        options: Those it takes; none but its own parameters if None.
+        without: One or several that are not shown: the function says itself why it does not take them.
         defaults: What each is where it is not given.
     """
     left_out = (without,) if isinstance(without, str) else without
@@ -145,11 +151,27 @@ def spelled_out(
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=_annotation(kind)
             )
-            for name, kind in options.__annotations__.items()
-            if name not in left_out
+            for name, kind in {**dict.fromkeys(left_out, ""), **getattr(options, "__annotations__", {})}.items()
         ]
-        function.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-        return function
+        taken = signature.replace(parameters=[*own, *more])
+        shown = [each for each in taken.parameters.values() if each.name not in left_out]
+
+        @functools.wraps(function)
+        def fitting(*args: Any, **given: Any) -> Any:
+            name = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+            for unknown in given.keys() - taken.parameters.keys():
+                hint = did_you_mean(unknown, (each.name for each in shown))
+                message = f"{name}() got an unexpected keyword argument {unknown!r}{hint}"
+                raise TypeError(message)
+            try:
+                taken.bind(*args, **given)
+            except TypeError as error:
+                message = f"{name}(): {error}"
+                raise TypeError(message) from None
+            return function(*args, **given)
+
+        fitting.__signature__ = taken.replace(parameters=shown)  # type: ignore[attr-defined]
+        return cast("_Function", fitting)
 
     return spell_out
 

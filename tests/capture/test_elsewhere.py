@@ -3,9 +3,11 @@
 import json
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
+import time
 import zlib
 
 import pyarrow as pa
@@ -169,7 +171,9 @@ def test_removing_the_lock_lets_nobody_in(recorded):
 
 # What is read in a process of its own: an abort ends that alone.
 READ = """
-import sys
+import logging, sys
+# That none of the rows is of a protocol is a warning, and no refusal.
+logging.disable()
 from trunkline import capture
 from trunkline.errors import CaptureError
 
@@ -292,6 +296,152 @@ def test_a_footer_that_takes_for_ever_is_refused(recorded, tmp_path):
     footer = segment[-8 - length : -9] + ENDLESS + b"\x00"
     spoilt = segment[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1"
     assert refusals([laid_down(tmp_path / "endless", "0000000000.parquet", spoilt)]) > 0
+
+
+def crafted(recorded, n_rows, n_bytes, names):
+    """Puts a segment into a capture, of many rows that all have the same long value in some columns. Gives its path."""
+    path = recorded / "0000000000.parquet"
+    table, columns = pq.read_table(path).slice(0, 1), {}
+    for name in table.column_names:
+        values = table[name].combine_chunks()
+        if name in names:
+            made = b"z" * n_bytes if pa.types.is_binary(values.type) else "z" * n_bytes
+            long = pa.array([made], values.type)
+            columns[name] = pa.DictionaryArray.from_arrays(pa.array([0] * n_rows, pa.int32()), long)
+        else:
+            columns[name] = pa.concat_arrays([values] * n_rows)
+    columns["seq"] = pa.array(range(n_rows), pa.int64())
+    said = pq.read_metadata(path).metadata
+    rows = pa.table(columns)
+    rows = rows.replace_schema_metadata({key: said[key] for key in said if key.startswith(b"trunkline.")})
+    options = {"store_schema": False, "compression": "zstd", "dictionary_pagesize_limit": 1 << 30}
+    with pq.ParquetWriter(recorded.parent / "crafted", rows.schema, **options) as writer:
+        writer.write_table(rows)
+    path.write_bytes((recorded.parent / "crafted").read_bytes())
+    return path
+
+
+PEAK = "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM:')).split()[1])"
+
+
+def peak_mib(path, work):
+    """What a process of its own needs to read a capture, which may fail to."""
+    code = f"from trunkline import capture, errors\ntry:\n    {work}\nexcept errors.CaptureError:\n    pass\n{PEAK}"
+    ended = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=300, check=True)
+    return int(ended.stdout) / 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+@pytest.mark.parametrize(
+    "work",
+    [
+        "[len(batch) for batch in capture.open(__import__('sys').argv[1]).reader()]",
+        "[0 for _ in capture.open(__import__('sys').argv[1]).rows()]",
+        "capture.verify(__import__('sys').argv[1])",
+        "capture.open(__import__('sys').argv[1]).runs()",
+    ],
+    ids=["reader", "rows", "verify", "runs"],
+)
+def test_one_value_for_many_rows_is_not_made_for_all_of_them_at_a_time(recorded, work):
+    """A few kilobytes of a dictionary, and rows that point there."""
+    path = crafted(recorded, 20_000, 190_000, ("topic", "reply_to", "endpoint", "peer", "header"))
+    assert path.stat().st_size < 1 << 20
+    assert peak_mib(recorded, work) < 1200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+def test_a_huge_name_of_a_protocol_is_not_read_to_warn_of_other_protocols(recorded):
+    """What Spark's `decode` looks at before there is a plan, in the process of the user."""
+    pytest.importorskip("pyspark")
+    path = crafted(recorded, 10, 300_000_000, ("protocol",))
+    assert path.stat().st_size < 1 << 20
+    rows = f"__import__('types').SimpleNamespace(isStreaming=False, inputFiles=lambda: ['{path.as_uri()}'])"
+    work = f"from trunkline.spark import _paths; _paths.warn_of_others({rows}, 'dcp')"
+    assert peak_mib(recorded, work) < 400
+
+
+COMMANDS = {
+    "cat": ["cat", "{path}", "--head", "3000"],
+    "where": ["cat", "{path}", "--where", "type = 'EOR'"],
+    "decode": ["decode", "{path}", "{out}.parquet"],
+    "export": ["export", "{path}", "{out}.jsonl"],
+}
+
+RUN = """
+import resource, subprocess, sys
+code = subprocess.run([sys.executable, "-m", "trunkline", "capture", *sys.argv[1:]], stdout=subprocess.DEVNULL).returncode
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="units of ru_maxrss")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_keep_within_bounds_of_rows_that_lie_about_their_size(recorded, tmp_path_factory, name):
+    crafted(recorded, 3000, 1_000_000, ("topic", "endpoint"))
+    out = tmp_path_factory.mktemp("out") / "out"
+    arguments = [part.format(path=recorded, out=out) for part in COMMANDS[name]]
+    ended = subprocess.run(
+        [sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, timeout=300, check=True
+    )
+    code, kib = map(int, ended.stdout.split())
+    assert (code, ended.stderr.count("error")) == (0, 0), ended.stderr
+    assert kib < 900 << 10
+
+
+@pytest.mark.parametrize("column", ["topic", "header", "peer"])
+def test_a_value_that_is_larger_than_a_reader_takes_is_refused(recorded, tmp_path, column):
+    crafted(recorded, 2, 20_000_000, (column,))
+    assert len(list(capture.open(recorded, max_message_bytes=20_000_000).rows())) == 2
+    opened = capture.open(recorded, max_message_bytes=19_999_999)
+    words = r"0000000000\.parquet: a value may have 2\d{7} bytes, more than 19999999: set max_message_bytes= to read it"
+    readers = [opened.rows, opened.messages, lambda: opened, lambda: map(len, opened.chosen())]
+    for read in readers[:1] + readers[2:]:
+        with pytest.raises(CaptureError, match=words):
+            list(read())
+    with pytest.raises(CaptureError, match=words):
+        opened.read_all()
+    if column == "topic":
+        return
+    with pytest.raises(CaptureError, match=words):
+        capture.export(opened, tmp_path / "out.csv", payload=True) if column == "header" else list(opened)
+
+
+def test_a_value_that_stands_for_more_than_a_batch_is_not_made(recorded):
+    """It is known by its page."""
+    crafted(recorded, 1, 600_000_000, ("header",))
+    read = "list(capture.open(__import__('sys').argv[1], max_message_bytes=1 << 20).rows())"
+    assert peak_mib(recorded, read) < 300
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_verification_that_takes_long(recorded, number):
+    """Two terabytes of values."""
+    crafted(recorded, 100_000, 20_000_000, ("topic",))
+    run = [sys.executable, "-m", "trunkline", "capture", "verify", os.fspath(recorded)]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(3)
+        sent = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(20) == 130
+        assert time.monotonic() - sent < 1
+
+
+def test_a_segment_without_an_end_is_not_read_to_it(recorded):
+    """Its bytes take no room on the disk, and days to read."""
+    with (recorded / "0000000000.parquet").open("r+b") as file:
+        file.truncate(1 << 42)
+    (problem, *_) = capture.verify(recorded).problems
+    assert "is not as it was published: 4398046511104 bytes" in problem.what
+    assert capture.recover(recorded).damaged == (0,)
+
+
+def test_a_report_does_not_wait_for_the_other_end_of_a_pipe(recorded):
+    (recorded / "0000000000.parquet").unlink()
+    os.mkfifo(recorded / "0000000000.parquet")
+    ended = command("report", recorded, recorded.parent / "report.html")
+    assert ended.returncode == 1
+    assert "is not a regular file" in ended.stderr
 
 
 def test_sizes_that_add_up_to_more_than_a_number_holds_are_counted_as_far_as_it_goes(recorded, journal, tmp_path):

@@ -123,6 +123,31 @@ def test_configuration_and_metadata_are_attributes(run):
         assert said(file["D%2Ftwo/EOR/user_tags"]) == {}
 
 
+def test_entries_of_one_name_are_both_kept(tmp_path):
+    config = {
+        "hv": {"max": 1500},
+        "hv.max": 9,
+        "": 1,
+        "%": 2,
+        "a\0": 1,
+        "a%00": 2,
+        "mask": [True, 2],
+        "on": [True, False],
+    }
+    messages = [
+        release("D.one", 1, 0, msgpack.packb(config)),
+        release("D.one", 0, 1, b"abc", tags={"block_lengths": "mine", "block_lengths#2": "too"}),
+    ]
+    capture.export(imported(tmp_path / "capture", messages), tmp_path / "run.h5")
+    with h5py.File(tmp_path / "run.h5") as file:
+        found = dict(file["D.one"]["BOR"]["configuration"].attrs)
+        assert (found["hv.max"], found["hv.max#2"]) == (1500, 9)
+        assert (found["%"], found["%#2"], found["a%00"], found["a%00#2"]) == (1, 2, 1, 2)
+        assert (json.loads(found["mask"]), found["on"].tolist()) == ([True, 2], [True, False])
+        (meta,) = parts(file["D.one"], "meta")
+    assert json.loads(meta) == {"block_lengths": [3], "block_lengths#2": "too", "block_lengths#3": "mine"}
+
+
 def test_a_run_without_an_end_has_that_of_a_receiver(tmp_path):
     path = imported(tmp_path / "capture", [RUN[0], release("D.one", 0, 1, b"x"), release("D.one", 0, 3, b"y")])
     capture.export(path, tmp_path / "run.h5")

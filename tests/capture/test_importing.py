@@ -81,6 +81,10 @@ def test_plain_lines_and_what_they_say(tmp_path):
     recorded = capture.open(tmp_path / "capture")
     messages = list(recorded)
     assert ([type(message) for message in messages], recorded.skipped) == ([cdtp.Message, dcp.Message], 2)
+    for protocol, skipped in (("cdtp", 1), ("dcp", 1), ("mc0", 0), ("mtl", 0), ("cdt", 0)):
+        of_one = list(recorded.messages(protocol))
+        assert of_one == [message for message in messages if type(message).__module__ == f"trunkline.{protocol}"]
+        assert recorded.skipped == skipped
 
 
 @pytest.mark.parametrize(

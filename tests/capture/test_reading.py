@@ -131,6 +131,17 @@ def test_it_says_what_it_is_and_how_many_rows_it_has(record, tmp_path):
     assert repr(opened).startswith(f"{start}2 rows, 1 segment, ")
 
 
+def test_a_notebook_shows_what_is_recorded(record, tmp_path):
+    record([*numbered(3), [b"none"]]).close()
+    shown = capture.open(tmp_path)._repr_html_()
+    assert "<tr><th>messages</th><td>4</td></tr>" in shown
+    assert "<tr><th>of cdtp</th><td>4</td></tr>" in shown
+    assert "<tr><th>error bad_header</th><td>1</td></tr>" in shown
+    empty = tmp_path / "<b>empty"
+    capture.import_([], empty)
+    assert "&lt;b&gt;empty" in capture.open(empty)._repr_html_()
+
+
 def test_what_is_no_capture_is_refused(tmp_path):
     with pytest.raises(CaptureError, match="does not exist"):
         capture.open(tmp_path / "absent")

@@ -9,7 +9,7 @@ import pytest
 
 from peers.cdtp import BOR, EOR, batch, header_b
 from trunkline import capture
-from trunkline.spark.report import CdtpSection
+from trunkline.report import CdtpSection
 
 SAME = ("sender", "ordinal", "run_id", "condition", "messages", "bytes", "missed", "duplicates", "out_of_order")
 TIMES = ("first_received_at_ns", "last_received_at_ns")
@@ -34,9 +34,8 @@ def messages():
 
 
 @pytest.fixture
-def recorded(record, tmp_path, monkeypatch):
-    """A capture with rows in many segments, and more in none yet; a report sees some at a time."""
-    monkeypatch.setattr("trunkline.spark._duckdb.session._BATCH", 64)
+def recorded(record, tmp_path):
+    """A capture with rows in many segments, and more in none yet."""
     recorder = record([*messages()], segment_bytes=8000)
     recorder.flush(timeout_s=20)
     segments = [pyarrow.parquet.read_metadata(path).num_rows for path in tmp_path.glob("*.parquet")]

@@ -15,7 +15,9 @@ import pytest
 from peers import cdtp as wire
 from peers.recorded import line
 from trunkline import capture, cdtp, columns
+from trunkline._text import as_text
 from trunkline.capture import exporting
+from trunkline.errors import LocalProtocolError
 
 
 def trunkline(*arguments):
@@ -43,6 +45,18 @@ def test_tags_are_json_where_nothing_is_asked_for(recorded):
     assert first == '{"run":7,"site":{"crate":3,"names":["a","b"]},"gain":1.5,"big":9007199254740993,"raw":"/wA="}'
     assert second == '{"run":8}'
     assert capture.open(recorded).decode("cdtp", tags=None).schema.get_field_index("tags") == -1
+
+
+def test_tags_of_another_type_are_counted(recorded, caplog):
+    tags = {"run": "string", "gain": "double", "site": "boolean", "none": "bigint"}
+    found = capture.open(recorded).decode("cdtp", tags=tags)
+    assert "another type" not in caplog.text
+    assert found.read_all()["tag_run"].null_count == 2
+    words = "3 values of another type than requested in the rows read, decoded as null: run (2), site (1)"
+    assert caplog.messages == [words]
+    caplog.clear()
+    capture.open(recorded).decode("cdtp", tags={"run": "bigint"}).read_all()
+    assert caplog.messages == []
 
 
 def test_when_a_row_was_received_is_a_timestamp_for_every_protocol(tmp_path):
@@ -99,7 +113,7 @@ def test_what_is_inside_lists_and_structs_is_json_too(write):
     ],
 )
 def test_bytes_are_text_or_digits_and_never_both(value, written):
-    assert exporting.said(value) == written
+    assert as_text(value) == written
 
 
 def test_a_moment_of_any_year_is_a_row(tmp_path):
@@ -159,3 +173,17 @@ def test_a_table_with_variants_says_so(recorded, tmp_path):
 def test_the_help_says_what_tags_become():
     assert "[default: json]" in " ".join(trunkline("capture", "decode", "--help").split())
     assert "[default: variant]" in " ".join(trunkline("spark", "decode", "--help").split())
+
+
+def test_formulas_are_escaped_where_that_is_asked_for(recorded, tmp_path):
+    formulas = ["=HYPERLINK(1)", "+1", "-1", "@SUM(1)", "\tx", "\rx"]
+    others = ["a=1", "a\n=1", "'=1", ""]
+    batch = pa.record_batch({"text": [*formulas, *others, None], "number": [-1] * 11})
+    escaped = exporting._escaped(batch)
+    assert escaped["text"].to_pylist() == [*("'" + formula for formula in formulas), *others, None]
+    assert escaped["number"].to_pylist() == [-1] * 11
+    out = tmp_path / "out.csv"
+    trunkline("capture", "export", recorded, out, "--escape-formulas")
+    assert len(list(csv.DictReader(out.read_text().splitlines()))) == 2
+    with pytest.raises(LocalProtocolError, match="escape_formulas is for csv"):
+        capture.export(recorded, tmp_path / "out.jsonl", escape_formulas=True)

@@ -85,7 +85,7 @@ def test_a_bit_that_has_turned_is_found(recorded, at):
     assert "is not as it was published" in what
     said = command("verify", recorded, "--json")
     *found, counts = map(json.loads, said.stdout.splitlines())
-    assert (said.returncode, said.stderr) == (1, "")
+    assert (said.returncode, said.stderr) == (1, f"trunkline: {len(found)} problem{'s' * (len(found) > 1)} found\n")
     assert found[0] == {"event": "problem", "path": str(path), "what": what}
     assert counts["problems"] == len(found)
     # Recovery looks at the sums as well.

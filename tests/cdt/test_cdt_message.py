@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import pickle
@@ -69,7 +70,9 @@ def test_good_vectors(vector):
     assert described(message) == expected(vector)
     written = {name: value for name, value in settings.items() if name != "strict"}
     assert cdt.encode(message, **written) == body
-    assert pickle.loads(pickle.dumps(message)) == message
+    for same in (copy.copy(message), copy.deepcopy(message), pickle.loads(pickle.dumps(message))):
+        assert same == message
+        assert cdt.encode(same, **written) == body
 
 
 @pytest.mark.parametrize("vector", [v for v in VECTORS if "error" in v], ids=lambda v: v["id"])

@@ -31,7 +31,7 @@ def messages(draw) -> bytes:
     return b"HMSG %b %d %b%d %d\r\n%b%b\r\n" % (subject, number, reply_to, *sizes, block, body)
 
 
-others = st.sampled_from([b"PING\r\n", b"PONG\r\n", b"+OK\r\n", b"-ERR 'Slow'\r\n", b'INFO {"max_payload": 1}\r\n'])
+others = st.sampled_from([b"PING\r\n", b"PONG\r\n", b"+OK\r\n", b"-ERR 'Slow'\r\n"])
 
 
 class Heard:
@@ -134,3 +134,15 @@ def test_what_cannot_be_published_is_said_by_its_place():
     written, refused = publications(Messages(messages), 10)
     assert refused == [0, 1, 2, 4]
     assert written == b"PUB good 10\r\n" + bytes(10) + b"\r\n"
+
+
+def test_of_a_flood_of_info_the_last_is_read():
+    flood = b"PING\r\n" + b"".join(b'INFO {"max_payload": %d}\r\n' % number for number in range(1000))
+    messages, rest = inflow().feed(bytearray(flood), len(flood))
+    assert (len(messages), rest) == (0, b'PING\r\nINFO {"max_payload": 999}\r\n')
+
+
+@pytest.mark.parametrize("sent", [b"MSG a 7 999999999999999\r\n", b"x" * (2 << 20)], ids=["message", "line"])
+def test_what_no_server_sends_is_not_gathered(sent):
+    with pytest.raises(ValueError, match="longer than any"):
+        inflow().feed(bytearray(sent), len(sent))

@@ -649,3 +649,20 @@ async def test_events_may_be_left_alone(server, bare):
         assert not source.stats.dropped
         with pytest.raises(TimeoutError):
             await source.receive(timeout_s=0)
+
+
+@pytest.mark.parametrize("role", ["Source", "Target", "Recorder"])
+async def test_a_closed_role_says_which_it_is(server, tmp_path, role):
+    given = {
+        "Source": {"name": "cmx", "target": "cdp"},
+        "Target": {"name": "cdp", "store": cdt.MemoryStore()},
+        "Recorder": {"directory": tmp_path / "c"},
+    }[role]
+    async with getattr(cdt, f"Async{role}")(**given, servers=server.url) as twin:
+        pass
+    with pytest.raises(ClosedError, match=rf"^this cdt\.{role} is closed$"):
+        await twin.receive()
+    opened = await asyncio.to_thread(lambda: getattr(cdt, role)(**given, servers=server.url))
+    await asyncio.to_thread(opened.close)
+    with pytest.raises(ClosedError, match=rf"^this cdt\.{role} is closed$"):
+        await asyncio.to_thread(opened.receive)

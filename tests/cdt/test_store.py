@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -206,3 +208,15 @@ def test_another_database_is_refused(tmp_path):
 def test_a_place_that_is_none_is_an_error_of_the_system(tmp_path):
     with pytest.raises(OSError, match="cannot be opened"):
         cdt.SqliteStore(tmp_path / "none" / "configs.db")
+
+
+def test_names_that_nothing_has_take_the_room_they_take(tmp_path):
+    name = "e" * (1 << 20)
+    with contextlib.closing(cdt.SqliteStore(tmp_path / "configs.db")) as store:
+        tracemalloc.start()
+        try:
+            for number in range(100):
+                assert store.get("app-1", f"{number}{name}") is None
+            assert tracemalloc.get_traced_memory()[0] < 70 << 20
+        finally:
+            tracemalloc.stop()

@@ -101,6 +101,27 @@ async def test_answers_errors_with_a_status(server, bare, fields, status, words)
         assert sum(target.stats.dropped.values()) - target.stats.dropped.get("own_event", 0) == (status == 400)
 
 
+HOSTILE = {
+    "millions of lists": b'{"x": [' + b"[]," * 300_000 + b"0]}",
+    "a hundred thousand levels": b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+    "a hundred thousand digits": b'{"timeout": ' + b"9" * 100_000 + b"}",
+    "a name for each of many": b"{" + b",".join(b'"%d": 0' % number for number in range(60_000)) + b"}",
+    "an end too early": b'{"correlationId": "c-1"',
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_good_requests_are_answered_around_a_hostile_one(server, bare, name):
+    async with cdt.AsyncTarget("cdp", servers=server.url) as target:
+        await target.put("app-1", "e-1", b"{}")
+        for _ in range(2):
+            assert (await asked(bare, REQUESTS, nats.request()))["statusCode"] == 200
+            assert (await asked(bare, REQUESTS, HOSTILE[name]))["statusCode"] == 400
+        dropped = {kind: count for kind, count in target.stats.dropped.items() if kind != "own_event"}
+    assert sum(dropped.values()) == 2
+    assert dropped.keys() <= {"bad_json", "missing_field"}
+
+
 @pytest.mark.req("CDT-31", "CDT-50")
 async def test_what_cannot_be_read_is_answered_and_counted(server, bare, caplog):
     dropped = []

@@ -70,7 +70,8 @@ def test_a_drop_says_where_it_came_in_and_which_row_it_is(directory, open_socket
     assert (one.kind, one.endpoint, one.seq, one.peer) == ("bad_header", endpoint, 1, None)
     until(lambda: caplog.records)
     assert caplog.messages[0].endswith(f", at {endpoint}, row 1")
-    assert caplog.records[0].fields == {"kind": "bad_header", "endpoint": endpoint, "seq": 1, "peer": None}
+    where = {"endpoint": endpoint, "seq": 1, "peer": None, "user": None, "address": one.address}
+    assert caplog.records[0].fields == {"kind": "bad_header", **where}
 
 
 def test_a_drop_of_what_is_not_recorded_has_no_row(open_socket):

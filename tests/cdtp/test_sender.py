@@ -8,6 +8,7 @@ import threading
 import time
 
 import msgpack
+import numpy as np
 import pytest
 import zmq
 
@@ -102,6 +103,18 @@ def test_works_in_runs(pull, endpoint, header):
     assert messages[4][1] == b"\x80"
 
 
+def test_a_bool_of_numpy_is_one(pull, endpoint):
+    good = np.float64(2) > 1
+    with cdtp.Sender("Det", connect=endpoint, header="A") as sender:
+        sender.begin_run({"good": good})
+        sender.send(b"", tags={"good": good, "all": [good]})
+        sender.end_run({"good": good})
+    bor, dat, eor = (pull.recv_multipart() for _ in range(3))
+    told = [msgpack.unpackb(bor[1]), wire.unpack(dat[0])[-1], msgpack.unpackb(eor[1])]
+    assert told == [{"good": True}, {"good": True, "all": [True]}, {"good": True}]
+    assert all(isinstance(each["good"], bool) for each in told)
+
+
 @pytest.mark.req("CDTP-22")
 def test_writes_cdtp2(pull, endpoint):
     with cdtp.Sender("Det", connect=endpoint, header="2") as sender:
@@ -134,7 +147,8 @@ def test_small_messages_go_together(pull, endpoint):
     assert (bor, eor) == (wire.BOR, wire.EOR)
     assert [len(batch) for batch in batches] == [9] * 11 + [1]
     assert [number for batch in batches for number in batch] == list(range(1, 101))
-    assert sender.stats.sent == 102
+    # A BOR and an EOR of CDTP2 have two records each.
+    assert sender.stats.sent == 104
 
 
 @pytest.mark.req("CDTP-22")
@@ -163,15 +177,15 @@ def test_flush_sends_what_waits(pull, endpoint, open_socket):
         sender.send(b"x")
         sender.send(b"y")
         sender.flush(timeout_s=20)
-        assert (sender.stats.sent, sender.stats.queued) == (3, 0)
+        assert (sender.stats.sent, sender.stats.queued) == (4, 0)
         assert [records(pull.recv_multipart()) for _ in range(2)] == [wire.BOR, [1, 2]]
     with pytest.raises(ClosedError):
         sender.flush()
     with cdtp.Sender("Det", bind=ANY, header="2", batch_s=60) as lonely:
         lonely.send(b"x")
-        with pytest.raises(TimeoutError, match="2 messages were not sent") as raised:
+        with pytest.raises(TimeoutError, match="3 messages were not sent") as raised:
             lonely.flush(timeout_s=0.05)
-        assert raised.value.unsent == 2
+        assert raised.value.unsent == 3
         open_socket(zmq.PULL, connect=lonely.endpoints[0])
         lonely.flush(timeout_s=20)
 
@@ -199,7 +213,7 @@ def test_keeps_what_nobody_takes_yet(open_socket):
 
 @pytest.mark.req("CDTP-19")
 async def test_whoever_closes_may_say_for_how_long_to_go_on():
-    said = "1 messages were not sent within 0.1 s"
+    said = "1 message was not sent within 0.1 s"
     sender = cdtp.Sender("Det", bind=ANY, linger_s=1000)
     sender.send(b"x")
     with pytest.raises(TimeoutError, match=said):
@@ -340,7 +354,7 @@ async def test_an_exception_does_not_hide_what_was_not_sent_in_asyncio(caplog):
             await sender.send(b"x")
             raise ZeroDivisionError
     until(lambda: unsent(caplog))
-    assert unsent(caplog) == ["Det: 1 messages were not sent"]
+    assert unsent(caplog) == ["Det: 1 message was not sent"]
 
 
 @pytest.mark.req("CDTP-18", "CDTP-19")
@@ -351,7 +365,7 @@ def test_a_sender_that_is_collected_logs_what_was_not_sent(caplog):
     del sender
     gc.collect()
     until(lambda: unsent(caplog))
-    assert unsent(caplog) == ["Det: 1 messages were not sent"]
+    assert unsent(caplog) == ["Det: 1 message was not sent"]
 
 
 @pytest.mark.req("CDTP-19")
@@ -362,7 +376,7 @@ async def test_a_close_that_is_cancelled_waits_for_nothing_more(caplog):
         await asyncio.wait_for(sender.close(), 0.1)
     assert sender.closed
     until(lambda: unsent(caplog))
-    assert unsent(caplog) == ["Det: 1 messages were not sent"]
+    assert unsent(caplog) == ["Det: 1 message was not sent"]
     await sender.close()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
+from peers import json_lines
 from peers.commands import RECORDED, Peer, wrong
 from peers.recorded import write
 
@@ -33,11 +34,13 @@ class Command:
             text=True,
             start_new_session=True,
         )
+        self._command = json_lines.command_of(list(map(str, arguments))) if "--json" in arguments else None
 
     def event(self, name: str | None = None) -> dict[str, Any]:
         """The next line of JSON, which is to be of this event."""
         line = self.process.stdout.readline()
         assert line, f"no {name} event: {self.process.stderr.read()}"
+        self.check(line)
         event = json.loads(line)
         assert name in (None, event["event"]), line
         return event
@@ -60,7 +63,13 @@ class Command:
         out, err = self.process.communicate()
         assert self.process.returncode == returncode, err
         assert "Traceback" not in err
+        self.check(out)
         return out, err
+
+    def check(self, lines: str) -> None:
+        """Holds lines of JSON to the schema of their command."""
+        if self._command is not None:
+            json_lines.check(self._command, lines)
 
     def quietly(self, returncode: int = 0) -> tuple[str, str]:
         """As `end`; on standard error only what is wrong."""
@@ -108,6 +117,7 @@ def run(start: Callable[..., Command]) -> Callable[..., tuple[str, str]]:
         out, err = command.process.communicate(stdin)
         assert command.process.returncode == returncode, err
         assert "Traceback" not in err
+        command.check(out)
         return out, err
 
     return run

@@ -8,15 +8,17 @@ import json
 import signal
 import subprocess
 import sys
+from base64 import b64encode
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import msgpack
 import pytest
 
-from peers.commands import RECORDED, spec
+from peers.commands import RECORDED, release, spec
 from peers.recorded import line, write
 from peers.waiting import until
-from trunkline import mtl
+from trunkline import capture, mtl
 
 # What no JSON has, and how it is printed.
 PROPERTIES = {"due": datetime(2026, 1, 1, tzinfo=UTC), "prices": [Decimal("1.50"), {"least": Decimal(-3)}]}
@@ -121,6 +123,21 @@ def test_cat_prints_rows(run, recorded):
     assert (rows[1]["header"], rows[1]["error"]) == ("nonsense", "bad_header")
 
 
+def test_a_configuration_is_a_payload_too(run, tmp_path):
+    """Its sizes are those of the frames, and without the rest it is what they hold; people see it once."""
+    config = msgpack.packb({"gain": 2})
+    write(tmp_path / "m.jsonl", [release("D.one", 1, 0, config), release("D.one", 2, 0, config)])
+    run("capture", "import", "m.jsonl", "--capture", "c")
+    out, _ = run("capture", "cat", "c", "--json")
+    bor, eor = (json.loads(line)["messages"][0] for line in out.splitlines())
+    assert (bor["config"], bor["payload_sizes"]) == ({"gain": 2}, [len(config)])
+    assert (eor["metadata"], eor["payload_sizes"]) == ({"gain": 2}, [len(config)])
+    assert run("capture", "cat", "c", "--format", "{payload_bytes}")[0] == f"{len(config)}\n" * 2
+    assert run("capture", "cat", "c")[0].count("gain") == 2
+    assert "0x" not in run("capture", "cat", "c")[0]
+    assert run("capture", "cat", "c", "--format", "{payload_hex}")[0] == f"{config.hex()}\n" * 2
+
+
 def test_cat_for_people(run, recorded):
     out, _ = run("capture", "cat", recorded, "--limit", "3")
     assert [line.split()[4] for line in out.splitlines()] == ["D.one", "error", "D.two"]
@@ -220,6 +237,53 @@ def test_rows_of_which_a_condition_holds(run, recorded):
     assert "?." not in err
     _, err = run("capture", "replay", recorded, "--bind", "tcp://127.0.0.1:*", "--where", "type >", returncode=2)
     assert "the condition is incomplete" in " ".join(err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("condition", "hint"),
+    [
+        ('type = "DAT"', "no column '\"DAT\"': text takes single quotes, 'DAT'."),
+        ("sender ilike 'x'", "unexpected 'ilike', did you mean 'LIKE'?"),
+    ],
+)
+def test_a_condition_in_other_words_has_a_hint(run, recorded, condition, hint):
+    _, err = run("capture", "cat", recorded, "--where", condition, returncode=2)
+    assert hint in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--type", "BRO"], "--type: no message is 'BRO', did you mean 'BOR'?"),
+        (["--type", "nonsense"], "--type: no message is 'nonsense' (choose from DAT, BOR, EOR, register,"),
+        (["--service", "echo", "--type", "BOR"], "no message of dcp is 'BOR' (choose from register, ping,"),
+        (
+            ["--direction", "inn"],
+            "Invalid value for '--direction': 'inn' is not one of 'in', 'out': did you mean 'in'?",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", [["cat"], ["replay", "--bind", "tcp://127.0.0.1:*"]], ids=lambda words: words[0])
+def test_what_no_message_can_be_is_wrong_usage(run, recorded, command, arguments, said):
+    _, err = run("capture", command[0], recorded, *command[1:], *arguments, returncode=2)
+    assert said in " ".join(err.split())
+
+
+def test_lines_of_servers_show_the_peer_and_no_correlation(run, tmp_path):
+    head = [b"", b"DGBX\x01", b"\x04", b"echo", b""]
+    ours = b"\xa3\xe4\x5c\xb4\x01\x70\xe0\x87" + bytes(8)
+    messages = [
+        line([*head, ours, b"", b"hi"], protocol="dcp", peer=b"\x00k\x8bEg"),
+        line([*head, ours, b"note", b"", b"hi"], protocol="dcp", peer=b"client"),
+    ]
+    (tmp_path / "dcp.jsonl").write_text("".join(messages))
+    run("capture", "import", "dcp.jsonl", "--capture", "c")
+    first, second = run("capture", "cat", "c")[0].splitlines()
+    assert first.endswith(" in  0x006b8b4567 echo request hi")
+    assert second.endswith(' in  client echo request {"metadata": ["note"]} hi')
+    # Programs have all of it.
+    (said, _) = map(json.loads, run("capture", "cat", "c", "--json")[0].splitlines())
+    assert said["messages"][0]["metadata"] == [{"base64": b64encode(ours).decode()}]
 
 
 NOTHING = "trunkline: no message in capture matches the selection"
@@ -330,3 +394,15 @@ def test_a_capture_without_runs_says_so(run, tmp_path):
     run("capture", "import", "no-runs.jsonl", "--capture", "c")
     assert run("capture", "runs", "c") == ("", "trunkline: no runs in c\n")
     assert " UTC, 0.000 s" in run("capture", "info", "c")[0]
+
+
+def test_names_of_files_need_not_be_text(run, tmp_path):
+    here = tmp_path / "b\udcff"
+    capture.import_(write(tmp_path / "m.jsonl", RECORDED), here)
+    for suffix in ("csv", "arrow", "parquet", "jsonl"):
+        out, _ = run("capture", "export", here, f"c\udcff.{suffix}", "--json")
+        assert json.loads(out)["path"] == {"base64": base64.b64encode(b"c\xff." + suffix.encode()).decode()}
+        assert (tmp_path / f"c\udcff.{suffix}").stat().st_size > 0
+    run("capture", "decode", here, "d\udcff.parquet")
+    run("capture", "report", here, "d\udcff.html")
+    assert "b\\udcff" in (tmp_path / "d\udcff.html").read_text()

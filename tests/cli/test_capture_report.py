@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -25,7 +26,11 @@ def test_a_report_takes_no_spark(run, recorded, tmp_path):
 
 def test_a_report_of_what_is_selected(run, recorded, tmp_path):
     out, _ = run("capture", "report", recorded, "one.html", "--sender", "D.one", "--json")
-    assert json.loads(out) == {"event": "report", "path": "one.html", "rows": 1}
+    found = json.loads(out)
+    assert (found["event"], found["path"], found["rows"]) == ("report", "one.html", 1)
+    assert found["selected"] == "sender D.one"
+    (sender,) = found["sections"]["cdtp"]["senders"]
+    assert (sender["sender"], sender["messages"]) == ("D.one", 1)
     out, _ = run("capture", "report", recorded, "one.html", "--where", "type = 'DAT' and sender like 'D.t%'", "--json")
     assert json.loads(out)["rows"] == 2
     assert "D.one" not in (tmp_path / "one.html").read_text()
@@ -123,6 +128,41 @@ def test_a_report_of_a_damaged_capture(run, recorded, tmp_path, damage):
     # The first page is behind the four letters that every file begins with.
     segment.write_bytes(whole[:-10] if damage == "cut" else whole[:4] + bytes(1000) + whole[1004:])
     _, err = run("capture", "report", recorded, "report.html", returncode=1)
-    assert besides_progress(err).startswith(f"trunkline: error: {recorded}: ")
-    assert "trunkline capture verify shows more" in err
+    assert besides_progress(err).startswith(f"trunkline: error: {segment}: ")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "recorded.jsonl"]
+
+
+def messages(name, first, count):
+    """A run of one sender from a number on, without its end."""
+    return [release(name, 0, sequence, b"x") for sequence in range(first, first + count)]
+
+
+def test_a_report_follows_a_capture(start, run, tmp_path):
+    write(tmp_path / "first.jsonl", messages("D.one", 0, 10))
+    write(tmp_path / "more.jsonl", messages("D.two", 0, 5), start_ns=10**12)
+    run("capture", "import", "first.jsonl", "--capture", "capture")
+    command = start("capture", "report", "capture", "report.html", "--follow", "0.1", "--json")
+    assert command.event("report")["rows"] == 10
+    page = tmp_path / "report.html"
+    assert 'data-refresh="0.1"' in page.read_text()
+    run("capture", "import", "more.jsonl", "--capture", "capture")
+    found = command.event("report")
+    senders = found["sections"]["cdtp"]["senders"]
+    assert {sender["sender"]: sender["messages"] for sender in senders} == {"D.one": 10, "D.two": 5}
+    assert sum(sum(buckets.values()) for buckets in found["sections"]["cdtp"]["rates"].values()) == 15
+    assert all(int(bucket) < 120 for buckets in found["sections"]["cdtp"]["rates"].values() for bucket in buckets)
+    command.signal(signal.SIGINT)
+    command.end()
+    assert "data-refresh" not in page.read_text()
+    assert "D.two" in page.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".part") == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("2",), ("--follow", "--sender", "D.one"), ("--follow", "0"), ("--follow", "precious")],
+)
+def test_what_cannot_be_followed(run, recorded, tmp_path, words):
+    _, err = run("capture", "report", recorded, "report.html", *words, returncode=2)
+    assert "Traceback" not in err
+    assert not (tmp_path / "report.html").exists()

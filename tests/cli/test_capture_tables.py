@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -30,9 +31,44 @@ def test_export_is_read_by_others(run, recorded, tmp_path, form):
     assert (row["sender"], row["tags"]) == ("D.one", {"run": 7} if form == "jsonl" else '{"run":7}')
 
 
+@pytest.mark.parametrize("more", [[], ["--since", "1d"]], ids=["all", "selected"])
+@pytest.mark.parametrize("command", ["decode", "export"])
+def test_a_protocol_that_was_not_recorded_is_said(run, recorded, command, more):
+    _, err = run("capture", command, recorded, "out.parquet", "--protocol", "dcp", *more)
+    assert "rows is dcp: name the protocol that was recorded, cdtp" in err
+
+
 def test_an_export_that_does_not_say_what_it_is(run, recorded):
     _, err = run("capture", "export", recorded, "out.xyz", returncode=2)
     assert "unknown format of 'out.xyz'" in err
+    assert err.endswith("; or give --format.\n")
+    _, err = run("capture", "export", recorded, "out.xyz", "--format", "cvs", returncode=2)
+    assert "'cvs' is no format: did you mean 'csv'?" in " ".join(err.split())
+    run("capture", "export", recorded, "out.xyz", "--format", "csv")
+    assert (recorded.parent / "out.xyz").read_text().startswith('"capture_id",')
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_text_goes_to_standard_output_and_into_gzip(run, recorded, tmp_path, form):
+    run("capture", "export", recorded, f"out.{form}")
+    text = (tmp_path / f"out.{form}").read_text()
+    assert run("capture", "export", recorded, "-", "--format", form)[0] == text
+    run("capture", "export", recorded, f"out.{form}.gz")
+    assert gzip.decompress((tmp_path / f"out.{form}.gz").read_bytes()).decode() == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["-"], "- takes --format csv or jsonl"),
+        (["-", "--format", "parquet"], "- takes --format csv or jsonl"),
+        (["-", "--format", "csv", "--json"], "exclude each other"),
+        (["out.parquet.gz"], "unknown format of 'out.parquet.gz'"),
+    ],
+)
+def test_what_is_no_text_goes_into_files(run, recorded, arguments, why):
+    _, err = run("capture", "export", recorded, *arguments, returncode=2)
+    assert why in " ".join(err.split())
 
 
 def test_decode_makes_a_table_without_spark(run, recorded, tmp_path):
@@ -88,7 +124,7 @@ def test_a_decode_that_fails_leaves_nothing(run, recorded, tmp_path):
     ("wrong", "why"),
     [
         (["--tags", "run"], "--tags takes K=TYPE"),
-        (["--tags", "run=int"], "unknown type"),
+        (["--tags", "run=date"], "unknown type"),
         (["--tags", "*=bigint"], '"variant"'),
         (["--protocol", "foo"], "'cdtp', 'dcp', 'mc0', 'mtl', 'cdt'"),
         (["--protocol", "dcp", "--tags", "run=bigint"], "leave it out"),

@@ -123,6 +123,47 @@ def test_a_store_has_one_server(run, begin, tmp_path):
     ended(begin("nats", "--port", 0, "--store", store))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="names of files are others there")
+def test_a_store_has_the_name_that_was_given(begin, tmp_path):
+    # In the configuration of nats-server a backslash begins an escape, and a quote ends the name.
+    scratch = tmp_path / 'tmp\\Up"'
+    scratch.mkdir()
+    for name in ('a"x', "a\\nb", "a\\Ub", "a\\", "a\nb\x01é", "$HOME #{;}"):
+        store = tmp_path / name
+        ended(begin("nats", "--port", 0, "--store", store, TMPDIR=str(scratch)))
+        assert (store / "jetstream").is_dir()
+    ended(begin("nats", "--port", 0, TMPDIR=str(scratch)))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the server is a script of the shell")
+def test_the_last_line_of_nats_server_is_shown_if_it_marks_no_error(tmp_path):
+    script = tmp_path / "bin" / "nats-server"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\necho 'nats-server: line 2: invalid escape'\nexit 1\n")
+    script.chmod(0o755)
+    program = "import sys; sys.executable = sys.argv.pop(1); from trunkline.__main__ import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, script.with_name("python"), "nats", "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = "trunkline: error: nats-server is not running: nats-server: line 2: invalid escape\n"
+    assert (ended.returncode, ended.stderr) == (1, said)
+
+
+@pytest.mark.parametrize("login", ["", "ada:sesame@"])
+def test_nats_url_names_the_servers_of_a_cluster(server, login):
+    with socket.socket() as dead:
+        dead.bind(("127.0.0.1", 0))
+        host = server.url.removeprefix("nats://")
+        urls = f"nats://{login}127.0.0.1:{dead.getsockname()[1]}, nats://{login}{host},"
+        process = command("cdt", "pull", "a", "e", "--target", "none", "--timeout", "0.5", NATS_URL=urls)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (1, "trunkline: error: no target named none is running\n")
+
+
 @pytest.mark.req("CDT-38", "CDT-39", "CDT-40")
 def test_a_configuration_from_its_file_to_its_endpoint(run, begin, tmp_path):
     store = tmp_path / "configs.db"
@@ -164,7 +205,8 @@ def test_a_configuration_from_its_file_to_its_endpoint(run, begin, tmp_path):
         "app_version_name": "app-1",
         "endpoint_id": "e-1",
         "config_id": stored["config_id"],
-        "originator": "r1",
+        "originator": "cdp",
+        "originator_replica_id": "r1",
         "timestamp_ms": events[0]["timestamp_ms"],
     }
     code, out, _ = run("cdt", "rollback", "app-1", "e-1", stored["config_id"], *to)
@@ -179,7 +221,7 @@ def test_a_configuration_from_its_file_to_its_endpoint(run, begin, tmp_path):
     row = json.loads(out)
     assert (row["endpoint_id"], row["current"]) == ("e-1", stored["config_id"])
     _, out, _ = run("cdt", "status", "app-1", "--store", store)
-    assert out.splitlines()[0].split() == ["endpoint_id", "current", "applied", "since_ms"]
+    assert out.splitlines()[0].split() == ["endpoint_id", "current", "applied", "since"]
     stats = ended(target)["stats"]
     assert (stats["pushes"], stats["pulls"], stats["configs"]) == (3, 2, 2)
 
@@ -191,8 +233,12 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
     assert "no target named nobody is running" in err
     begin("cdt", "target", "cdp", "--store", tmp_path / "configs.db")
     for arguments, code, words in [
-        (("pull", "app-1", "e-1", "--target", "cdp"), 1, "404 Not Found"),
-        (("rollback", "app-1", "e-1", "unknown", "--target", "cdp"), 1, "404"),
+        (("pull", "app-1", "e-1", "--target", "cdp"), 1, "404 Not Found: the configuration of e-1 (app-1)"),
+        (
+            ("rollback", "app-1", "e-1", "unknown", "--target", "cdp"),
+            1,
+            "404 this endpoint never had unknown: configuration unknown of e-1 (app-1)",
+        ),
         (("pull", "", "e-1", "--target", "cdp"), 1, "app_version_name must not be empty"),
         (("pull", "app-1", "e-1", "--target", "a.b"), 1, "target must be one token"),
         (("put", "app-1", "e-1", tmp_path / "none", "--target", "cdp"), 1, "none"),
@@ -241,8 +287,11 @@ def test_what_others_say_moves_no_cursor(run, server, tmp_path):
             cdt.Source("cmx", target="odd", servers=server.url) as source,
         ):
             source.report_applied(f"a{clear}", f"e{clear}", f"c{clear}")
-            assert watching.communicate(timeout=60)[0] == f"updated a{shown} e{shown} c{shown}\n"
-            assert run("cdt", "pull", "a", "e-1", "--target", "odd")[2] == f"trunkline: error: 409 no{shown}\n"
+            assert watching.communicate(timeout=60)[0] == f"updated a{shown} e{shown} c{shown} by cmx\n"
+            assert (
+                run("cdt", "pull", "a", "e-1", "--target", "odd")[2]
+                == f"trunkline: error: 409 no{shown}: the configuration of e-1 (a)\n"
+            )
             target.put("a", "e-2", b"{}", config_id=f"v{clear}")
             _, _, err = run("cdt", "pull", "a", "e-2", "--target", "odd", "--output", tmp_path / "got")
             assert err == f"trunkline: v{shown}: 2 bytes in {tmp_path / 'got'}\n"
@@ -267,6 +316,7 @@ def test_records_a_whole_deployment(begin, server, tmp_path):
     assert recording.returncode == 0, err
     stopped = json.loads(out.splitlines()[-1])
     assert (stopped["reason"], stopped["stats"]["recorded"], stopped["stats"]["errors"]) == ("count", 5, {})
+    assert (stopped["stats"]["accepted"], stopped["stats"]["dropped"]) == (5, {})
     rows = [*capture.open(tmp_path / "runs").rows()]
     # The event is on a connection of its own: it may be passed on after what was asked at once.
     kinds = [row["topic"].rpartition(".")[2] for row in rows]
@@ -329,6 +379,19 @@ def test_a_signal_ends_who_still_connects(tmp_path, words, how):
     # Nobody says anything there, and a role gives up after 5 s.
     assert time.monotonic() - begun < 4
     assert (process.returncode, out, err) == (0, "", "trunkline: stopped (signal)\n")
+
+
+def test_what_is_said_to_be_json_is(run, tmp_path):
+    broken = tmp_path / "broken.json"
+    broken.write_text("{broken")
+    to = ("--target", "none", "--timeout", "0.5")
+    for arguments, given in (((broken,), None), (("-", "--content-type", "application/json"), "{broken")):
+        code, _, err = run("cdt", "put", "app", "e", *arguments, *to, given=given)
+        assert (code, len(err.splitlines())) == (1, 1)
+        assert "is not valid JSON: Expecting property name" in err
+    for arguments, given in (((broken, "--content-type", "text/plain"), None), (("-",), "{broken")):
+        _, _, err = run("cdt", "put", "app", "e", *arguments, *to, given=given)
+        assert "no target named none" in err
 
 
 @pytest.mark.parametrize("words", [("pull", "a", "e"), ("put", "a", "e", "-"), ("rollback", "a", "e", "v")])

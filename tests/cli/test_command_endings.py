@@ -14,8 +14,11 @@ import pyarrow.parquet
 import pytest
 import zmq
 
+from peers import nats
 from peers.commands import spec, wrong
+from peers.recorded import line
 from peers.waiting import until
+from trunkline import mc0, mtl
 
 ROLES = {
     "receive": ["cdtp", "receive", "--bind", "tcp://127.0.0.1:*"],
@@ -132,10 +135,11 @@ def test_a_peer_that_dies_ends_nothing(start, dial, role):
 
     code = "import sys, zmq; s = zmq.Context().socket(zmq.PUSH); s.connect(sys.argv[1])\n"
     code += "while True: s.send_multipart([b'bad', b''])"
-    peer = subprocess.Popen([sys.executable, "-c", code, endpoint])
-    wait_for("received")
-    peer.kill()
-    peer.wait()
+    with subprocess.Popen([sys.executable, "-c", code, endpoint]) as peer:
+        try:
+            wait_for("received")
+        finally:
+            peer.kill()
     dial(zmq.PUSH, endpoint).send_multipart(spec("D"))
     wait_for("accepted")
     command.signal(signal.SIGINT)
@@ -150,6 +154,36 @@ def test_a_broken_pipe_ends_quietly(start, push):
     assert command.process.wait() == 0
     assert wrong(command.process.stderr.read()) == ""
     command.process.stdout = None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["cdtp", "receive", "--bind", "tcp://127.0.0.1:*"],
+        ["chirp", "watch", "--group", "g"],
+        ["mc0", "subscribe", "topic", "--connect", "{mc0}"],
+        ["mtl", "receive", "jobs", "--connect", "{mtl}"],
+        ["cdt", "watch", "--nats", "{nats}"],
+        ["capture", "cat", "c", "--tail", "1", "--follow"],
+    ],
+    ids=" ".join,
+)
+def test_what_prints_as_it_goes_ends_without_a_reader(start, run, tmp_path, words):
+    (tmp_path / "one.jsonl").write_text(line([b"x"]))
+    run("capture", "import", "one.jsonl", "--capture", "c")
+    with (
+        mc0.Middleware(bind="tcp://127.0.0.1:*") as bus,
+        mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server,
+        nats.server(tmp_path) as third,
+    ):
+        where = {"mc0": bus.endpoints[0], "mtl": server.endpoints[0], "nats": third.url}
+        command = start(*(word.format(**where) for word in words), "--json")
+        # A reader of the first line, as head is.
+        assert command.event()["event"] in ("ready", "row")
+        command.process.stdout.close()
+        assert command.process.wait(10) == 0
+        assert wrong(command.process.stderr.read()) == ""
+        command.process.stdout = None
 
 
 def test_a_recorder_whose_pipe_breaks_keeps_what_it_has(start, push, tmp_path):

@@ -224,4 +224,4 @@ def test_tables_and_lines_count_cells(terminal):
     assert len({cell_len(line) for line in terminal}) == 1
     assert {line.rpartition(" ")[2] for line in terminal} == {"messages", "7", "12"}
     output.fitted("検" * 50)
-    assert terminal[-1] == "検" * 39 + " …"
+    assert terminal[-1] == "検" * 39 + "…"

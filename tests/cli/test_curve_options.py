@@ -1,5 +1,6 @@
 """CURVE on the command line."""
 
+import re
 import signal
 
 import pytest
@@ -57,7 +58,7 @@ def test_a_recorder_lets_in_those_on_its_list_and_reads_it_again(start, dial, fi
 
     (files / "allowed/friend.key").write_text("no key")
     recorder.signal(signal.SIGHUP)
-    recorder.told("allow-list not reloaded")
+    recorder.told("not reloaded")
     (files / "allowed/friend.key").write_bytes(keys[0])
     recorder.signal(signal.SIGHUP)
     # It says nothing of a list that it has read.
@@ -68,6 +69,30 @@ def test_a_recorder_lets_in_those_on_its_list_and_reads_it_again(start, dial, fi
     stopped = recorder.event("stopped")
     assert stopped["reason"] == "count"
     assert stopped["stats"]["refused"] == refused
+    recorder.end()
+
+
+def test_signals_that_come_while_the_list_is_read_are_all_heeded(start, dial, files):
+    (files / "allowed/friend.key").write_bytes((friend := zmq.curve_keypair())[0])
+    other = files / "allowed/other.key"
+    recorder = start(
+        *("cdtp", "record", "--capture", "capture", "--bind", "tcp://127.0.0.1:*", "--json", "--count", "1"),
+        *("--curve-secret", files / "keys/server.key_secret", "--curve-allow", files / "allowed"),
+    )
+    endpoint = recorder.ready()["endpoints"][0]
+    server_key = zmq.auth.load_certificate(files / "keys/server.key")[0]
+    for _ in range(300):
+        other.write_bytes((keys := zmq.curve_keypair())[0])
+        recorder.signal(signal.SIGHUP)
+        other.unlink()
+        recorder.signal(signal.SIGHUP)
+    other.write_bytes(keys[0])
+    recorder.signal(signal.SIGHUP)
+    while not (dialled := dial(endpoint, keys, server_key))[1]:
+        pass
+    assert dial(endpoint, friend, server_key)[1]
+    dialled[0].send_multipart(spec("D"))
+    assert recorder.event("stopped")["reason"] == "count"
     recorder.end()
 
 
@@ -101,3 +126,65 @@ def test_a_capture_is_replayed_to_an_encrypted_recorder(run, context, files, tmp
     run("capture", "replay", "capture", "--connect", pull.last_endpoint.decode(), "--curve-server-key", key)
     assert pull.recv_multipart() == [b"\0"]
     pull.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "why", "what_the_server_says"),
+    [
+        (
+            ["ops", "eve.key"],
+            "is the server key the one of this server",
+            "the keys of the two sides do not fit together",
+        ),
+        (["eve", "server.key"], "the peer does not allow this key", "its key is not allowed"),
+        ([], "only one side", "only one side"),
+    ],
+    ids=["wrong server key", "not allowed", "not encrypted"],
+)
+def test_why_nobody_answers_is_said(start, run, files, keys, why, what_the_server_says):
+    for name in ("ops", "eve"):
+        zmq.auth.create_certificates(files / "keys", name)
+    (files / "allowed/ops.key").write_bytes((files / "keys/ops.key").read_bytes())
+    bus = start(
+        *("mc0", "middleware", "--bind", "tcp://127.0.0.1:*", "--json"),
+        *("--curve-secret", files / "keys/server.key_secret", "--curve-allow", files / "allowed"),
+    )
+    curve = (
+        [*("--curve-secret", f"keys/{keys[0]}.key_secret"), *("--curve-server-key", f"keys/{keys[1]}")] if keys else []
+    )
+    at = ("--connect", bus.ready()["endpoints"][0], "--timeout", "1.5")
+    _, err = run("mc0", "ping", *at, *curve, returncode=1)
+    last = err.splitlines()[-1]
+    assert "no middleware answers at tcp://127.0.0.1:" in last
+    assert why in last
+    # With the address of the peer, unless it was gone before it could be asked for.
+    said = bus.told(what_the_server_says)
+    assert re.search(rf"middleware: tcp://127\.0\.0\.1:\d+: (tcp://127\.0\.0\.1:\d+: )?.*{what_the_server_says}", said)
+
+
+def test_what_can_be_known_without_a_handshake_is_said(run):
+    _, err = run("mc0", "ping", "--connect", "tcp://127.0.0.1:1", "--timeout", "0.3", returncode=1)
+    assert "no middleware answers at tcp://127.0.0.1:1 (nothing listens there)" in err
+    _, err = run(
+        "dcp", "request", "echo", "x", "--connect", "tcp://nosuchhost.invalid:99", "--timeout", "0.3", returncode=1
+    )
+    assert "(nosuchhost.invalid does not resolve)" in err
+    _, err = run("mtl", "call", "Queue.List", "--connect", "tcp://127.0.0.1:1", "--timeout", "0.3", returncode=1)
+    assert "(nothing listens there)" in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["mc0", "ping"],
+        ["mc0", "topics"],
+        ["dcp", "services"],
+        ["dcp", "worker", "echo", "--echo"],
+        ["mtl", "call", "Queue.List"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.usefixtures("files")
+def test_a_client_needs_the_key_of_its_server(run, command):
+    curve = ("--connect", "tcp://127.0.0.1:9", "--curve-secret", "keys/server.key_secret")
+    assert "--curve-server-key" in run(*command, *curve, returncode=2)[1]

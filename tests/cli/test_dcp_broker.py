@@ -197,6 +197,20 @@ def test_says_which_services_it_has(start, run):
     assert json.loads(out)["service"] == "upper"
 
 
+def test_services_whose_names_are_not_text_are_told_apart(start, run, dial):
+    command = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--json")
+    (endpoint,) = command.ready()["endpoints"]
+    for name in (b"svc\xfe", b"svc\xff"):
+        worker = dial(zmq.DEALER, endpoint)
+        worker.send_multipart(register(name))
+        assert worker.recv_multipart() == register(name)
+    names = [{"base64": "c3Zj/g=="}, {"base64": "c3Zj/w=="}]
+    out, _ = run("dcp", "services", "--connect", endpoint, "--json")
+    assert sorted((json.loads(line)["service"] for line in out.splitlines()), key=str) == names
+    out, _ = run("dcp", "services", "--connect", endpoint)
+    assert sorted(line.split()[0] for line in out.splitlines()[1:]) == ["svc\\xfe", "svc\\xff"]
+
+
 def test_says_nothing_when_told_not_to(start, run):
     command = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--no-status", "--json")
     (endpoint,) = command.ready()["endpoints"]

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 def test_the_whole_of_it(run, tmp_path):
     (tmp_path / "tmp").mkdir()
-    out, _ = run("demo", "--output", "kept", "--json", env={"TMPDIR": str(tmp_path / "tmp")})
+    out, _ = run("demo", "--output", "kept[1]", "--json", env={"TMPDIR": str(tmp_path / "tmp")})
     *senders, report = map(json.loads, out.splitlines())
     assert {event["event"] for event in senders} == {"sender"}
     found = {event["sender"]: event for event in senders}
@@ -29,12 +29,12 @@ def test_the_whole_of_it(run, tmp_path):
         "trailing_bytes",
         "truncated",
     }
-    assert report["path"] == "kept/trunkline-demo.html"
+    assert report["path"] == "kept[1]/trunkline-demo.html"
     assert "Tracker.fast" in (tmp_path / report["path"]).read_text()
-    info = json.loads(run("capture", "info", "kept/capture", "--json")[0])
+    info = json.loads(run("capture", "info", "kept[1]/capture", "--json")[0])
     assert sum(info["errors"].values()) == sum(sum(kinds.values()) for kinds in malformed)
     assert list((tmp_path / "tmp").iterdir()) == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "tmp"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept[1]", "tmp"]
 
 
 @pytest.mark.parametrize("when", ["sender processes", "recording", "starting Spark"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -13,32 +14,6 @@ import typer
 
 import trunkline
 from trunkline.cli.app import app
-
-COMMANDS = [
-    ["cdtp", "send"],
-    ["cdtp", "receive"],
-    ["cdtp", "record"],
-    ["chirp", "watch"],
-    ["chirp", "offer"],
-    ["dcp", "broker"],
-    ["dcp", "worker"],
-    ["dcp", "request"],
-    ["mc0", "subscribe"],
-    ["mc0", "publish"],
-    ["mc0", "ping"],
-    ["mtl", "users", "add"],
-    ["mtl", "users", "remove"],
-    ["mtl", "users", "list"],
-    ["capture", "info"],
-    ["capture", "cat"],
-    ["capture", "decode"],
-    ["capture", "replay"],
-    ["capture", "import"],
-    ["capture", "recover"],
-    ["spark", "decode"],
-    ["spark", "report"],
-    ["demo"],
-]
 
 
 def examples(help_text):
@@ -51,24 +26,41 @@ def all_commands(command, *words):
         yield from all_commands(inside, *words, name)
 
 
+ALL = [(list(words), command) for words, command in all_commands(typer.main.get_command(app))]
+COMMANDS = [words for words, command in ALL if not hasattr(command, "commands")]
+FAMILIES = [words for words, command in ALL if hasattr(command, "commands")]
+
+
+def test_there_are_as_many_commands_as_there_were():
+    assert len(COMMANDS) >= 48
+    assert len(FAMILIES) >= 10
+
+
 def test_no_help_has_a_piece_of_python_in_it():
-    found = list(all_commands(typer.main.get_command(app)))
-    assert len(found) > 40
-    for words, command in found:
+    for words, command in ALL:
         text = command.get_help(command.make_context(" ".join(words), [], resilient_parsing=True))
         assert " object at 0x" not in text, words
         assert "None" not in text, words
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80])
+def test_help_is_as_wide_as_the_terminal(monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for words, command in ALL:
+        text = command.get_help(command.make_context(" ".join(["trunkline", *words]), [], resilient_parsing=True))
+        # An example is to be copied, and the choices of an option are one word.
+        for line in text.partition("Example:")[0].splitlines():
+            assert len(line) <= width or re.fullmatch(r" +--\S+ <\S+>", line), line
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_has_an_example_that_it_takes(run, command):
     out, err = run(*command, "--help")
     assert err == ""
-    found = examples(out)
-    assert found
-    for example in found:
-        words = shlex.split(example.rpartition("|")[2])
-        assert words[: len(command) + 1] == ["trunkline", *command]
+    found = [shlex.split(example.rpartition("|")[2].partition(" > ")[0]) for example in examples(out)]
+    assert any(words[: len(command) + 1] == ["trunkline", *command] for words in found)
+    for words in found:
+        assert words[0] == "trunkline"
         # Parsed to the end, and stopped before it runs.
         code = "import sys; from typer.core import TyperCommand; TyperCommand.invoke = lambda *_: print('parsed')\n"
         code += "from trunkline.__main__ import main; main()"
@@ -107,9 +99,7 @@ def test_the_examples_of_dcp_work_together(start, run):
         command.end()
 
 
-@pytest.mark.parametrize(
-    "room", [[], ["cdtp"], ["chirp"], ["dcp"], ["mtl"], ["mtl", "users"], ["capture"], ["spark"]], ids=" ".join
-)
+@pytest.mark.parametrize("room", FAMILIES, ids=" ".join)
 def test_rooms_list_their_commands(run, room):
     out, _ = run(*room, "--help")
     for command in COMMANDS:
@@ -125,12 +115,13 @@ def test_commands_load_what_they_need_alone():
 
 
 def test_version(run):
-    assert run("--version")[0] == f"trunkline {trunkline.__version__}\n"
+    build = rf"{trunkline.build_profile} build for \S+ \S+, Python {sys.version.split()[0]}"
+    assert re.fullmatch(rf"trunkline {re.escape(trunkline.__version__)} \({build}\)\n", run("--version")[0])
 
 
 def test_completion_is_there(run):
     words = {"_TRUNKLINE_COMPLETE": "complete_bash", "COMP_WORDS": "trunkline capture re", "COMP_CWORD": "2"}
-    assert run(env=words)[0].split() == ["report", "replay", "recover"]
+    assert run(env=words)[0].split() == ["requests", "report", "replay", "recover"]
 
 
 @pytest.mark.parametrize(

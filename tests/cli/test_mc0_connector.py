@@ -50,7 +50,7 @@ def test_subscribe_is_ready_when_it_is_confirmed(start, bus):
     assert command.event("message") == {
         "event": "message",
         "topic": "runs",
-        "headers": [["TOPIC", "runs"], ["X-A", "\udcff"], ["X-A", "2"]],
+        "headers": [["TOPIC", "runs"], ["X-A", {"base64": "/w=="}], ["X-A", "2"]],
         "body": ["a", {"base64": "/w=="}],
     }
     assert command.event("message")["body"] == []
@@ -195,11 +195,26 @@ def test_publish_without_confirmation_waits_for_the_socket_alone(start, bus):
     command = start("mc0", "publish", "runs", "--no-confirm", "--count", "1000", "--json", "--connect", bus.endpoint)
     bus.hears(b"CONNECT")
     assert [bus.hears(b"PUT").frames for _ in range(1000)] == [put(b"runs")] * 1000
+    bus.confirms(b"NOOP")
     assert bus.hears(b"DISCONNECT")
     (stopped,) = events(command.end()[0])
     stats = stopped["stats"]
     assert (stats["put"], stats["confirmed"], stats["timeouts"]) == (1000, 0, 0)
     assert stats["latency_ms"] == dict.fromkeys(["p50", "p90", "p99", "max"])
+
+
+@pytest.mark.parametrize("count", [1, 3, 3000])
+def test_refusals_of_what_is_not_confirmed_are_reported_each_time(start, run, tmp_path, count):
+    (tmp_path / "policy.toml").write_text('[[allow]]\nclient = "*"\npublish = ["yes"]\n')
+    bus = start("mc0", "middleware", "--bind", "tcp://127.0.0.1:*", "--policy", "policy.toml", "--json")
+    at = ("--no-confirm", "--count", str(count), "--connect", bus.ready()["endpoints"][0])
+    out, err = run("mc0", "publish", "no", "x", *at, "--json", returncode=1)
+    (stopped,) = events(out)
+    # A middleware does not answer each of very many.
+    assert min(count, 100) <= stopped["stats"]["errors"] <= count
+    assert "refused" in err
+    _, err = run("mc0", "publish", "no", "x", *at, returncode=1)
+    assert "refused" in err
 
 
 def test_publish_to_nobody_is_a_time_out(run):

@@ -105,6 +105,14 @@ def test_sighup_reads_the_policy_again(start, ask, tmp_path):
     assert command.event("stopped")["stats"]["subscriptions"] == 0
 
 
+def test_topics_that_a_policy_refuses_name_the_entry_to_add(start, run, tmp_path):
+    (tmp_path / "policy.toml").write_text(POLICY)
+    (endpoint,) = start(*MIDDLEWARE, "--policy", "policy.toml").ready()["endpoints"]
+    _, err = run("mc0", "topics", "--connect", endpoint, returncode=1)
+    assert err.count("\n") == 1
+    assert err.endswith('the policy must allow it, by subscribe = ["trunkline.status"] in the entry of this client\n')
+
+
 @pytest.mark.parametrize(("name", "said"), [("none.toml", "error: none.toml: No such file"), ("bad.toml", "line 1")])
 def test_a_faulty_policy_is_one_line(run, tmp_path, name, said):
     (tmp_path / "bad.toml").write_text("allow = 1\n")
@@ -176,6 +184,29 @@ def test_says_which_topics_there_are(start, run, ask):
     assert "1 client; " in err
     out, _ = run("mc0", "topics", "--connect", endpoint, "--json")
     assert {json.loads(line)["topic"] for line in out.splitlines()} == {"runs", "a\x1b"}
+
+
+def test_names_that_are_not_text_are_told_apart(start, run, ask):
+    """In every line of JSON, which holds text alone: those of a role, of who asks it, and of what it has recorded."""
+    names = [{"base64": "dP4="}, {"base64": "dP8="}]
+    command = start(*MIDDLEWARE, "--capture", "capture")
+    (endpoint,) = command.ready()["endpoints"]
+    subscribe = start("mc0", "subscribe", b"t\xff".decode(errors="surrogateescape"), "--connect", endpoint, "--json")
+    subscribe.ready()
+    peer, _ = ask(endpoint, sub(b"t\xff", b"t\xfe", id_=b"\xfd"))
+    peer.send_multipart(put(b"t\xff", headers=[(b"X-\xff", b"\xfe")]))
+    assert peer.recv_multipart()[1] == b"MESSAGE"
+    heard = subscribe.event("message")
+    assert heard["topic"] == names[1]
+    assert heard["headers"] == [["TOPIC", names[1]], [{"base64": "WC3/"}, {"base64": "/g=="}]]
+    out, _ = run("mc0", "topics", "--connect", endpoint, "--json")
+    assert sorted((json.loads(line)["topic"] for line in out.splitlines()), key=str) == names
+    command.signal(signal.SIGTERM)
+    topics = command.event("stopped")["stats"]["topics"]
+    assert sorted((topic["topic"] for topic in topics), key=str)[-2:] == names
+    out, _ = run("capture", "cat", "capture", "--type", "SUB", "--json")
+    told = [json.loads(line)["messages"][0] for line in out.splitlines()]
+    assert [each["topics"] for each in told if each["id"] == {"base64": "/Q=="}] == [names[::-1]]
 
 
 def test_says_nothing_when_told_not_to(start, run):

@@ -146,12 +146,38 @@ def test_the_password_comes_from_a_file_first(as_ada, run, tmp_path):
     assert "the server refused the login" in err
 
 
+def test_the_password_of_a_variable_ends_as_that_of_a_file(as_ada, run):
+    for text in ("sesame\n", "sesame\r\n"):
+        run("mtl", "call", "Queue.List", *as_ada, env={"TRUNKLINE_PASSWORD": text})
+    _, err = run("mtl", "call", "Queue.List", *as_ada, env={"TRUNKLINE_PASSWORD": "ses\tame"}, returncode=1)
+    assert err == "trunkline: error: password: U+0009 is not allowed\n"
+
+
+def test_errors_name_options_as_the_shell_does(as_ada, run):
+    _, err = run("mtl", "call", "Queue.List", *as_ada, env={"TRUNKLINE_PASSWORD": ""}, returncode=1)
+    assert "give --user and --password-file (or TRUNKLINE_PASSWORD)" in err
+
+
 def test_what_is_rejected_is_said(start, run):
     command = start(*SERVER, "--anonymous", "--resource", "jobs", "--max-queue", "2")
     endpoint = command.ready()["endpoints"][0]
     out, _ = run("mtl", "send", "jobs", "x", "--count", "4", "--connect", endpoint, "--json", returncode=1)
     assert [json.loads(line)["index"] for line in out.splitlines()[:-1]] == [2, 3]
     assert (last(out)["stats"]["confirmed"], last(out)["stats"]["rejected"]) == (2, 2)
+
+
+@pytest.mark.req("MTL-50")
+@pytest.mark.parametrize("count", [1, 5, 2000])
+def test_refusals_of_what_is_not_confirmed_are_reported_each_time(start, run, count):
+    command = start(*SERVER, "--anonymous", "--resource", "jobs", "--max-queue", "2")
+    endpoint = command.ready()["endpoints"][0]
+    run("mtl", "send", "jobs", "x", "--count", "2", "--connect", endpoint)
+    at = ("--count", str(count), "--confirm", "none", "--connect", endpoint)
+    out, err = run("mtl", "send", "jobs", "x", *at, "--json", returncode=1)
+    assert last(out)["stats"]["rejected"] == count
+    assert "refused" in err
+    _, err = run("mtl", "send", "jobs", "x", *at, returncode=1)
+    assert f"{count:,} refused" in err
 
 
 def depth(endpoint: str) -> int:
@@ -321,7 +347,7 @@ def test_contents_survive_kill_9(start, run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (SERVER, "users=, an allow-list"),
+        (SERVER, "needs --users, a --curve-secret with --curve-allow, or --anonymous"),
         ((*SERVER, "--anonymous", "--profile", "nothing"), "unknown profile"),
         ((*SERVER, "--users", "missing.toml"), "missing.toml"),
     ],
@@ -352,6 +378,16 @@ def test_what_cannot_be_is_said_in_a_line(run, arguments, words):
 )
 def test_wrong_options_are_refused(run, arguments):
     run("mtl", *arguments, "--connect", "tcp://127.0.0.1:1", returncode=2)
+
+
+def test_says_which_queues_there_are_however_many(server, as_ada, run):
+    with mtl.Client(connect=server[1], user="ada", password="sesame") as client:
+        for number in range(600):
+            assert client.command("Queue.Create", {"name": f"q{number:03}" + "x" * 150}).status == 200
+        assert client.command("Queue.List").body["more"] is True
+    out, _ = run("mtl", "queues", *as_ada, "--json", env=PASSWORD)
+    names = [json.loads(line)["name"][:4] for line in out.splitlines()]
+    assert [name for name in names if name.startswith("q")] == [f"q{number:03}" for number in range(600)]
 
 
 def test_says_which_queues_there_are(as_ada, run):

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 
@@ -61,6 +62,30 @@ def test_what_cannot_be_done_changes_nothing(run, tmp_path, arguments, stdin, sa
     assert [file.name for file in tmp_path.iterdir()] == ["users.toml"]
 
 
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="mounts need Linux")
+def test_a_file_that_is_a_mount_of_its_own_is_named(run, tmp_path):
+    run("mtl", "users", "add", "ada", "--file", "real.toml", stdin="sesame\n")
+    before = (tmp_path / "real.toml").read_bytes()
+    (tmp_path / "users.toml").touch()
+    # The mount ends with its namespace.
+    script = 'mount --bind real.toml users.toml || exit 77; echo open | "$0" -m trunkline mtl users add eve --file users.toml'
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, sys.executable],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if ended.returncode == 77 or "unshare" in ended.stderr:
+        pytest.skip("mounting is not possible here")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"trunkline: error: {tmp_path / 'users.toml'}: it is a mount of its own")
+    assert "mount its directory" in ended.stderr
+    assert (tmp_path / "real.toml").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["real.toml", "users.toml"]
+
+
 def typed(tmp_path, *lines):
     """What the command says at a terminal where this is typed, and how it ends."""
     ours, theirs = pty.openpty()
@@ -103,3 +128,17 @@ def test_at_a_terminal_the_password_is_typed_twice_and_not_shown(tmp_path):
 def test_the_password_is_no_argument(run):
     _, err = run("mtl", "users", "add", "ada", "secret", "--file", "users.toml", returncode=2)
     assert "--help" in err
+
+
+def test_a_program_adds_users(run, tmp_path):
+    (tmp_path / "secret").write_bytes(b"sesame\r\nmore\n")
+    add = ("mtl", "users", "add", "ada", "--file", "users.toml", "--password-file", "secret", "--json")
+    told = {"name": "ada", "file": "users.toml"}
+    assert json.loads(run(*add)[0]) == {"event": "added", **told}
+    assert may_log_in(tmp_path / "users.toml", "ada", "sesame")
+    assert json.loads(run(*add)[0]) == {"event": "changed", **told}
+    (tmp_path / "secret").write_bytes(b"\xff")
+    _, err = run(*add, returncode=1)
+    assert "secret: the password is not UTF-8" in err
+    remove = run("mtl", "users", "remove", "ada", "--file", "users.toml", "--json")
+    assert json.loads(remove[0]) == {"event": "removed", **told}

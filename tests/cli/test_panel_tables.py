@@ -1,5 +1,6 @@
 """What is in the panel of a role, at any width of its terminal."""
 
+import itertools
 import re
 
 import pytest
@@ -42,11 +43,17 @@ def lines(stats, width, before=None, capture=None, passed_s=1.0):
     return captured.get().splitlines()
 
 
+def table(shown):
+    """The head and the rows of the table of a panel."""
+    at = next(at for at, line in enumerate(shown) if line.startswith("resource "))
+    return list(itertools.takewhile(lambda line: not line.startswith(("not shown", "and ")), shown[at:]))
+
+
 @pytest.mark.parametrize("width", [30, 40, 60, 72, 80, 100, 120, 200])
 def test_a_table_leaves_out_columns_and_cuts_no_number(width):
     shown = lines(queues("jobs", "検出器の長い名前の待ち行列"), width)
-    head, *rows = shown[-3:]
-    assert head.split()[0] == "resource"
+    head, *rows = table(shown)
+    assert len(rows) == 2
     # Two spaces between columns, one within names of columns, numbers with units, and names of queues.
     columns = re.split(r" {2,}", head.strip())
     for row in rows:
@@ -59,19 +66,22 @@ def test_a_table_leaves_out_columns_and_cuts_no_number(width):
         assert counts.get("queued bytes", "1.7 MB") == "1.7 MB"
         assert not any("…" in cell for cell in cells[1:])
     assert max(map(cell_len, shown)) <= width
+    # What there was no room for is named below.
+    notes = " ".join(shown[shown.index(rows[-1]) + 1 :])
+    assert all((name in columns) != (name in notes) for name in ("queued", "readers", "writers"))
 
 
 def test_what_is_most_important_stays_longest():
-    assert [re.split(r" {2,}", lines(queues("jobs"), width)[-2].strip())[1:] for width in (40, 80)] == [
+    assert [re.split(r" {2,}", table(lines(queues("jobs"), width))[0].strip())[1:] for width in (40, 80)] == [
         ["in", "expired", "/s"],
         ["queued", "queued bytes", "readers", "writers", "in", "expired", "/s"],
     ]
-    assert "queue jobs" in lines(queues("jobs"), 80)[-1]
+    assert "queue jobs" in table(lines(queues("jobs"), 80))[-1]
 
 
 def test_names_are_shortened():
     name = "a.queue.with.a.name.that.is.long"
-    assert re.match(r"/ queue a\S*…  ", lines(queues(name), 60)[-1])
+    assert re.match(r"/ queue …\S*long  ", table(lines(queues(name), 60))[-1])
 
 
 def test_what_is_trunklines_own_is_in_no_table():
@@ -99,7 +109,7 @@ def test_a_recorder_on_a_narrow_terminal_shows_the_free_disk(tmp_path):
     counts |= {"durable": 1_234_000, "segments": 1_234, "duplicate_keys": 0, "chirp_dropped": 0, "senders": {}}
     stats = RecorderStats(**counts, runs={}, refused=0, turned_away=0)
     told = next(line for line in lines(stats, 80, capture=tmp_path) if "recorded" in line)
-    assert re.search(r" · [\d.]+ [kMGT]B free · recorded 1,234,567 · on disk 1,234,000 · ", told)
+    assert re.search(r" · [\d.]+ [kMGT]B free · recorded 1,234,567 · on disk 1,234,000 ", told)
     assert "accepted" not in told
 
 
@@ -119,7 +129,7 @@ def test_rates_are_of_messages_and_of_what_holds_them(monkeypatch, capsys):
     Output(json=False).stats(batched(40, 900))
     assert capsys.readouterr().err.endswith("; 90 messages/s; 4 received/s; 100 B/s\n")
     shown = "\n".join(lines(batched(40, 900), 80, before=batched(10, 100), passed_s=10.0))
-    assert "3 wire messages/s  80 records/s" in shown
+    assert "80 records/s  3 wire messages/s" in shown
 
 
 def test_a_recorder_of_batches_counts_records(monkeypatch):
@@ -128,3 +138,24 @@ def test_a_recorder_of_batches_counts_records(monkeypatch):
     monkeypatch.setattr("trunkline.cli.rates.time.monotonic", iter([0.0, 2.0]).__next__)
     told = Rates().look(RecorderStats(**counts, refused=0, turned_away=0))
     assert (told["messages_per_s"], told["received_per_s"]) == (15, 2)
+
+
+@pytest.mark.parametrize("width", range(30, 121, 5))
+def test_lines_are_made_of_whole_parts(width, tmp_path):
+    counts = {"received": 1_234_567, "accepted": 1_234_560, "dropped": {"bad_header": 1_234, "bad_tags": 5_678}}
+    counts |= {"bytes": 10**12, "recorded": 1_234_567, "durable": 1_234_000, "segments": 1_234, "duplicate_keys": 0}
+    counts |= {"chirp_dropped": 0, "senders": {}, "runs": {}, "refused": 0, "turned_away": 0}
+    panel = _Panel(lambda: None, "recording", 10_000_000, "received", tmp_path)
+    panel._before = RecorderStats(**counts | {"received": 0})
+    panel._messages.extend([1.0] * 60)
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(panel._draw(RecorderStats(**counts), 1.0, 1.0))
+    shown = captured.get().splitlines()
+    assert max(map(cell_len, shown)) <= width
+    parts = r"(not connected|\d+ connections?|[\d.]+ [kMGT]B free|[a-z ]+ [\d,]+|…)"
+    *_, rates, counters, bad, bar = shown
+    assert re.search(r"1,234,567 messages/s(  |$| …)", rates)
+    assert re.fullmatch(rf"{parts}(( ·)? {parts})*", counters)
+    assert re.fullmatch(r"! ((5,678 bad_tags|1,234 bad_header)(, )?)+( …)?", bad)
+    assert re.search(r" 1,234,567 of 10,000,000$", bar)

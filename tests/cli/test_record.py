@@ -10,6 +10,7 @@ import time
 import pyarrow.parquet
 import pytest
 
+from peers.cdtp import BOR, EOR, header_b
 from peers.commands import batch, spec
 
 
@@ -31,6 +32,7 @@ def test_everything_is_recorded_bit_for_bit(start, push, tmp_path):
     assert command.event("stopped") == {
         "event": "stopped",
         "reason": "count",
+        "missing": [],
         "stats": {
             "received": 3,
             "accepted": 2,
@@ -178,7 +180,25 @@ def test_it_says_what_it_has_counted(run, push):
     _, err = run(
         "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "2", feed=(push, [many] * 2)
     )
-    assert err.splitlines()[-1].endswith("; 2 wire messages recorded")
+    last = err.splitlines()[-1]
+    assert last.startswith("trunkline: stopped (count): records 100; received 2; ")
+    assert last.endswith("; 100 records in 2 wire messages recorded")
+    _, err = run(
+        "cdtp", "record", "--capture", "d", "--connect", push.endpoint, "--count", "1", feed=(push, [spec("D")])
+    )
+    assert err.splitlines()[-1].startswith("trunkline: stopped (count): received 1; ")
+    assert err.splitlines()[-1].endswith("; 1 message recorded")
+
+
+def test_sender_recorder_and_receiver_count_the_same_records(run, start, tmp_path):
+    (tmp_path / "lines").write_bytes(b"x\n" * 100)
+    recorder = start("cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*", "--count", "3", "--json")
+    (endpoint,) = recorder.ready()["endpoints"]
+    with (tmp_path / "lines").open() as file:
+        _, err = run("cdtp", "send", "--name", "D", "--header", "2", "--connect", endpoint, "-", stdin=file.read())
+    assert err.splitlines()[-1].endswith("; 104 records sent")
+    (sender,) = recorder.event("stopped")["stats"]["senders"].values()
+    assert sender["messages"] == 104
 
 
 @pytest.mark.parametrize(
@@ -187,6 +207,27 @@ def test_it_says_what_it_has_counted(run, push):
 )
 def test_what_nobody_answers_is_said(start, dialling):
     command = start(*dialling, "--connect", "tcp://no-such-host.invalid:9")
-    assert "no connection to tcp://no-such-host.invalid:9 yet" in command.told("WARNING")
+    said = command.told("WARNING")
+    assert (
+        "no connection to tcp://no-such-host.invalid:9 yet: still trying (no-such-host.invalid does not resolve)"
+        in said
+    )
     command.signal(signal.SIGINT)
     command.end()
+
+
+def test_what_a_run_misses_is_in_the_last_line(run, push):
+    """Also what was sent while nothing was recorded: a later recorder continues the runs of the first."""
+
+    def record(*headers, more=()):
+        frames = [[header] for header in headers]
+        where = ("--capture", "c", "--connect", push.endpoint, "--count", str(len(frames)))
+        return run("cdtp", "record", *where, *more, feed=(push, frames))
+
+    _, err = record(header_b(0, BOR), header_b(1), header_b(2))
+    assert "missing" not in err.splitlines()[-1]
+    out, _ = record(header_b(10), more=["--json"])
+    (missing,) = json.loads(out.splitlines()[-1])["missing"]
+    assert (missing["sender"], missing["missed"], missing["condition"]) == ("Det", 7, "INCOMPLETE|ABORTED")
+    _, err = record(header_b(12), header_b(12, EOR))
+    assert err.splitlines()[-1].endswith("; a run of Det: 8 missing (INCOMPLETE|ABORTED)")

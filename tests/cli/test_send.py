@@ -144,7 +144,7 @@ def test_a_signal_ends_the_wait_and_tells_what_was_not_sent(start, tmp_path):
     assert (stopped["event"], stopped["reason"], stopped["stats"]["queued"]) == ("stopped", "signal", 1)
     # As a replay that is cut off.
     _, err = command.quietly(130)
-    assert err == "trunkline: WARNING: D: 1 messages were not sent within 0.1 s\n"
+    assert err == "trunkline: WARNING: D: 1 message was not sent within 0.1 s\n"
 
 
 def test_a_signal_after_all_was_sent_is_an_end_like_any_other(start, pull, tmp_path):

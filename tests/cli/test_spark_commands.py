@@ -13,6 +13,9 @@ import pytest
 
 from peers.commands import batch, release, spec
 from peers.processes import descendants, is_gone
+from trunkline import capture
+
+DATA = Path(__file__).parent.parent / "data"
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -67,6 +70,29 @@ def test_decode_writes_what_is_selected(run, recorded, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "out"]
 
 
+def test_a_path_is_no_pattern(run, recorded, tmp_path):
+    """Neither of the capture, of what is written, nor of scratch: and beside it is what the pattern would match."""
+    capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", tmp_path / "run1")
+    recorded.rename(tmp_path / "run[1]")
+    scratch = tmp_path / "t[1]"
+    scratch.mkdir()
+    arguments = (
+        "spark",
+        "decode",
+        "run[1]",
+        "12:30 {out}*",
+        "--protocol",
+        "cdtp",
+        "--where",
+        "sequence >= 2",
+        "--json",
+    )
+    out, _ = run(*arguments, env={"TMPDIR": str(scratch)})
+    assert json.loads(out)["rows"] == 2
+    table = pyarrow.parquet.read_table(tmp_path / "12:30 {out}*")
+    assert sorted(table.column("sender").to_pylist()) == ["D.three", "D.two"]
+
+
 def test_that_nothing_matches_is_said_and_is_no_error(run, recorded):
     for arguments in (("decode", recorded, "none", "--protocol", "cdtp"), ("report", recorded, "none.html")):
         _, err = run("spark", *arguments, "--sender", "nobody")
@@ -85,7 +111,9 @@ def test_failfast_fails_and_leaves_nothing(run, recorded, tmp_path):
 
 def test_report_writes_a_page(run, recorded, tmp_path):
     out, _ = run("spark", "report", recorded, "out.html", "--json")
-    assert json.loads(out) == {"event": "report", "path": "out.html"}
+    found = json.loads(out)
+    assert (found["event"], found["path"]) == ("report", "out.html")
+    assert "D.three" in {sender["sender"] for sender in found["sections"]["cdtp"]["senders"]}
     page = (tmp_path / "out.html").read_text()
     assert "D.three" in page
     assert "http" not in page.partition("<body")[2].replace("http://www.w3.org/", "")

@@ -102,7 +102,7 @@ def test_shows_what_it_is():
     assert repr(dcp.decode(PING)) == "Message('ping')".replace("'", '"')
     assert repr(dcp.decode(register(b"echo"))) == "Message(\"register\", service=b'echo')"
     assert repr(dcp.decode(reply(b"C", b"abc", metadata=[b"m"]))) == (
-        "Message(\"reply\", client=b'C', metadata=(b'm',), data=<1 parts, 3 bytes>)"
+        "Message(\"reply\", client=b'C', metadata=(b'm',), data=<1 part, 3 bytes>)"
     )
     assert repr(dcp.Reply([b"abc", b""])) == "Reply(data=<2 parts, 3 bytes>, metadata=())"
 

@@ -33,7 +33,7 @@ def start(shell, port):
 
 
 def test_the_commands_do_what_the_guide_says(commands, start, tmp_path):
-    nats, target, making, put, pull, watch, applied, status, history, record = commands
+    nats, target, watch, making, put, pull, applied, status, history, record = commands
     for line in (nats, target):
         words = start(line).stderr.readline()
         assert "Ctrl-C stops" in words, words
@@ -49,13 +49,13 @@ def test_the_commands_do_what_the_guide_says(commands, start, tmp_path):
     assert start(applied).communicate(timeout=60) == ("", "trunkline: sent\n")
     out, _ = watching.communicate(timeout=60)
     assert out.splitlines() == [
-        f"new_available app-1 endpoint-7 {config_id}",
-        f"updated app-1 endpoint-7 {config_id}",
+        f"new_available app-1 endpoint-7 {config_id} by cdp",
+        f"updated app-1 endpoint-7 {config_id} by trunkline",
     ]
     # What is told is written down by the target in its own time.
     while (shown := start(status).communicate(timeout=60)[0].splitlines())[1].split()[2] == "-":
         pass
-    assert shown[0].split() == ["endpoint_id", "current", "applied", "since_ms"]
+    assert shown[0].split() == ["endpoint_id", "current", "applied", "since"]
     assert shown[1].split()[:3] == ["endpoint-7", config_id, config_id]
     rows = start(history).communicate(timeout=60)[0].splitlines()
     assert rows[1].split()[:3] == [config_id, "application/json", "16"]

@@ -1,5 +1,7 @@
 """The units start what there is, listen to signals as they say, and the container file takes what there is."""
 
+import functools
+import json
 import os
 import re
 import shlex
@@ -152,12 +154,76 @@ def test_units_have_more_time_to_end_than_they_take():
         assert int(drain) < int(shared["TimeoutStopSec"].removesuffix("s"))
 
 
-def test_the_container_takes_what_there_is():
+@pytest.fixture
+def context(tmp_path):
+    """What the container file copies out of a checkout, and nothing else."""
     text = (ROOT / "packaging" / "Containerfile").read_text()
-    copied = [word for line in re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE) for word in line.split()]
-    assert all((ROOT / name).exists() for name in copied)
+    copied = [word for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE) for word in line.split()]
+    assert len(copied) > 5
+    for name in copied:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def test_the_container_takes_what_a_build_reads(context):
+    found = subprocess.run(
+        ["cargo", "metadata", "--locked", "--format-version", "1", "--no-deps"],
+        cwd=context,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
     workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
-    assert set(workspace) <= set(copied)
+    assert len(json.loads(found.stdout)["packages"]) == len(workspace)
+    for file in context.rglob("*.rs"):
+        for name in re.findall(r'include_(?:str|bytes)!\("([^"]+)"', file.read_text()):
+            assert (file.parent / name).exists(), (file, name)
+    settings = tomllib.loads((context / "pyproject.toml").read_text())
+    project, build = settings["project"], settings["tool"]["maturin"]
+    read = [project["readme"], *project["license-files"], build["manifest-path"], build["python-source"], build["data"]]
+    assert all((context / name).exists() for name in read)
+
+
+def test_the_container_has_extras_that_there_are():
+    text = (ROOT / "packaging" / "Containerfile").read_text()
     (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(extras.split(",")) <= set(known)
+
+
+def _builder():
+    """What builds containers here, if the images that the file begins with are here as well."""
+    images = re.findall(r"^FROM (\S+)", (ROOT / "packaging" / "Containerfile").read_text(), re.MULTILINE)
+    found = next(filter(None, map(shutil.which, ("podman", "buildah"))), None)
+    if found is None:
+        return None
+    looks = [
+        subprocess.run([found, "inspect", "--type", "image", image], capture_output=True, check=False)
+        for image in images
+    ]
+    return found if all(look.returncode == 0 for look in looks) else None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.skipif(_builder() is None, reason="needs podman or buildah, and the images that the container begins with")
+def test_the_container_is_built_and_runs():
+    builder = _builder()
+    run = functools.partial(subprocess.run, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    run([builder, "build", "--file", "packaging/Containerfile", "--tag", "localhost/trunkline-test", "."])
+    if builder.endswith("podman"):
+        start = [builder, "run", "--rm", "--network", "host", "localhost/trunkline-test"]
+    else:
+        container = run([builder, "from", "localhost/trunkline-test"]).stdout.strip()
+        start = [builder, "run", "--user", "trunkline", container, "--", "trunkline"]
+    try:
+        assert "release build" in run([*start, "--version"]).stdout
+        run([*start, "cdtp", "record", "--bind", "tcp://127.0.0.1:*", "--capture", "/data/run", "--idle", "0.1"])
+        found = run([*start, "capture", "info", "/data/run", "--json"]).stdout
+        assert json.loads(found)["messages"] == 0
+    finally:
+        if not builder.endswith("podman"):
+            run([builder, "rm", container])
+        run([builder, "rmi", "localhost/trunkline-test"])

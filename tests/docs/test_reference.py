@@ -2,11 +2,15 @@
 
 import importlib
 import inspect
+import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 from tools.options import PROTOCOLS, roles, tables
+
+import trunkline
+from trunkline import capture
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -48,3 +52,54 @@ def test_defaults_are_those_of_the_code(text):
     assert inspect.signature(worker).parameters["concurrency"].default == 1
     assert "| <code>concurrency</code> | <code>int</code> | 1 |" in text
     assert "Default:" not in text
+
+
+ROOMS = [
+    importlib.import_module(f"trunkline.{name}")
+    for name in dir(trunkline)
+    if inspect.ismodule(getattr(trunkline, name))
+]
+
+
+def documented_attributes():
+    for room in ROOMS:
+        for name in room.__all__:
+            value = getattr(room, name)
+            if (
+                inspect.isclass(value)
+                and value.__module__.startswith("trunkline.")
+                and "_native" not in value.__module__
+            ):
+                section = re.search(
+                    r"^Attributes:\n(.*?)(?=^\S|\Z)", inspect.getdoc(value) or "", re.MULTILINE | re.DOTALL
+                )
+                for attribute in re.findall(r"^    (\w+): ", section[1] if section else "", re.MULTILINE):
+                    yield value, attribute
+
+
+def test_every_documented_attribute_has_a_type():
+    found = list(documented_attributes())
+    assert len(found) > 100
+    for kind, attribute in found:
+        is_annotated = any(attribute in vars(base).get("__annotations__", {}) for base in kind.__mro__)
+        assert is_annotated or isinstance(getattr(kind, attribute, None), property), (kind, attribute)
+
+
+def test_what_has_the_name_of_the_module_it_is_in_has_an_entry_of_its_own():
+    # A reader of the source finds the module instead.
+    hidden = 0
+    for room in ROOMS:
+        beside = {module.name for module in pkgutil.iter_modules(getattr(room, "__path__", ()))}
+        page = REFERENCE / f"{room.__name__.rpartition('.')[2]}.md"
+        for name in beside & set(room.__all__):
+            hidden += 1
+            entry = name if inspect.ismodule(getattr(room, name)) else f"{name}.{name}"
+            assert f"::: {room.__name__}.{entry}\n" in page.read_text()
+    assert hidden >= 6
+
+
+def test_the_example_of_captures_runs_as_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"^```python\n(.*?)^```$", capture.__doc__, re.MULTILINE | re.DOTALL)
+    exec(compile(example, "capture", "exec"), {})
+    assert capsys.readouterr().out == "1 {'Detector.one'}\n"

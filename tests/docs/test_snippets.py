@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import logging
 import re
 import tomllib
 from pathlib import Path
@@ -44,11 +45,15 @@ def test_there_are_snippets():
     [pytest.param(page, marks=SPARK if page.stem in {"constellation", "runs", "spark"} else []) for page in PAGES],
     ids=lambda page: page.stem,
 )
-def test_snippets_run_as_printed(page, tmp_path, monkeypatch):
+def test_snippets_run_as_printed(page, tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
+    # A page may set a level of its own.
+    monkeypatch.setattr(logging.getLogger("trunkline"), "level", logging.WARNING)
     session = {"__name__": "__main__"}
     for snippet in snippets(page):
         exec(compile(snippet, str(page), "exec"), session)
+    # What happens on purpose gives no warning.
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("trunkline")] == []
 
 
 @pytest.mark.parametrize(("name", "examples"), list(doctested()))
@@ -60,7 +65,7 @@ def test_docstrings_run_as_printed(name, examples):
 
 def test_examples_are_found_wherever_they_are():
     found = {param.values[0] for param in doctested()}
-    assert {"trunkline._text", "trunkline.curve", "trunkline.cli.output", "trunkline.cdtp"} <= found
+    assert {"trunkline._text", "trunkline.curve", "trunkline._jsonable", "trunkline.cdtp"} <= found
 
 
 def test_examples_of_the_reference_are_fenced():

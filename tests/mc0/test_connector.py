@@ -59,6 +59,7 @@ def test_connect_is_the_first_message(bus):
         assert bus.hears().frames == connect(10_000)
         assert bus.hears().frames == put(b"runs", b"x")
         assert not connector.closed
+        connector.close(drain_s=0)
     with mc0.Connector(connect=bus.endpoint, ttl_ms=None):
         assert bus.hears(b"DISCONNECT")
         assert bus.hears().frames == connect()
@@ -67,6 +68,7 @@ def test_connect_is_the_first_message(bus):
         connector.put("runs", b"x")
         assert bus.socket.recv_multipart()[1:] == connect(500)[1:]
         assert bus.socket.recv_multipart()[1:] == put(b"runs", b"x")[1:]
+        connector.close(drain_s=0)
 
 
 @pytest.mark.req("MC0-12", "MC0-28", "MC0-31", "MC0-11", "MC0-32")
@@ -144,6 +146,7 @@ def test_puts_with_headers_and_any_body(bus):
             connector.subscribe(*map(str, range(10_000)))
         assert bus.is_silent(200)
         assert connector.stats.put == 3
+        connector.close(drain_s=0)
     with connected(bus, max_message_bytes=1000) as (connector, _):
         with pytest.raises(LocalProtocolError, match="max_message_bytes, 1000"):
             connector.put("runs", b"x" * 1001)
@@ -426,6 +429,7 @@ def test_a_full_queue_waits_or_raises(bus):
             future.result(PATIENCE_S)
         connector.put("runs", b"z")
         bus.hears(b"PUT")
+        connector.close(drain_s=0)
     with connected(bus, queue_messages=1) as (connector, peer):
         connector.submit("runs", b"x")
         said = bus.hears(b"PUT")

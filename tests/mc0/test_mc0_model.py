@@ -22,7 +22,7 @@ POLICIES = {
     EVERYTHING: (ALL, set(TOPICS), set(TOPICS)),
     "only a": (ALL.replace("*", "a").replace('client = "a"', 'client = "*"'), {b"a"}, {b"a"}),
     "no subscriptions": ('[[allow]]\nclient = "*"\npublish = ["*"]\n', set(TOPICS), set()),
-    "nothing": ("", set(), set()),
+    "nothing": ("allow = []", set(), set()),
 }
 
 # What is wrong with each is the same whatever went before.

@@ -449,6 +449,7 @@ FAULTS = {
     "[allow]\nclient = 'a'": ("line 1", "[[allow]]"),
     "\ndeny = 1": ("line 2", "unknown key 'deny'"),
     "[[allow]\n": ("line 1", "policy"),
+    "# cut off\n": ("line 1", "empty"),
     "[[allow]]\nclient = 7": ("line 2", "client"),
 }
 
@@ -469,7 +470,7 @@ def test_a_faulty_policy_says_where(guarded, policy, text, said, keys):
 
 def test_a_faulty_allow_list_changes_nothing(guarded, policy, keys):
     bus, dial = guarded(policy(POLICY))
-    policy("")
+    policy("allow = []")
     (keys / "new.key").write_bytes(b"no key")
     with pytest.raises(LocalProtocolError):
         bus.reload()

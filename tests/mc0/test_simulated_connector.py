@@ -129,7 +129,7 @@ def test_a_bus_in_a_simulation(tmp_path):
         assert subscriber.receive().body[0] in (b"2", b"3")
         with pytest.raises(LocalProtocolError, match="there is a middleware already"):
             sim.add(mc0.Middleware)
-        policy.write_text("")
+        policy.write_text("allow = []")
         assert sim.middleware.stats.clients == 3
         sim.middleware.close()
         with pytest.raises(ClosedError):

@@ -10,6 +10,7 @@ import struct
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 
+import numpy as np
 import pamqp.decode
 import pamqp.encode
 import pika.data
@@ -140,6 +141,9 @@ def test_what_the_others_do_not_do():
         ([None], b"A\0\0\0\x01V"),
         ((None,), b"A\0\0\0\x01V"),
         ({}, b"F\0\0\0\0"),
+        (np.True_, b"t\x01"),
+        (np.int16(-2), b"I\xff\xff\xff\xfe"),
+        (np.float32(1.5), b"d\x3f\xf8" + bytes(6)),
     ],
     ids=repr,
 )
@@ -248,3 +252,20 @@ def test_a_table_is_all_of_its_bytes(table, offset):
 def test_numbers_keep_their_bits():
     special = {"nan": math.nan, "inf": math.inf, "zero": -0.0, "least": 5e-324}
     assert exact(mtl.decode_table(mtl.encode_table(special))) == exact(special)
+
+
+def test_a_table_has_a_million_values_at_most():
+    """Each takes a byte, and sixty where it is an object."""
+
+    def table(count):
+        array = b"\x01kA" + count.to_bytes(4, "big") + b"V" * count
+        return len(array).to_bytes(4, "big") + array
+
+    most = 1_000_000 - 1
+    assert mtl.decode_table(table(most)) == {"k": [None] * most}
+    assert mtl.encode_table({"k": [None] * most}) == table(most)
+    with pytest.raises(DecodeError, match="1,000,000") as caught:
+        mtl.decode_table(table(most + 1))
+    assert caught.value.offset == 4 + 7 + most
+    with pytest.raises(LocalProtocolError, match="1,000,000"):
+        mtl.encode_table({"k": [None] * (most + 1)})

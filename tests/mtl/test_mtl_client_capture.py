@@ -90,10 +90,7 @@ def test_commands_and_data_are_one_capture(server, tmp_path):
 def test_nothing_secret_is_recorded(server, tmp_path):
     with dial(server, tmp_path) as client, client.writer("jobs") as writer:
         writer.send(b"one")
-        leases = [
-            client._leasing({"resources": ["jobs"], "confirm": "none"}, reads=reads).wait()[1]
-            for reads in (True, False)
-        ]
+        leases = [client._terms("jobs", "none", 1000, reads=reads).leasing().wait()[1] for reads in (True, False)]
     kept = b"".join(path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file())
     rows = pq.read_table(capture.open(tmp_path).segments).to_pylist()
     frames = [frame for row in rows for frame in frames_of(row)]

@@ -330,7 +330,7 @@ def test_what_there_is_none_of_is_refused():
     with pytest.raises(LocalProtocolError, match="tags does not apply to MTL messages"):
         columns.Decoder("mtl", tags="json")
     with pytest.raises(LocalProtocolError, match="unknown type"):
-        columns.Decoder("mtl", properties={"run": "int"})
+        columns.Decoder("mtl", properties={"run": "date"})
     with pytest.raises(LocalProtocolError, match="only in case"):
         columns.Decoder("mtl", json={"run": "bigint", "Run": "bigint"})
     with pytest.raises(ValueError, match="topic is Int64"):

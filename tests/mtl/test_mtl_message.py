@@ -242,6 +242,20 @@ def test_json_has_127_levels_at_most():
         mtl.Command("A.B", {"a": [command.body["a"]]})
 
 
+@pytest.mark.parametrize("text", [",", '\\",[{', ""], ids=["text", "escapes", "none"])
+def test_json_has_a_million_values_at_most(text):
+    """Counted before any of them is made; what stands in text is none."""
+
+    def reply(count):
+        return [b"200", b'{"a":["%b"' % text.encode() + b",[]" * count + b"]}"]
+
+    # The object, its name, the array, and two for each that follows.
+    most = (1_000_000 - 3) // 2
+    assert len(mtl.decode(reply(most)).body["a"]) == most + 1
+    with pytest.raises(DecodeError, match="bad_json"):
+        mtl.decode(reply(most + 1))
+
+
 def test_are_compared_by_what_they_say():
     ping = mtl.Message("ping")
     assert ping == mtl.decode([b"\x08", b""])

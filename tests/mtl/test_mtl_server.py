@@ -14,6 +14,7 @@ from peers.mtl import ANY, OPEN, PING, PONG, Control, Peers, confirm, content, l
 from peers.waiting import until
 from trunkline import Curve, capture, mtl
 from trunkline.errors import LocalProtocolError
+from trunkline.mtl.users import Users
 
 SERVER, ADA, EVE = (zmq.curve_keypair() for _ in range(3))
 
@@ -172,8 +173,6 @@ def test_users_that_change_have_to_log_in_again(start, open_socket, tmp_path):
     users = tmp_path / "users.toml"
 
     def write(**passwords):
-        from trunkline.mtl.users import Users
-
         Users.read(passwords).write(users)
 
     write(ada="one", bob="two")
@@ -385,7 +384,7 @@ def test_a_folder_is_one_servers(start, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"anonymous": False}, "users=, an allow-list"),
+        ({"anonymous": False}, "users=, a curve= with allow=, or anonymous=True"),
         ({"connect": "tcp://127.0.0.1:1"}, "listens"),
         ({"profiles": ["nothing"]}, "unknown profile"),
         ({"profiles": []}, "profiles is empty"),
@@ -416,8 +415,6 @@ def test_a_profile_has_a_name():
 
 @pytest.mark.req("MTL-14", "MTL-15")
 def test_users_who_come_while_it_runs_log_in(start, open_socket, tmp_path):
-    from trunkline.mtl.users import Users
-
     Users().write(tmp_path / "users.toml")
     server = start(users=tmp_path / "users.toml", anonymous=False)
     peers = Peers(open_socket, server)
@@ -484,6 +481,40 @@ def test_a_command_that_is_too_large_is_answered(server, open_socket):
 def test_replies_are_counted(server, open_socket):
     Peers(open_socket, server).control("queue")
     until(lambda: server.stats.sent == 2)
+
+
+def test_clients_make_queues_within_the_limits_of_the_server(start, open_socket):
+    server = start(max_queues=3, max_user_queues=2, max_queue=10, users={"ada": "sesame"}, anonymous=False)
+    ada = Peers(open_socket, server).control("queue", user="ada", password="sesame")
+    assert ada.ask("Queue.Create", {"name": "a", "max-messages": 11})[0] == 400
+    answers = [ada.ask("Queue.Create", {"name": name, "max-messages": 10}) for name in "abc"]
+    assert [status for status, _ in answers] == [200, 200, 429]
+    assert answers[-1][1] == {"status": "a user may have 2 queues, and you have"}
+    assert server.stats.dropped == {"too_many_queues": 1}
+
+
+def test_who_made_a_queue_is_known_after_a_restart(start, open_socket, tmp_path):
+    for name, status in (("a", 200), ("b", 429)):
+        server = start(max_queues=1, durable=tmp_path / "store")
+        assert Peers(open_socket, server).control("queue").ask("Queue.Create", {"name": name})[0] == status
+        server.close()
+
+
+@pytest.mark.parametrize("text", ["", "# cut off"])
+def test_a_users_file_that_is_cut_off_changes_nothing(start, open_socket, tmp_path, text):
+    path = tmp_path / "users.toml"
+    Users.read({"ada": "sesame"}).write(path)
+    server = start(users=path, anonymous=False)
+    ada = Peers(open_socket, server).control("queue", user="ada", password="sesame")
+    whole = path.read_text()
+    path.write_text(text)
+    with pytest.raises(LocalProtocolError, match="it is empty"):
+        server.reload()
+    assert ada.ask("Queue.List")[0] == 200
+    # Of one whose users were all removed there is a line left.
+    path.write_text(whole.partition("[")[0])
+    server.reload()
+    until(lambda: ada.ask("Queue.List")[0] == 401)
 
 
 def test_a_full_queue_rejects(start, open_socket):

@@ -20,6 +20,7 @@ from trunkline.mtl.users import User, Users
 PRIVATE = {"is_private": True, "user_id": None}
 CLEAR = {"is_private": False, "user_id": None}
 NAMES = ["ada", "with,comma=sign", "Zoë", "anonymous"]
+SECRET = b"of the server"
 
 
 @functools.cache
@@ -30,7 +31,7 @@ def users():
 @pytest.fixture
 def door():
     limited = User("byron", Verifier.of("secret of byron"), ("jobs*",), ("jobs1", "?"))
-    return Authenticator(Users([*map(users().get, NAMES), limited, User("by key")]), secret=b"of the server")
+    return Authenticator(Users([*map(users().get, NAMES), limited, User("by key")], secret=SECRET))
 
 
 def exchange(door, client):
@@ -110,10 +111,31 @@ def test_an_unknown_user_has_the_same_salt_each_time(door):
         return door.step("SCRAM-SHA-256", f"n,,n={name},r=abc".encode(), b"", **CLEAR).challenge.split(b",")[1]
 
     assert salt("eve") == salt("eve") != salt("mallory")
-    door.users = users()
-    assert salt("byron") == salt("byron")
-    assert salt("eve") == salt("eve", Authenticator(users(), secret=b"of the server"))
-    assert salt("eve") != salt("eve", Authenticator(users()))
+    # So it has whatever users come and go, on each server that has the secret; by hand there may be none.
+    others = Users([User("byron")], secret=SECRET)
+    assert salt("byron") != salt("byron", Authenticator(others)) == salt("byron", Authenticator(others))
+    assert salt("eve") == salt("eve", Authenticator(others))
+    assert salt("eve") != salt("eve", Authenticator(users())) == salt("eve", Authenticator(users()))
+
+
+@pytest.mark.req("MTL-19")
+def test_an_unknown_user_has_such_a_verifier_as_users_have():
+    kinds = {(20_000, 16), (20_000, 8)}
+    known = [
+        User(f"user {count} {size}", Verifier.of("x", iterations=count, salt=b"s" * size)) for count, size in kinds
+    ]
+    door = Authenticator(Users(known, secret=SECRET))
+
+    def kind(name):
+        first = door.step("SCRAM-SHA-256", f"n,,n={name},r=abc".encode(), b"", **CLEAR).challenge.decode()
+        _, salt, count = first.split(",")
+        return int(count[2:]), len(base64.b64decode(salt[2:]))
+
+    before = {name: kind(name) for name in map(str, range(40))}
+    assert set(before.values()) == kinds == {kind(user.name) for user in known}
+    # A kind that is new takes some of them, and leaves the others what they had.
+    door.users = Users([*known, User("new", Verifier.of("x", iterations=4096))], secret=SECRET)
+    assert {kind(name) for name, had in before.items() if kind(name) != had} == {(4096, 16)}
 
 
 @pytest.mark.req("MTL-14")

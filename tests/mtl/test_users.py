@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trunkline import LocalProtocolError
 from trunkline.mtl.saslprep import saslprep
 from trunkline.mtl.scram import Verifier
-from trunkline.mtl.users import User, Users
+from trunkline.mtl.users import User, Users, changing
 
 SECRET = Verifier(4096, b"salt", b"s" * 32, b"k" * 32)
 
@@ -52,15 +52,15 @@ def test_what_is_written_is_read(tmp_path_factory, users):
 
 def test_a_file_is_written_for_its_owner_alone_and_whole(tmp_path):
     path = tmp_path / "users.toml"
-    Users([User("ada", SECRET, ("a", "b*"), ())]).write(path)
+    Users([User("ada", SECRET, ("a", "b*"), ())], secret=b"z" * 32).write(path)
     assert path.read_text() == (
-        '[users.ada]\nscram-sha-256 = "4096$c2FsdA==$c3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3M='
+        'secret = "enp6enp6enp6enp6enp6enp6enp6enp6enp6enp6eno="\n\n[users.ada]\nscram-sha-256 = "4096$c2FsdA==$c3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3Nzc3M='
         '$a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="\nread = ["a", "b*"]\nwrite = []\n'
     )
     path.chmod(0o644)
     Users().write(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert path.read_text() == ""
+    assert list(tomllib.loads(path.read_text())) == ["secret"]
     assert [file.name for file in tmp_path.iterdir()] == ["users.toml"]
 
 
@@ -77,6 +77,20 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
         Users().write(path)
     assert Users.read(path) == before
     assert [file.name for file in tmp_path.iterdir()] == ["users.toml"]
+
+
+def test_the_secret_lasts(tmp_path):
+    path = tmp_path / "users.toml"
+    with changing(path) as users:
+        users.adding("ada", "one").write(path)
+    shapes = [Users.read(path).shape("eve")]
+    with changing(path) as users:
+        users.adding("bob", "two").removing("ada").write(path)
+    shapes.append(Users.read(path).shape("eve"))
+    with changing(path) as users:
+        users.removing("bob").write(path)
+    assert shapes == [Users.read(path).shape("eve")] * 2
+    assert list(Users.read(path)) == []
 
 
 def test_a_link_to_the_file_stays_one(tmp_path):
@@ -114,6 +128,10 @@ def test_passwords_of_a_mapping_are_not_kept():
         ("[users.'a\\u0007']", None),
         ('[users."a\\u0007"]', ["U+0007"]),
         ("[users.ada", ["TOML"]),
+        ("", ["empty", "[users.NAME]"]),
+        ("# of no use\n", ["empty"]),
+        ("secret = 3", ["secret", "32 bytes"]),
+        ("secret = 'eno='", ["secret", "32 bytes"]),
         ("\xff", ["TOML"]),
     ],
 )

@@ -67,12 +67,12 @@ def table(session):
 
 @pytest.fixture
 def reported(session, tmp_path):  # noqa: ARG001 - reports take the session there is
-    """Reports a capture with Spark and with DuckDB, which are to say the same."""
+    """Reports a capture with Spark and in this process, which are to say the same."""
 
     def make(path):
         by_spark = spark.report(path, tmp_path / "report.html")
-        by_duckdb = capture.report(path, tmp_path / "duckdb.html")
-        same(by_duckdb, by_spark)
+        locally = capture.report(path, tmp_path / "local.html")
+        same(locally, by_spark)
         return by_spark
 
     return make

@@ -11,6 +11,7 @@ import pytest
 import reference as wire
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import types
 
 from trunkline import capture, spark
 from trunkline.columns import protocols
@@ -200,8 +201,8 @@ def test_what_cannot_be_is_refused_when_the_plan_is_made(table):
         spark.decode(rows, "smtp")
     with refused("LENIENT"):
         spark.decode(rows, "cdtp", mode="LENIENT")
-    with refused("int"):
-        spark.decode(rows, "cdtp", tags={"run": "int"})
+    with refused("date"):
+        spark.decode(rows, "cdtp", tags={"run": "date"})
     with refused("for a name|each name"):
         spark.decode(rows, "cdtp", tags="all")
     with refused("for a name|each name"):
@@ -408,7 +409,45 @@ def test_columns_of_any_name_beside_the_header_are_no_matter(table):
         rows = rows.withColumn(name, F.lit(1)) if name not in rows.columns else rows
     assert spark.decode(rows, "cdtp", tags=None).first()["sequence"] == 5
     with refused("two columns are named header"):
-        spark.decode(rows.select("*", F.lit(2).alias("Header")), "cdtp")
+        spark.decode(rows.select("*", F.lit(2).alias("Header")), "cdtp", tags=None)
+
+
+def test_columns_of_ones_own_are_kept(table):
+    rows = table([wire.two([1, {}, [b"x"]], [2, {}, []]), b"junk"], frames=1).withColumns(
+        {"Site": F.lit("hall"), "a.`b": F.col("seq") * 2, "when": F.current_date(), "n_bytes": F.lit(9)}
+    )
+    found = spark.decode(rows)
+    assert found.columns[:4] == ["seq", "Site", "a.`b", "when"]
+    assert "n_bytes" not in found.columns
+    rows_found = [(row["seq"], row["Site"], row["a.`b"], row["sequence"]) for row in found.collect()]
+    assert sorted(rows_found, key=str) == [(0, "hall", 0, 1), (0, "hall", 0, 2), (1, "hall", 2, None)]
+    assert spark.decode(rows, columns=["Site", "sender"]).columns == ["Site", "sender"]
+    for name in ("sender", "Variant", "received_at", "tag_run"):
+        with refused(f"decode makes a column {name.lower()} itself: rename or drop that of the table"):
+            spark.decode(rows.withColumn(name, F.lit(1)), tags={"run": "bigint"})
+
+
+def test_types_have_sparks_names(table):
+    rows = table([wire.b(1, tags={"n": 5, "x": 1.5, "s": "a"})])
+    by_name = {"n": "int", "x": "float", "s": "string"}
+    by_type = {"n": types.IntegerType(), "x": types.FloatType(), "s": types.StringType(), "*": types.VariantType()}
+    for tags in (by_name, by_type):
+        found = spark.decode(rows, tags=tags).select("tag_n", "tag_x", "tag_s")
+        assert found.dtypes == [("tag_n", "bigint"), ("tag_x", "double"), ("tag_s", "string")]
+        assert [tuple(row) for row in found.collect()] == [(5, 1.5, "a")]
+
+
+def test_that_all_rows_are_of_another_protocol_is_said(session, recorded, caplog):
+    rows = session.read.parquet(recorded)
+    assert spark.decode(rows, "dcp").count() == 0
+    number = rows.count()
+    assert caplog.messages == [f"none of {number:,} rows is dcp: name the protocol that was recorded"]
+    assert capture.open(recorded).decode("dcp").read_all().num_rows == 0
+    assert caplog.messages[1:] == [f"none of {number:,} rows is dcp: name the protocol that was recorded, cdtp"]
+    caplog.clear()
+    spark.decode(rows)
+    capture.open(recorded).decode(mode="DROPMALFORMED").read_all()
+    assert caplog.messages == []
 
 
 def test_names_of_columns_are_found_in_any_case(table):

@@ -98,6 +98,19 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path, reported):
     assert [file.name for file in tmp_path.iterdir() if "report" in file.name] == ["report.html"]
 
 
+def test_missing_is_the_same_number_for_senders_and_runs(captured, reported):
+    """Also where two share a name: whoever counts by name takes them for one."""
+    path = captured(
+        *((10 * SECOND + at, "one", wire.b(number, sender="a"), b"x") for at, number in enumerate((1, 2, 5))),
+        *((11 * SECOND + at, "two", wire.b(number, sender="a"), b"x") for at, number in enumerate((2, 9))),
+        (12 * SECOND, "two", wire.b(4, sender="b"), b"x"),
+    )
+    cdtp = reported(path).section(spark.CdtpSection)
+    assert [(sender.sender, sender.missing) for sender in cdtp.senders] == [("a", 5), ("b", 0)]
+    assert {run.sender: run.missed for run in cdtp.runs} == {"a": 5, "b": 0}
+    assert cdtp.missing == sum(run.missed for run in cdtp.runs)
+
+
 def test_names_from_the_network_are_only_text(captured, reported):
     names = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "\x1b[2Jevil\n", "\u202edesrever", "日本", "x" * 5000, ""]
     path = captured(*((at * SECOND, "e", wire.s(sender=name), b"x" * 3**at) for at, name in enumerate(names)))
@@ -145,6 +158,19 @@ def test_what_cannot_be_reported_leaves_the_old_page(session, tmp_path):
         spark.report(tmp_path, tmp_path / "nowhere" / "report.html")
     assert page.read_text() == "old"
     assert list(tmp_path.iterdir()) == [page]
+
+
+def test_a_path_is_no_pattern(tmp_path, reported):
+    rows = capture.import_(sorted(wire.DATA.glob("*1.0.2.jsonl.gz")), tmp_path / "run[1] at 12:30")
+    capture.import_(sorted(wire.DATA.glob("*0.5*.jsonl.gz")), tmp_path / "run1 at 12:30")
+    assert reported(tmp_path / "run[1] at 12:30").rows == rows
+
+
+def test_a_name_that_is_not_text_is_refused(tmp_path):
+    path = tmp_path / "b\udcff"
+    capture.import_(sorted(wire.DATA.glob("*1.0.2.jsonl.gz")), path)
+    with pytest.raises(LocalProtocolError, match=r"b\\xff' is not UTF-8, and Spark takes no other name"):
+        spark.report(path, tmp_path / "report.html")
 
 
 def test_a_file_that_somebody_puts_beside_the_segments_is_passed_over(tmp_path, reported):

@@ -10,10 +10,9 @@ import reference as wire
 
 from peers.cdtp import batch
 from trunkline import capture, spark
-from trunkline.capture.selecting import of_records
-from trunkline.cli.sparking import selected
+from trunkline.cli.sparking import chosen
+from trunkline.report.model import Scope
 from trunkline.spark.report import make
-from trunkline.spark.report.model import Scope
 
 S = 10**9
 START = 1_795_251_125 * S  # 2026-11-21 08:52:05
@@ -113,10 +112,10 @@ def test_a_report_of_some_records_counts_these_alone(session, captured):
     path = captured((0, batch([1, 2, 3])), (S, batch([4, 5, 6])))
     selection = capture.Selection(where="sequence in (2, 5, 6)")
     rows = session.read.parquet(str(path))
-    with selected(path, selection) as keep, selected(path, of_records(selection), "cdtp") as keep_records:
-        by_spark = make(keep(rows), path.parent / "a.html", "some", Scope.of(selection, keep_records))
-    by_duckdb = capture.report(path, path.parent / "b.html", name="some", selection=selection)
-    for found in (by_spark, by_duckdb):
+    with chosen(path, selection) as rows_of:
+        by_spark = make(rows, path.parent / "a.html", "some", Scope.of(selection), rows_of(session))
+    locally = capture.report(path, path.parent / "b.html", name="some", selection=selection)
+    for found in (by_spark, locally):
         section = found.sections["cdtp"]
         (sender,) = section.senders
         assert (sender.messages, sender.bytes, sender.missing) == (3, 15, None)

@@ -13,9 +13,9 @@ from test_report_topics import error, passed_on
 from peers.mtl import confirm, content
 from peers.nats import body
 from trunkline import capture, spark
-from trunkline.cli.sparking import selected as chosen
+from trunkline.cli.sparking import chosen
+from trunkline.report.model import Scope
 from trunkline.spark.report import make
-from trunkline.spark.report.model import Scope
 
 MS = 10**6
 
@@ -56,14 +56,14 @@ def test_requests_have_their_replies_whatever_is_selected(captured, selected, se
 def test_spark_pairs_them_likewise(session, captured, tmp_path):
     path, selection = captured(*CALLS), capture.Selection(service="echo")
     rows = session.read.parquet(str(path))
-    with chosen(path, selection) as keep:
-        scope = Scope.of(selection, None, rows, capture.open(path))
-        by_spark = make(keep(rows), tmp_path / "spark.html", "some", scope)
+    with chosen(path, selection) as rows_of:
+        scope = Scope.of(selection, capture.open(path))
+        by_spark = make(rows, tmp_path / "spark.html", "some", scope, rows_of(session))
     (echo,) = by_spark.section(spark.DcpSection).services
     assert (echo.service, echo.requests, echo.replies, echo.max_ns) == (b"echo", 1, 1, 2 * MS)
-    by_duckdb = capture.report(path, tmp_path / "duckdb.html", selection=selection)
-    assert by_duckdb.section(spark.DcpSection).services == (echo,)
-    assert by_duckdb.selected == by_spark.selected == "service echo"
+    locally = capture.report(path, tmp_path / "local.html", selection=selection)
+    assert locally.section(spark.DcpSection).services == (echo,)
+    assert locally.selected == by_spark.selected == "service echo"
 
 
 def test_requests_that_are_not_selected_are_not_counted(captured, selected):

@@ -8,8 +8,8 @@ import pytest
 import reference as wire
 
 from trunkline import spark
-from trunkline.spark.report import ServiceReport, latencies, over_time
-from trunkline.spark.report.model import Clock
+from trunkline.report import ServiceReport, latencies, over_time
+from trunkline.report.model import Clock
 
 S = 10**9
 DAY = 86_400 * S

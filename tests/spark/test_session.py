@@ -7,7 +7,9 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import msgpack
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from trunkline import spark
 from trunkline.errors import LocalProtocolError
@@ -271,3 +273,14 @@ def test_sockets_are_where_everything_else_is_that_goes_at_the_end(tmp_path, is_
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout == ("sockets 2\n" if is_short else "sockets None\n")
         assert not list(Path(short).rglob("trunkline-spark-*"))
+
+
+def test_column_functions_get_batches_by_bytes(session):
+    assert session.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == str(16 << 20)
+    assert session.conf.get("spark.sql.execution.arrow.pythonUDF.columnarInput.enabled") == "false"
+    header = (
+        msgpack.packb("CDTP\x02") + msgpack.packb("d") + msgpack.packb(0) + msgpack.packb([[1, {}, [bytes(1 << 20)]]])
+    )
+    rows = session.range(40, numPartitions=1).select(F.lit(header).alias("header"), F.lit(1).alias("n_frames"))
+    found = rows.select(spark.from_cdtp("header", "n_frames", tags=None).alias("c")).where("c.variant = '2'")
+    assert found.agg(F.sum(F.size("c.records"))).first()[0] == 40

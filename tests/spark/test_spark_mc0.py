@@ -286,7 +286,7 @@ def test_what_cannot_be_is_refused_when_the_plan_is_made(session, captured):
             spark.decode(rows.drop(name), "mc0")
     for function in (spark.from_mc0, spark.pandas_udfs.mc0):
         for frames in ((), ("header",), ("a", "b", "c", "d")):
-            with pytest.raises(LocalProtocolError, match=f"{len(frames)} columns"):
+            with pytest.raises(LocalProtocolError, match=rf"{len(frames)} columns?\b"):
                 function(*frames)
     path = captured([("in", None, [b"", b"PING"])])
     with pytest.raises(DecodeError, match="unknown_verb in frame 1 at byte 0"):

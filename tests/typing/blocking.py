@@ -128,6 +128,14 @@ def reads(path: Path) -> None:
         else:
             assert_type(message.correlation_id, str)
     assert_type(iter(opened), Iterator[capture.AnyMessage])
+    assert_type(opened.messages("cdtp"), Iterator[cdtp.Message])
+    assert_type(opened.messages("dcp"), Iterator[dcp.Message])
+    assert_type(opened.messages("mc0"), Iterator[mc0.Message])
+    for content in opened.messages("mtl"):
+        assert_type(content, mtl.Command | mtl.Reply | mtl.Message)
+    for notice in opened.messages("cdt"):
+        assert_type(notice.correlation_id, str)
+    opened.messages("xyz")  # type: ignore[call-overload]
     assert_type(capture.replay(path, bind="tcp://127.0.0.1:*", rate=1000), int)
     capture.replay(path, rate="fast")  # type: ignore[arg-type]
 

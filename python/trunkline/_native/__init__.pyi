@@ -18,6 +18,7 @@ __all__ = [
     "Simulation",
     "Told",
     "__version__",
+    "analysis",
     "build_profile",
     "capture",
     "cdt",
@@ -26,6 +27,7 @@ __all__ = [
     "columns",
     "dcp",
     "decode",
+    "drop_meanings",
     "error_kinds",
     "mc0",
     "msgpack",
@@ -36,10 +38,13 @@ __all__ = [
     "use_libzmq",
 ]
 
-from trunkline._native import capture, cdt, cdtp, chirp, columns, dcp, mc0, msgpack, mtl
+from trunkline._native import analysis, capture, cdt, cdtp, chirp, columns, dcp, mc0, msgpack, mtl
 
 __version__: str
 build_profile: Literal["debug", "release"]
+
+def drop_meanings() -> dict[str, str]:
+    """What each reason to drop a valid message means, by slug."""
 
 def error_kinds() -> list[str]:
     """The kinds of errors of invalid messages, by slug."""
@@ -98,6 +103,10 @@ class Protocol:
         """Why a valid message may have an empty cell, by slug."""
 
     @property
+    def message_types(self) -> tuple[str, ...]:
+        """What messages there are, as the column ``type`` has them; ``verb`` with mc0."""
+
+    @property
     def ddl(self) -> str:
         """The columns that decoding gives unless options say otherwise, in the words of Spark."""
 
@@ -117,6 +126,10 @@ class Role:
     @property
     def endpoints(self) -> list[str]:
         """The endpoints the role listens on, ports filled in."""
+
+    @property
+    def unsent(self) -> bool:
+        """Whether it ended with messages that the transport had taken and could not send in time."""
 
     @property
     def closed(self) -> bool:

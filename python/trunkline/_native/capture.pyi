@@ -25,10 +25,13 @@ __all__ = [
 class Capture:
     """A capture as it was when it was opened."""
 
-    def __new__(cls, directory: str | os.PathLike[str]) -> Self: ...
+    def __new__(cls, directory: str | os.PathLike[str], max_message_bytes: int) -> Self: ...
     @property
     def segments(self) -> list[Path]:
         """The segments published, oldest first."""
+
+    def parts(self) -> list[Self]:
+        """The same in parts, oldest first: each segment, and what is only in the journal."""
 
     def info(self) -> dict[str, Any]:
         """The capture's id and counts, by name."""

@@ -50,6 +50,10 @@ class ConfigRequest:
         LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
 
+    __match_args__ = ("app_version_name", "endpoint_id")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
+
     def __new__(
         cls,
         *,
@@ -92,7 +96,9 @@ class ConfigRequest:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, bytes]]: ...
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., Any], tuple[str, bytes, tuple[_Codec, _Bytes, bool, str | None] | None]]: ...
 
 @final
 class ConfigResponse:
@@ -103,6 +109,10 @@ class ConfigResponse:
     Raises:
         LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
+
+    __match_args__ = ("app_version_name", "endpoint_id")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     def __new__(
         cls,
@@ -166,7 +176,9 @@ class ConfigResponse:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, bytes]]: ...
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., Any], tuple[str, bytes, tuple[_Codec, _Bytes, bool, str | None] | None]]: ...
 
 @final
 class ConfigPush:
@@ -177,6 +189,10 @@ class ConfigPush:
     Raises:
         LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
+
+    __match_args__ = ("app_version_name", "endpoint_id")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     def __new__(
         cls,
@@ -230,7 +246,9 @@ class ConfigPush:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, bytes]]: ...
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., Any], tuple[str, bytes, tuple[_Codec, _Bytes, bool, str | None] | None]]: ...
 
 @final
 class ConfigPushResponse:
@@ -241,6 +259,10 @@ class ConfigPushResponse:
     Raises:
         LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
+
+    __match_args__ = ("app_version_name", "endpoint_id")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     def __new__(
         cls,
@@ -294,7 +316,9 @@ class ConfigPushResponse:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, bytes]]: ...
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., Any], tuple[str, bytes, tuple[_Codec, _Bytes, bool, str | None] | None]]: ...
 
 @final
 class ConfigNewAvailable:
@@ -305,6 +329,10 @@ class ConfigNewAvailable:
     Raises:
         LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
+
+    __match_args__ = ("app_version_name", "endpoint_id")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     def __new__(
         cls,
@@ -348,6 +376,10 @@ class ConfigNewAvailable:
         """The replica that sent it; None if not given (CDT-44)."""
 
     @property
+    def originator(self) -> str | None:
+        """The service that sent it, from the subject it came by (CDT-07); None for one that was not received by a role."""
+
+    @property
     def content_type(self) -> str | None:
         """The type of the content; None if absent (CDT-45)."""
 
@@ -358,7 +390,9 @@ class ConfigNewAvailable:
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, bytes]]: ...
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., Any], tuple[str, bytes, tuple[_Codec, _Bytes, bool, str | None] | None]]: ...
 
 @final
 class ConfigUpdated:
@@ -369,6 +403,10 @@ class ConfigUpdated:
     Raises:
         LocalProtocolError: The message would be invalid, e.g. with an empty `endpoint_id`.
     """
+
+    __match_args__ = ("app_version_name", "endpoint_id")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     def __new__(
         cls,
@@ -409,10 +447,16 @@ class ConfigUpdated:
     def originator_replica_id(self) -> str | None:
         """The replica that sent it; None if not given (CDT-44)."""
 
+    @property
+    def originator(self) -> str | None:
+        """The service that sent it, from the subject it came by (CDT-07); None for one that was not received by a role."""
+
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, bytes]]: ...
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., Any], tuple[str, bytes, tuple[_Codec, _Bytes, bool, str | None] | None]]: ...
 
 def decode(
     body: _Buffer,
@@ -438,7 +482,7 @@ def decode(
 def encode(message: _Message, *, codec: _Codec = "json", bytes_encoding: _Bytes = "base64") -> bytes:
     """Encodes the body of a message; that of a decoded one bit for bit, in the codec it was decoded from."""
 
-def _restore(kind: str, body: bytes) -> _Message:
+def _restore(kind: str, body: bytes, read: tuple[_Codec, _Bytes, bool, str | None] | None = None) -> _Message:
     """Restores a pickled message."""
 
 def fault(subject: str, body: _Buffer, codec: str, bytes_encoding: str, strict: bool) -> str | None:
@@ -472,7 +516,10 @@ class Inflow:
 
         Returns:
             The messages of ours, whose socket is our number, whose peer is the subject, and whose frames are the reply subject, the header
-            block and the body; and whatever else is whole, as it came.
+            block and the body; and whatever else is whole, as it came, but of several lines of INFO the last one.
+
+        Raises:
+            ValueError: A message or a line is longer than any server of NATS has.
         """
 
 def publications(messages: Messages, most: int) -> tuple[bytes, list[int]]:

@@ -17,7 +17,7 @@ _Payload: TypeAlias = _Frame | Iterable[_Frame]
 
 @final
 class Message:
-    """A message of a sender. Frozen, comparable, picklable; a decoded one keeps its bytes.
+    """A message of CDTP, of any header. Frozen, comparable, picklable; a decoded one keeps its bytes.
 
     Args:
         sender: The sender's name.
@@ -31,6 +31,10 @@ class Message:
     Raises:
         LocalProtocolError: The header has no such field, or needs one that is not given.
     """
+
+    __match_args__ = ("sender", "payload")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     def __new__(
         cls,
@@ -107,6 +111,10 @@ class Message:
 @final
 class Batch(Sequence[Message]):
     """The messages of one CDTP2 wire message."""
+
+    __match_args__ = ("sender", "type")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     @property
     def sender(self) -> str:

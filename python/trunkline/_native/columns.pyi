@@ -1,13 +1,13 @@
 """Columns of wire bytes into columns of what they say."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final, final
 
 import pyarrow as pa
 
 from trunkline._native import Protocol
 
-__all__ = ["Decoder", "Gaps", "Runs", "column_kinds"]
+__all__ = ["Decoder", "RowBatches", "Runs", "column_kinds"]
 
 def column_kinds() -> list[str]:
     """Why a valid message has an empty cell, by slug."""
@@ -66,7 +66,7 @@ class Decoder:
         n_frames: Any = None,
         n_bytes: Any = None,
         topic: Any = None,
-    ) -> Iterator[tuple[pa.UInt32Array, pa.RecordBatch]]:
+    ) -> RowBatches:
         """Rows, one a message, of a CDTP2 message one a record; and before them the row of the batch that each comes from.
 
         They come in batches of about 64 MiB, at least one. What is wrong with a message is said when its turn comes.
@@ -107,6 +107,18 @@ class Decoder:
         """Pickles."""
 
 @final
+class RowBatches:
+    """The rows that `Decoder.decode_rows` makes: of each batch, which row of the input each comes from, and the rows."""
+
+    def __iter__(self) -> RowBatches: ...
+    def __next__(self) -> tuple[pa.UInt32Array, pa.RecordBatch]: ...
+    @property
+    def mismatches(self) -> dict[str, int]:
+        """How many values so far are null because they are of another type than requested, or beyond its range, by the name of
+        their tag, property or field.
+        """
+
+@final
 class Runs:
     """Counts the runs of senders of CDTP, as a capture does (CDTP-21).
 
@@ -137,23 +149,3 @@ class Runs:
 
     def finish(self) -> pa.RecordBatch:
         """Gives the last run of each sender that is left."""
-
-@final
-class Gaps:
-    """Finds the sequence numbers that sources of CDTP skip, as a receiver does (CDTP-21).
-
-    It is given rows with `record`, `type` and `sequence`, those of each source in the order of `seq` and `record`.
-    """
-
-    def __new__(cls, source: Sequence[str], *, sorted: bool = True) -> Gaps:
-        """For rows whose source the texts in these columns tell.
-
-        Where rows are `sorted`, those of a source stand together, and it is forgotten when the next one comes.
-        """
-
-    def record(self, batch: Any) -> pa.Int64Array:
-        """How many numbers are missing before that of each row; null for one that has none.
-
-        Raises:
-            ValueError: A column is missing, or of a type it cannot be.
-        """

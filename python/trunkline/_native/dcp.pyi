@@ -40,6 +40,10 @@ class Message:
         LocalProtocolError: The type has no such part, or needs one that is not given.
     """
 
+    __match_args__ = ("type",)
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
+
     def __new__(
         cls,
         type: _Type,
@@ -101,6 +105,10 @@ class Reply:
         metadata: The parts of metadata.
     """
 
+    __match_args__ = ("data", "metadata")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
+
     def __new__(cls, data: _Parts, metadata: _Parts | None = None) -> Self: ...
     @property
     def data(self) -> tuple[bytes, ...]:
@@ -121,6 +129,10 @@ class Request:
 
     One that is let go of unanswered frees its place at the worker; its client waits in vain.
     """
+
+    __match_args__ = ("service", "data")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     @property
     def service(self) -> bytes:

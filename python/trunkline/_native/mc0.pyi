@@ -41,6 +41,10 @@ class Message:
         LocalProtocolError: It would be no message, as a PUT without TOPIC.
     """
 
+    __match_args__ = ("verb", "headers", "positional")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
+
     def __new__(
         cls,
         verb: _Verb,

@@ -14,10 +14,11 @@ def decode(data: Buffer) -> Any:
     """
 
 def encode(value: Any) -> bytes:
-    """An object in the fewest bytes.
+    """An object in the fewest bytes. What has an ``__index__`` is an integer; bools, integers and floats of NumPy are taken as
+    Python's.
 
     Raises:
-        TypeError: MessagePack has nothing for it.
+        TypeError: MessagePack has nothing for it, or not without a loss: a Decimal, a longer float, an array.
         OverflowError: It is an integer of more than 64 bits.
         ValueError: It is nested too deeply.
     """

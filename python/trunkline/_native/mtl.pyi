@@ -39,6 +39,10 @@ class Command:
         LocalProtocolError: The name is not ``Class.Method``.
     """
 
+    __match_args__ = ("name", "body")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
+
     def __new__(cls, name: str, body: Mapping[str, Any] | None = None) -> Self: ...
     @property
     def name(self) -> str:
@@ -64,6 +68,10 @@ class Reply:
     Raises:
         LocalProtocolError: The status is out of range.
     """
+
+    __match_args__ = ("status", "body")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     def __new__(cls, status: int, body: Mapping[str, Any] | None = None) -> Self: ...
     @property
@@ -97,6 +105,10 @@ class Message:
     Raises:
         LocalProtocolError: The message would be invalid, e.g. a ``lease`` without a lease.
     """
+
+    __match_args__ = ("type",)
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     def __new__(
         cls,
@@ -180,6 +192,8 @@ def decode_table(table: _Frame) -> dict[str, Any]:
 def encode_table(fields: Mapping[str, Any]) -> bytes:
     """Encodes a field table (MTL-60): bool t, int I or l, float d, str S, bytes x, datetime T, Decimal D, None V, list A, dict F.
 
+    Bools, integers and floats of NumPy are taken as Python's. A time has whole seconds: those of a datetime are rounded down.
+
     Raises:
         LocalProtocolError: A name has more than 128 bytes, or tables and arrays are nested more than 16 deep.
         OverflowError: A number does not fit in 64 bits, or a Decimal in 32.
@@ -192,6 +206,10 @@ def _restore(frames: Iterable[_Frame]) -> Command | Reply | Message:
 @final
 class Content:
     """A content delivered to a reader."""
+
+    __match_args__ = ("resource", "body")
+    def to_dict(self) -> dict[str, Any]:
+        """All attributes, by name."""
 
     @property
     def resource(self) -> str:
@@ -240,8 +258,8 @@ class Server(Role):
     def listens(self) -> tuple[list[str], list[str]]:
         """The endpoints for commands, and those for data."""
 
-    def challenge(self, token: int, challenge: bytes, state: bytes) -> None:
-        """Answers a question: the login continues with this challenge."""
+    def challenge(self, token: int, challenge: bytes, state: bytes, proven: str | None) -> None:
+        """Answers a question: the login continues with this challenge; `proven` is the user whose password was right, if any."""
 
     def welcome(self, token: int, name: str, read: Sequence[str] | None, write: Sequence[str] | None) -> None:
         """Answers a question: the login has succeeded."""
@@ -323,6 +341,10 @@ class Flow(Caller):
 
     def outbound(self, body: _Frame, properties: Mapping[str, Any] | None, resource: str | None) -> Outbound:
         """A content to send."""
+
+    @staticmethod
+    def flushing() -> Outbound:
+        """What has contents without confirmation count as waiting until they are known to have arrived; goes where they go."""
 
     def offer_outbound(self, outbound: Outbound) -> bool:
         """Hands a content to the engine; false when there is no room."""

@@ -1,11 +1,15 @@
 """Captures: recorded messages on disk, bit for bit, as plain Parquet.
 
 ```python
-from trunkline import capture
+from trunkline import capture, cdtp
 
-capture.import_("recorded.jsonl.gz", "capture/")
+with cdtp.Recorder("capture/", bind="tcp://127.0.0.1:*") as recorder:
+    with cdtp.Sender("Detector.one", connect=recorder.endpoints) as sender:
+        sender.send(b"payload")
+    recorder.wait(count=1)
+
 recorded = capture.open("capture/")
-print(recorded.info().messages, {message.sender for message in recorded})
+print(len(recorded), {message.sender for message in recorded.messages("cdtp")})
 table = recorded.read_all()
 ```
 
@@ -15,20 +19,23 @@ also reads rows that are on disk but not yet in a segment.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.exporting import export
 from trunkline.capture.importing import import_
 from trunkline.capture.reading import (
     AnyMessage,
     Capture,
-    CaptureInfo,
-    Run,
     open,  # noqa: A004 - as `gzip.open`, used with its room
     schema,
 )
 from trunkline.capture.recovery import Problem, Recovery, Verification, recover, verify
-from trunkline.capture.replay import replay
-from trunkline.capture.reporting import report
+from trunkline.capture.replaying import replay
 from trunkline.capture.selecting import Selection
+
+if TYPE_CHECKING:
+    from trunkline.report.local import report
 
 __all__ = [
     "AnyMessage",
@@ -48,3 +55,14 @@ __all__ = [
     "schema",
     "verify",
 ]
+__dir__ = __all__.copy
+
+
+def __getattr__(name: str) -> Any:
+    # Reports are made of captures, which know nothing of them.
+    if name == "report":
+        from trunkline.report.local import report
+
+        return report
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

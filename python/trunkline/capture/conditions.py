@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from trunkline import columns
 from trunkline._extras import needs
 from trunkline._native import capture as _native
+from trunkline._text import did_you_mean
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def parse(text: str) -> Any:
         if isinstance(error, lark.UnexpectedToken) and error.token.type == "$END":
             what = "the condition is incomplete" if text.strip() else "the condition is empty"
         else:
-            what = f"unexpected {text[error.pos_in_stream :].split(maxsplit=1)[0]!r}"
+            word = text[error.pos_in_stream :].split(maxsplit=1)[0]
+            what = f"unexpected {word!r}{did_you_mean(word, _words_of_grammar(), ', ')}"
         message = f"where: {error.line}:{error.column}: {what}"
     raise LocalProtocolError(message)
 
@@ -107,6 +108,11 @@ def _parser() -> Any:
     import lark
 
     return lark.Lark(_GRAMMAR, parser="lalr", propagate_positions=True)
+
+
+def _words_of_grammar() -> list[str]:
+    """What is written in words, as `like`."""
+    return [terminal.name[1:] for terminal in _parser().terminals if terminal.name.startswith("_")]
 
 
 @dataclass
@@ -267,8 +273,10 @@ class Binder:
             self.of_rows.add("received_at_ns")
             return _Term(tree, "time", lambda given: columns.moments(given["received_at_ns"]))
         known = [*self._messages, *self._rows, "received_at", *(f"{one}.{inner or 'NAME'}" for one in self.maps)]
-        close = difflib.get_close_matches(".".join((name, *rest)), known, n=1)
-        raise _fault(tree, f"no column {_words(tree)!r}" + (f", did you mean {close[0]!r}?" if close else ""))
+        is_quoted = any(token.type == "QUOTED" for token in tree.children)
+        hint = f": text takes single quotes, {_in_quotes(name)}" if is_quoted else ""
+        hint = hint or did_you_mean(".".join((name, *rest)), known, ", ")
+        raise _fault(tree, f"no column {_words(tree)!r}{hint}")
 
     def _value(self, tree: Any, option: str, name: str) -> _Term:
         """A value out of a map of anything, which has a column of the type that it is compared as."""
@@ -393,6 +401,11 @@ def _unquoted(token: str) -> str:
     """A name or text without the quotes around it."""
     quote = token[0]
     return token[1:-1].replace(quote * 2, quote) if quote in "'\"" else str(token)
+
+
+def _in_quotes(text: str) -> str:
+    """Text as a condition has it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _words(tree: Any) -> str:

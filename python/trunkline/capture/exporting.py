@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
 
 from trunkline import columns
 from trunkline._native.capture import mark_variants
-from trunkline._text import finite, text_or_digits
+from trunkline._text import as_text, finite
 from trunkline.capture import reading
 from trunkline.errors import LocalProtocolError
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from trunkline.capture.selecting import Selection
 
-__all__ = ["Format", "export", "format_of"]
+__all__ = ["TEXT", "Format", "export", "format_of", "is_compressed", "write"]
 
 Format: TypeAlias = Literal["parquet", "arrow", "csv", "jsonl", "hdf5"]
 
@@ -34,6 +36,11 @@ _SUFFIXES: dict[str, Format] = {
     ".h5": "hdf5",
     ".hdf5": "hdf5",
 }
+
+Out: TypeAlias = str | os.PathLike[str] | IO[bytes]
+
+# What is text, and may go to standard output or be compressed.
+TEXT: tuple[Format, ...] = ("csv", "jsonl")
 
 # What the column of one tag is called after, and that of one property.
 _ONE_OF = {"tags": "tag", "properties": "property"}
@@ -51,21 +58,28 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     Raises:
         LocalProtocolError: The format is unknown.
     """
-    suffix = Path(path).suffix.lower()
-    found = _SUFFIXES.get(suffix)
-    if found is None:
-        message = f"unknown format of {os.fspath(path)!r}: end the name with {', '.join(_SUFFIXES)}, or give the format"
+    name = Path(path)
+    plain = name.with_suffix("") if is_compressed(name) else name
+    found = _SUFFIXES.get(plain.suffix.lower())
+    if found is None or (plain != name and found not in TEXT):
+        message = f"unknown format of {os.fspath(path)!r}: end the name with {', '.join((*_SUFFIXES, '.csv.gz', '.jsonl.gz'))}"
         raise LocalProtocolError(message)
     return found
 
 
+def is_compressed(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of this name is compressed with gzip."""
+    return Path(path).suffix.lower() == ".gz"
+
+
 def export(
-    path: str | os.PathLike[str],
-    out: str | os.PathLike[str],
+    path: reading.Readable,
+    out: Out,
     protocol: str = "cdtp",
     *,
     format: Format | None = None,  # noqa: A002 - as everybody calls it
     selection: Selection | None = None,
+    escape_formulas: bool = False,
     on_progress: Callable[[int], object] | None = None,
     **options: Any,
 ) -> int:
@@ -80,11 +94,15 @@ def export(
     Constellation's H5DataWriter, and requires the extra ``hdf5``.
 
     Args:
-        path: The capture directory.
-        out: The file to write, which is replaced.
+        path: The capture directory, or a capture that is open.
+        out: The file to write, which is replaced; CSV and JSON lines are compressed with gzip if the name ends with ``.gz``,
+            and may go to a binary file that is open, which stays so.
         protocol: The protocol whose messages to write.
-        format: The file format; by default that of the file name's suffix.
+        format: The file format; by default that of the file name's suffix. An open file needs it.
         selection: Which messages to write; all if None.
+        escape_formulas: In CSV, put an apostrophe before text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage
+            return: a spreadsheet would take it for a formula, and peers choose topics and names. Off by default, so that
+            programs read the text as it is.
         on_progress: Called from time to time with the number of rows written so far.
         **options: As for `Capture.decode`.
 
@@ -93,29 +111,81 @@ def export(
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
-        LocalProtocolError: There is no such format or option, an extra is not installed, or a sender has
-            several runs, for HDF5.
+        LocalProtocolError: There is no such format or option, `escape_formulas` is given for another format than CSV, an extra
+            is not installed, or a sender has several runs, for HDF5.
         OSError: The file cannot be written.
     """
-    form = format_of(out) if format is None else format
-    if form not in get_args(Format):
+    file_path = Path(out) if isinstance(out, str | os.PathLike) else None
+    form = format_of(file_path) if format is None and file_path is not None else format
+    if form is None or form not in get_args(Format):
         message = f"format must be one of {', '.join(get_args(Format))}, not {form!r}"
         raise LocalProtocolError(message)
-    if form == "hdf5":
-        return _run(path, out, protocol, selection, on_progress, options)
-    reader = reading.open(path).decode(protocol, selection=selection, **options)
+    if escape_formulas and form != "csv":
+        message = f"escape_formulas is for csv, not {form}"
+        raise LocalProtocolError(message)
+    if file_path is None and form not in TEXT:
+        message = f"an open file takes {' or '.join(TEXT)}, not {form}"
+        raise LocalProtocolError(message)
+    if file_path is not None and form == "hdf5":
+        return _run(path, file_path, protocol, selection, on_progress, options)
+    reader = reading.opened(path).decode(protocol, selection=selection, **options)
+    found = _json_columns(protocol, options)
+    return write(reader, out, form, json=found, escape_formulas=escape_formulas, on_progress=on_progress)
+
+
+def write(
+    table: pa.RecordBatchReader,
+    out: Out,
+    form: Format,
+    *,
+    json: AbstractSet[str] = frozenset(),
+    escape_formulas: bool = False,
+    on_progress: Callable[[int], object] | None = None,
+) -> int:
+    """Writes any table, in any format but HDF5, and returns the number of its rows; `json` are its columns of JSON as text."""
     rows = 0
-    with _WRITERS[form](Path(out), reader.schema, _json_columns(protocol, options)) as writer:
-        for batch in reader:
-            writer.write(batch)
+    with _opened(out) as file, _WRITERS[form](file, table.schema, json) as writer:
+        for batch in table:
+            writer.write(_escaped(batch) if escape_formulas else batch)
             rows += batch.num_rows
             if on_progress is not None:
                 on_progress(rows)
+    variants = [field.name for field in table.schema if _is_variant(field)]
+    # pyarrow writes what marks them in Arrow, and not what does in Parquet.
+    if isinstance(out, str | os.PathLike) and form == "parquet" and variants:
+        mark_variants(Path(out), variants)
     return rows
 
 
+@contextmanager
+def _opened(out: Out) -> Iterator[IO[bytes]]:
+    """A file to write, which is compressed if its name says so; one that is open stays open."""
+    if not isinstance(out, str | os.PathLike):
+        yield out
+        return
+    # Not by its name, of which pyarrow and others want that it is text.
+    with gzip.open(out, "wb") if is_compressed(out) else Path(out).open("wb") as file:
+        yield cast("IO[bytes]", file)
+
+
+def _escaped(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With an apostrophe before each text that a spreadsheet takes for a formula."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def escaped(column: pa.Array) -> pa.Array:
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            if _is_flat(column.type):
+                return column
+            column = pa.array([_cell(value) for value in column.to_pylist()], pa.string())
+        return pc.replace_substring_regex(column, r"\A([=+\-@\t\r])", r"'\1")
+
+    columns = [escaped(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
 def _run(
-    path: str | os.PathLike[str],
+    path: reading.Readable,
     out: str | os.PathLike[str],
     protocol: str,
     selection: Selection | None,
@@ -140,6 +210,15 @@ class _Writer:
 
     _writer: Any
 
+    def __init__(self, file: IO[bytes], schema: pa.Schema, json: AbstractSet[str]) -> None:
+        self._file = file
+        self._schema = schema
+        self._json = json
+        self._begin()
+
+    def _begin(self) -> None:
+        """Writes what comes before the first batch."""
+
     def write(self, batch: pa.RecordBatch) -> None:
         self._writer.write_batch(batch)
 
@@ -151,36 +230,28 @@ class _Writer:
 
 
 class _Parquet(_Writer):
-    def __init__(self, out: Path, schema: pa.Schema, _json: AbstractSet[str]) -> None:
+    def _begin(self) -> None:
         from pyarrow import parquet
 
-        self._out = out
-        self._variants = [field.name for field in schema if _is_variant(field)]
-        self._writer = parquet.ParquetWriter(out, schema, compression="zstd")
-
-    def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        # pyarrow writes what marks them in Arrow, and not what does in Parquet.
-        if self._variants:
-            mark_variants(self._out, self._variants)
+        self._writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd")
 
 
 class _Arrow(_Writer):
-    def __init__(self, out: Path, schema: pa.Schema, _json: AbstractSet[str]) -> None:
+    def _begin(self) -> None:
         import pyarrow as pa
 
-        self._writer = pa.ipc.new_file(out, schema)
+        self._writer = pa.ipc.new_file(self._file, self._schema)
 
 
 class _Csv(_Writer):
-    def __init__(self, out: Path, schema: pa.Schema, _json: AbstractSet[str]) -> None:
+    def _begin(self) -> None:
         import pyarrow as pa
         from pyarrow import csv
 
         # What is no number and no text is written as text.
-        flat = (field if _is_flat(field.type) else pa.field(field.name, pa.string()) for field in schema)
+        flat = (field if _is_flat(field.type) else pa.field(field.name, pa.string()) for field in self._schema)
         self._schema = pa.schema(flat)
-        self._writer = csv.CSVWriter(out, self._schema)
+        self._writer = csv.CSVWriter(self._file, self._schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         import pyarrow as pa
@@ -193,10 +264,6 @@ class _Csv(_Writer):
 
 
 class _JsonLines(_Writer):
-    def __init__(self, out: Path, _schema: pa.Schema, json: AbstractSet[str]) -> None:
-        self._writer = out.open("w", encoding="utf-8")
-        self._json = json
-
     def write(self, batch: pa.RecordBatch) -> None:
         cells = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -204,10 +271,13 @@ class _JsonLines(_Writer):
             as_json = _or_null if name in self._json else _json
             key = _json(name)
             cells.append([f"{key}: {as_json(value)}" for value in _values(column)])
-        self._writer.writelines(f"{{{', '.join(row)}}}\n" for row in zip(*cells, strict=True))
+        self._file.writelines(f"{{{', '.join(row)}}}\n".encode() for row in zip(*cells, strict=True))
+
+    def __exit__(self, *_: object) -> None:
+        """Writes nothing more: each line is complete."""
 
 
-_WRITERS: dict[Format, Callable[[Path, pa.Schema, AbstractSet[str]], _Writer]] = {
+_WRITERS: dict[Format, type[_Writer]] = {
     "parquet": _Parquet,
     "arrow": _Arrow,
     "csv": _Csv,
@@ -247,7 +317,7 @@ def _cell(value: Any) -> str | None:
     """A value as the cell of a table of text."""
     if value is None:
         return None
-    return said(value) if isinstance(value, bytes) else _json(value)
+    return as_text(value) if isinstance(value, bytes) else _json(value)
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -270,9 +340,9 @@ def _moment(micros: int) -> str:
 
 def _json(value: Any) -> str:
     try:
-        return json.dumps(value, default=said, allow_nan=False)
+        return json.dumps(value, default=as_text, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), default=said)
+        return json.dumps(_finite(value), default=as_text)
 
 
 def _finite(value: Any) -> Any:
@@ -284,8 +354,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list):
         return [_finite(member) for member in value]
     return value
-
-
-def said(value: Any) -> str:
-    """What JSON has no word for: bytes as text with lines, or as digits."""
-    return text_or_digits(value, has_lines=True) if isinstance(value, bytes) else str(value)

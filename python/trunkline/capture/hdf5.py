@@ -3,7 +3,7 @@
 A group for each sender holds `BOR` and `EOR` and, of all messages of data one after the other, `data`, the bytes of their
 payloads, and `meta`, their tags as JSON; `data_idx` and `meta_idx` say where each ends. Constellation keeps the tags of BOR
 and the configuration as attributes, the tags of EOR and the metadata as JSON with zeros behind it, and a receiver of its own
-puts into the metadata what it finds wrong with a run: so does this.
+puts into the metadata what it finds wrong with a run: so does this. Of two entries with the same name, the second is `name#2`.
 
 Ours are `sequence` and `received_at_ns` beside the data, the attributes in `EOR`, and whatever ends Constellation's writer
 with an error, as lists of text.
@@ -12,10 +12,11 @@ with an error, as lists of text.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from trunkline import _native
 from trunkline._extras import needs
 from trunkline._frames import of_row
+from trunkline._text import as_text, counted
 from trunkline.capture import reading
 from trunkline.capture.selecting import Selection
 from trunkline.errors import DecodeError, LocalProtocolError
@@ -30,6 +32,8 @@ from trunkline.msgpack import Timestamp
 
 if TYPE_CHECKING:
     import h5py
+
+    from trunkline.capture.described import Run
 
 __all__ = ["write"]
 
@@ -53,7 +57,7 @@ _logger = logging.getLogger(__name__)
 
 @needs("hdf5", "h5py", "numpy")
 def write(
-    path: str | os.PathLike[str],
+    path: reading.Readable,
     out: str | os.PathLike[str],
     *,
     selection: Selection | None = None,
@@ -62,7 +66,7 @@ def write(
     """Writes a run of CDTP, of all senders or of those that are selected.
 
     Args:
-        path: The capture directory.
+        path: The capture directory, or a capture that is open.
         out: The file to write, which is replaced.
         selection: Which messages to write; all if None. At most one run of each sender may be selected.
         on_progress: Called from time to time with the number of messages written so far.
@@ -77,7 +81,7 @@ def write(
     """
     import h5py
 
-    capture = reading.open(path)
+    capture = reading.opened(path)
     rows = capture.chosen(dataclasses.replace(selection or Selection(), protocol="cdtp"))
     messages = bad = 0
     with h5py.File(out, "w", libver="v110") as file, _Run(file, capture.runs()) as run:
@@ -94,14 +98,14 @@ def write(
             if on_progress is not None:
                 on_progress(messages)
     if bad:
-        _logger.warning("%s: left out %d messages that do not decode", os.fspath(path), bad)
+        _logger.warning("%s: left out %s that cannot be decoded", capture.path, counted(bad, "message"))
     return messages
 
 
 class _Run:
     """What is written of a run."""
 
-    def __init__(self, file: h5py.File, runs: Iterable[reading.Run]) -> None:
+    def __init__(self, file: h5py.File, runs: Iterable[Run]) -> None:
         self._file = file
         self._runs = {run.bor_seq: run for run in runs}
         self._senders: dict[str, _Sender] = {}
@@ -152,13 +156,17 @@ class _Sender:
         self._bytes = {name: _Growing(group, name, "u1", kind) for name, kind in _TEXTS.items()}
         self._ends = {name: _Growing(group, f"{name}_idx", "u8", "INDEX") for name in _TEXTS}
         self._numbers = {name: _Growing(group, name, "i8") for name in ("sequence", "received_at_ns")}
-        self._run: reading.Run | None = None
+        self._run: Run | None = None
         self._eor: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     def add(self, message: Any, received_at_ns: int) -> int:
         """Adds a message of data, and says how many bytes that are."""
         frames = message.payload
-        meta = _json(message.tags | {"block_lengths": [len(frame) for frame in frames]})
+        tags = message.tags
+        if "block_lengths" in tags:
+            free = _free("block_lengths", tags)
+            tags[free] = tags.pop("block_lengths")
+        meta = _json(tags | {"block_lengths": [len(frame) for frame in frames]})
         size = 0
         for name, parts in (("data", frames), ("meta", [meta])):
             self._ends[name].values.append(self._bytes[name].extend(parts))
@@ -169,7 +177,7 @@ class _Sender:
         self._numbers["received_at_ns"].values.append(received_at_ns)
         return size + 4 * 8
 
-    def begin(self, messages: Sequence[Any], run: reading.Run | None) -> None:
+    def begin(self, messages: Sequence[Any], run: Run | None) -> None:
         """Writes what a BOR says; the account of its run may be known."""
         self._run = run
         group = self._group.create_group("BOR")
@@ -265,21 +273,26 @@ def _json(values: Mapping[str, Any]) -> bytes:
 
 def _text(value: Any) -> str:
     """What JSON has no word for; moments are as Constellation writes them, to the microsecond."""
-    from trunkline.capture.exporting import said
-
     if isinstance(value, Timestamp):
         with suppress(OverflowError):
             return str(_EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanoseconds // 1000))
-    return said(value)
+    return as_text(value)
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    """The name, or the next one of its kind that is free: `gain`, `gain#2`, `gain#3`."""
+    numbered = itertools.chain([name], (f"{name}#{number}" for number in itertools.count(2)))
+    return next(free for free in numbered if free not in taken)
 
 
 def _describe(where: h5py.Group | h5py.Dataset, values: Mapping[str, Any], prefix: str = "") -> None:
-    """Makes attributes of a map, of one in another `outer.inner`."""
+    """Makes attributes of a map, of one in another `outer.inner`; where that is a name already, of the next one that is free."""
     for key, value in values.items():
         name = f"{prefix}{key}".replace("\0", "%00") or "%"
         if isinstance(value, dict):
             _describe(where, value, f"{name}.")
             continue
+        name = _free(name, where.attrs)
         try:
             where.attrs[name] = _attribute(value)
         except (TypeError, ValueError, OverflowError):
@@ -298,11 +311,13 @@ def _attribute(value: Any) -> Any:
         is_text = bool(value) and all(isinstance(each, str) for each in value)
         found = np.array(value, h5py.string_dtype() if is_text else None)
         # Integers that no type holds together would be rounded.
-        each_as_it_is = np.array(value, object).flat
+        each_as_it_is = list(np.array(value, object).flat)
         is_rounded = found.dtype.kind == "f" and any(
             isinstance(each, int) and float(each) != each for each in each_as_it_is
         )
-        if is_rounded or (not is_text and found.dtype.kind not in "biuf"):
+        # Nor is what is true a number among others.
+        is_mixed = found.dtype.kind != "b" and any(isinstance(each, bool) for each in each_as_it_is)
+        if is_rounded or is_mixed or (not is_text and found.dtype.kind not in "biuf"):
             raise TypeError
         return found
     if isinstance(value, bytes) and b"\0" in value:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from trunkline import _native as _codec
-from trunkline._arguments import need_path
+from trunkline._arguments import need_choice, need_number, need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
 from trunkline._native import cdt, cdtp, dcp, mc0, mtl
-from trunkline._text import amount, counted
+from trunkline._text import amount, counted, moment, readable
+from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.selecting import Selection
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
+from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,15 +32,14 @@ __all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "s
 # What the names of segments match, and those of other files that somebody puts beside them do not.
 SEGMENTS = "[0-9]*.parquet"
 
-# What iterating a capture gives: the messages of every protocol known here.
-AnyMessage: TypeAlias = (
-    cdtp.Message
-    | dcp.Message
-    | mc0.Message
-    | mtl.Command
-    | mtl.Reply
-    | mtl.Message
-    | cdt.ConfigRequest
+# Protocols, and names of tags, that a warning names.
+_NAMED = 5
+
+_logger = logging.getLogger("trunkline.capture")
+
+_MtlMessage: TypeAlias = mtl.Command | mtl.Reply | mtl.Message
+_CdtMessage: TypeAlias = (
+    cdt.ConfigRequest
     | cdt.ConfigResponse
     | cdt.ConfigPush
     | cdt.ConfigPushResponse
@@ -44,101 +47,45 @@ AnyMessage: TypeAlias = (
     | cdt.ConfigUpdated
 )
 
-
-@dataclass(frozen=True, slots=True)
-class CaptureInfo:
-    """The contents of a capture, counted in rows.
-
-    Attributes:
-        capture_id: The capture's id, the same for every run that was recorded into it.
-        segments: Published segments.
-        messages: Rows, published or not.
-        bytes: Bytes of all frames.
-        first_received_at_ns: When the first row was received, in nanoseconds since 1970; None without rows.
-        last_received_at_ns: When the last one was.
-        protocols: Rows by protocol.
-        errors: Malformed rows by kind.
-        directions: Rows by direction, "in" or "out".
-    """
-
-    capture_id: str | None
-    segments: int
-    messages: int
-    bytes: int
-    first_received_at_ns: int | None
-    last_received_at_ns: int | None
-    protocols: Mapping[str, int]
-    errors: Mapping[str, int]
-    directions: Mapping[str, int]
+# What iterating a capture gives: the messages of every protocol known here.
+AnyMessage: TypeAlias = cdtp.Message | dcp.Message | mc0.Message | _MtlMessage | _CdtMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run: the messages of a sender from one BOR to the next (CDTP-21). Header S has no runs.
+# A capture as functions take it: its directory, or it itself.
+Readable: TypeAlias = "str | os.PathLike[str] | Capture"
 
-    Attributes:
-        capture_id: The capture's id.
-        sender: The sender's name.
-        ordinal: The number of its BOR among the sender's BORs in this capture, from 1; 0 for what was received before the first.
-        run_id: The string of that name in the metadata, or else in the configuration.
-        condition: The condition in Constellation's terms: ``GOOD``, or any of ``TAINTED``, ``INCOMPLETE``,
-            ``INTERRUPTED``, ``ABORTED`` and ``DEGRADED`` with ``|`` between them. What the sender's metadata says is
-            kept; numbers that were skipped, fewer than its `data_records`, and data outside BOR and EOR add INCOMPLETE, a
-            missing EOR adds ABORTED.
-        condition_code: The same as a number: 0, or the sum of 1, 2, 4, 8 and 16, in that order.
-        messages: DAT messages; a CDTP2 message counts once per record.
-        bytes: Bytes of all frames, including those of BOR and EOR.
-        missed: Sequence numbers that were skipped, `seq - 1 - last`, where `last` is the highest before. One that
-            arrives late does not reduce the count.
-        duplicates: DAT messages whose number was received before.
-        out_of_order: DAT messages with a new number below the highest one before.
-        first_received_at_ns: When the first message of it was received, in nanoseconds since 1970.
-        last_received_at_ns: When the last one was.
-        bor_seq: The `seq` of the row of its BOR; None for ordinal 0.
-        eor_seq: The `seq` of the row of its first EOR; None if there is none yet.
-        config: The configuration in the BOR; None if it is not a map, or the message is larger than 64 KiB.
-        metadata: The metadata in the EOR, likewise.
-    """
 
-    capture_id: str
-    sender: str
-    ordinal: int
-    run_id: str | None
-    condition: str
-    condition_code: int
-    messages: int
-    bytes: int
-    missed: int
-    duplicates: int
-    out_of_order: int
-    first_received_at_ns: int
-    last_received_at_ns: int
-    bor_seq: int | None
-    eor_seq: int | None
-    config: Mapping[str, Any] | None
-    metadata: Mapping[str, Any] | None
+# 10 000 days.
+_LONGEST_WINDOW_S = 864_000_000
 
 
 class Capture:
     """A snapshot of a capture at the time it was opened; it may still be recorded to.
 
-    Iterating over it gives the messages in recorded order, a CDTP2 message record by record.
+    Iterating over it gives the messages in recorded order, a CDTP2 message record by record; `messages` gives those of
+    one protocol, with their types.
 
     Attributes:
         path: The capture directory.
-        skipped: Rows that the latest iteration skipped: malformed ones, and those of unknown protocols.
+        skipped: Rows that the latest iteration, or that of `messages`, skipped: malformed ones, and those of unknown protocols.
         let_go: How often a sender had to make way for others in the result of the latest `runs`: its run ends there,
             and what it sent later counts as the first run of a new sender.
         unfollowed: Messages of senders with names of more than 1024 bytes, which are in no run.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    path: Path
+    skipped: int
+    let_go: int
+    unfollowed: int
+
+    def __init__(self, path: str | os.PathLike[str], *, max_message_bytes: int = DEFAULTS["max_message_bytes"]) -> None:
         need_path("path", path)
+        need_number("max_message_bytes", max_message_bytes, least=1)
         self.path = Path(path)
         self.skipped = 0
         self.let_go = 0
         self.unfollowed = 0
-        self._native = _native.Capture(self.path)
+        self._native = _native.Capture(self.path, max_message_bytes)
         self._info: CaptureInfo | None = None
 
     @property
@@ -156,6 +103,25 @@ class Capture:
             parts.insert(0, counted(self._info.messages, "row"))
         return f"<Capture {os.fspath(self.path)!r}: {', '.join(parts)}>"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: a table of what `info` says."""
+        found = self.info()
+        first, last = found.first_received_at_ns, found.last_received_at_ns
+        facts = {
+            "path": os.fspath(self.path),
+            "segments": f"{found.segments:,}",
+            "messages": f"{found.messages:,}",
+            "bytes": amount(found.bytes),
+            "received (UTC)": "" if first is None or last is None else f"{moment(first)} to {moment(last)}",
+            **{f"of {name}": f"{number:,}" for name, number in found.protocols.items()},
+            **{f"error {kind}": f"{number:,}" for kind, number in found.errors.items()},
+        }
+        rows = (
+            f"<tr><th>{escape(readable(name))}</th><td>{escape(readable(fact))}</td></tr>"
+            for name, fact in facts.items()
+        )
+        return f"<table>{''.join(rows)}</table>"
+
     def __len__(self) -> int:
         """The number of rows, one for each wire message: of one of CDTP2, iteration gives all records."""
         return self.info().messages
@@ -165,9 +131,43 @@ class Capture:
         return True
 
     def __iter__(self) -> Iterator[AnyMessage]:
-        """The messages, each a `Message` of its protocol's room, oldest first; `skipped` counts from 0 again."""
+        """The messages, each of the class of its protocol, oldest first; `skipped` counts from 0 again."""
+        return self._decoded(None)
+
+    @overload
+    def messages(self, protocol: Literal["cdtp"]) -> Iterator[cdtp.Message]: ...
+
+    @overload
+    def messages(self, protocol: Literal["dcp"]) -> Iterator[dcp.Message]: ...
+
+    @overload
+    def messages(self, protocol: Literal["mc0"]) -> Iterator[mc0.Message]: ...
+
+    @overload
+    def messages(self, protocol: Literal["mtl"]) -> Iterator[_MtlMessage]: ...
+
+    @overload
+    def messages(self, protocol: Literal["cdt"]) -> Iterator[_CdtMessage]: ...
+
+    def messages(self, protocol: str) -> Iterator[Any]:
+        """The messages of one protocol, oldest first, as iteration gives them; `skipped` counts malformed rows of that
+        protocol, from 0 again.
+
+        Args:
+            protocol: One of ``"cdtp"``, ``"dcp"``, ``"mc0"``, ``"mtl"`` and ``"cdt"``.
+
+        Raises:
+            ValueError: There is no such protocol.
+        """
+        need_choice("protocol", protocol, [known.name for known in _codec.protocols()])
+        return self._decoded(protocol)
+
+    def _decoded(self, only: str | None) -> Iterator[Any]:
+        """The messages of one protocol, or of all for None."""
         self.skipped = 0
         for protocol, error, frames, topic in self._native.messages():
+            if only is not None and protocol != only:
+                continue
             try:
                 messages = None if error is not None else _codec.decode(protocol, frames, topic)
             except DecodeError:
@@ -309,7 +309,8 @@ class Capture:
         Args:
             protocol: The protocol whose messages to decode, one of `trunkline.columns.protocols()`.
             mode: What to do with malformed messages: PERMISSIVE keeps them, with `error` and their bytes; FAILFAST raises, also
-                for tags of another type than requested; DROPMALFORMED drops them.
+                for tags of another type than requested; DROPMALFORMED drops them. Otherwise such tags are null, and a warning
+                at the end of the stream counts them.
             selection: Which messages; all of that protocol if None.
             options: The options of the protocol: see `trunkline.columns.CdtpOptions` and those of the others. By
                 default, tags, properties and JSON are a column of JSON text each. Payloads are not read from disk
@@ -335,13 +336,124 @@ class Capture:
         kept = pyarrow.schema([reader.schema.field(name) for name in decoder.protocol.kept])
         schema = pyarrow.schema([*kept, *decoded])
         timed = schema.append(pyarrow.field(columns.RECEIVED_AT, pyarrow.timestamp("us", "UTC")))
-        decode = columns.rows_of(decoder, kept.names, frames, None)
-        batches = (decode if condition is None else condition.filtering(decode))(_batches(reader))
+        mismatches: Counter[str] = Counter()
+        decode = columns.rows_of(decoder, kept.names, frames, None, mismatches)
+        batches = (decode if condition is None else condition.filtering(decode))(read_batches(reader))
         typed = (
             pyarrow.RecordBatch.from_arrays([*batch.columns, columns.moments(batch["received_at_ns"])], schema=timed)
             for batch in batches
         )
-        return pyarrow.RecordBatchReader.from_batches(timed, map(selected.filter(protocol), typed))
+        chosen: Iterator[pa.RecordBatch] = map(selected.filter(protocol), typed)
+        # Where none is named, others are looked at as well.
+        if selection is None or selection.protocol is not None:
+            chosen = self._warning_of_others(chosen, protocol)
+        chosen = _warning_of_mismatches(chosen, mismatches)
+        return pyarrow.RecordBatchReader.from_batches(timed, chosen)
+
+    def _warning_of_others(self, batches: Iterable[pa.RecordBatch], protocol: str) -> Iterator[pa.RecordBatch]:
+        """The same, and at the end a warning if all that was recorded is of other protocols."""
+        rows = 0
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch
+        others = {} if rows else self.info().protocols
+        if others and protocol not in others:
+            # A file says what they are.
+            number, names = counted(sum(others.values()), "row"), readable(" or ".join(list(others)[:_NAMED]))
+            _logger.warning("none of %s is %s: name the protocol that was recorded, %s", number, protocol, names)
+
+    def gaps(self, selection: Selection | None = None) -> pa.RecordBatchReader:
+        """The messages of CDTP before which sequence numbers were skipped (CDTP-21), one row each.
+
+        The columns are `capture_id`, `endpoint`, `sender`, `seq` and `received_at_ns` of the message, and `missed`: how many
+        numbers were skipped, counted from the highest before; a BOR begins anew.
+
+        Args:
+            selection: Which messages; all if None.
+
+        Raises:
+            LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
+        """
+        return self._folded("gaps", selection, tags=None)
+
+    def requests(self, selection: Selection | None = None, *, compat_dagbox: bool = False) -> pa.RecordBatchReader:
+        """The requests of DCP, each with what came of it: worker, latency and outcome.
+
+        The columns are those of `trunkline.spark.pair_requests`, ordered by `request_seq`. At most a million requests and
+        256 MiB of them are open at a time: the oldest of more is given as it stands.
+
+        Args:
+            selection: Which requests, by the row that begins each; its reply may be outside. All if None.
+            compat_dagbox: Whether to accept types of four bytes too (DCP-11).
+
+        Raises:
+            LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
+        """
+        return self._folded("requests", selection, compat_dagbox=compat_dagbox)
+
+    def topics(self, window_s: float = 60.0, selection: Selection | None = None) -> pa.RecordBatchReader:
+        """The traffic of mc0 topics, one row for each topic in each time window.
+
+        The columns are those of `trunkline.spark.topics`, ordered by window, `seen_by` and `topic`. Percentiles of more than
+        1024 different latencies are off by less than 0.05 % of their value.
+
+        Args:
+            window_s: How long a window is, in seconds.
+            selection: Which messages to count; all if None.
+
+        Raises:
+            ValueError: The window is not a positive number of seconds, or longer than 10 000 days.
+            LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
+        """
+        if not 1e-6 <= window_s <= _LONGEST_WINDOW_S:
+            message = f"window_s must be from 0.000001 to {_LONGEST_WINDOW_S}, not {window_s!r}"
+            raise ValueError(message)
+        return self._folded("topics", selection, window_us=round(window_s * 1_000_000))
+
+    def contents(self, selection: Selection | None = None) -> pa.RecordBatchReader:
+        """The MTL contents that a server or a client recorded, each with the other side's response to it.
+
+        The columns are those of `trunkline.spark.contents`, ordered by `seq`. Contents are alike that have the same
+        properties and size.
+
+        Args:
+            selection: Which contents; all if None.
+
+        Raises:
+            LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
+        """
+        properties = {"redelivered": "boolean", "*": "variant"}
+        return self._folded("contents", selection, properties=properties, json=None)
+
+    def rollout(
+        self, selection: Selection | None = None, *, codec: Literal["json", "avro"] = "json"
+    ) -> pa.RecordBatchReader:
+        """The progress of each configuration of CDT to each endpoint, one row for each.
+
+        The columns are those of `trunkline.spark.rollout`, ordered by `app_version_name`, `endpoint_id` and `config_id`.
+
+        Args:
+            selection: Which messages to count; all if None.
+            codec: How bodies are encoded.
+
+        Raises:
+            LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
+            ValueError: There is no such codec.
+        """
+        return self._folded("rollout", selection, codec=codec)
+
+    def _folded(self, name: str, selection: Selection | None, **options: Any) -> pa.RecordBatchReader:
+        _need_pyarrow()
+        from trunkline.capture.folding import folded
+
+        return folded(self, self._columns, name, selection, **options)
+
+    def _columns(self, protocol: str, wanted: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
+        """Columns of all messages of a protocol, as they were recorded."""
+        from trunkline import columns
+
+        names, decode = columns.reading(columns.Decoder(protocol, **options), wanted)
+        return decode(read_batches(self._native.reader(names, Selection(protocol=protocol).of(self).native)))
 
     def read_all(self) -> pa.Table:
         """All rows as one table.
@@ -352,7 +464,16 @@ class Capture:
         """
         pyarrow = _need_pyarrow()
         reader = self._native.reader()
-        return pyarrow.Table.from_batches(_batches(reader), reader.schema)
+        return pyarrow.Table.from_batches(read_batches(reader), reader.schema)
+
+
+def _warning_of_mismatches(batches: Iterable[pa.RecordBatch], mismatches: Counter[str]) -> Iterator[pa.RecordBatch]:
+    """The same, and at the end a warning of values that are null because they are of another type than requested."""
+    yield from batches
+    if mismatches:
+        names = ", ".join(f"{readable(name)} ({count:,})" for name, count in mismatches.most_common(_NAMED))
+        number = counted(mismatches.total(), "value")
+        _logger.warning("%s of another type than requested in the rows read, decoded as null: %s", number, names)
 
 
 def _size(path: Path) -> int:
@@ -363,7 +484,12 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def parts(capture: Capture) -> list[_native.Capture]:
+    """The parts of a capture, oldest first: each segment, and what is only in the journal."""
+    return capture._native.parts()  # noqa: SLF001 - of this room
+
+
+def read_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """What a reader gives, whose faults are Arrow's while it passes through Arrow's hands."""
     import pyarrow as pa
 
@@ -373,16 +499,26 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         raise CaptureError(str(error).removeprefix("External error: ")) from error
 
 
-def open(path: str | os.PathLike[str]) -> Capture:  # noqa: A001 - as `gzip.open`, used with its room
+def open(  # noqa: A001 - as `gzip.open`, used with its room
+    path: str | os.PathLike[str], *, max_message_bytes: int = DEFAULTS["max_message_bytes"]
+) -> Capture:
     """Opens a capture for reading, while it is recorded or after.
 
     Args:
         path: The capture directory.
+        max_message_bytes: The most bytes that a frame or another value of a row may have. Reading ends with `CaptureError` at a
+            larger one, of whose segment no more than 256 MiB beyond it are in memory by then. A few hundred bytes of a segment may
+            stand for a large value, so that captures from strangers are best read with a low limit.
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
     """
-    return Capture(path)
+    return Capture(path, max_message_bytes=max_message_bytes)
+
+
+def opened(capture: Readable) -> Capture:
+    """A capture, which may be open already."""
+    return capture if isinstance(capture, Capture) else open(capture)
 
 
 def schema() -> pa.Schema:

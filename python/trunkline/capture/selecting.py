@@ -6,21 +6,32 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from trunkline import _native as _codec
 from trunkline._frames import of_row
-from trunkline._text import moment, readable, text_or_digits
+from trunkline._text import did_you_mean, moment, readable, text_or_digits
 from trunkline.columns import protocols
 from trunkline.errors import DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trunkline.capture.reading import Capture, Run
+    from trunkline.capture.described import Run
     from trunkline.capture.where import Condition, Where
 
-__all__ = ["Selected", "Selection", "of_records", "ordinals", "said", "wanted"]
+__all__ = ["Selected", "Selection", "Source", "of_records", "ordinals", "protocols_of", "said", "wanted"]
+
+
+class Source(Protocol):
+    """A capture, as far as selections read it."""
+
+    def runs(self) -> list[Run]:
+        """The runs of all senders."""
+
+    def decode(self, protocol: str, *, selection: Selection | None = ..., **options: Any) -> pa.RecordBatchReader:
+        """The selected messages of a protocol."""
+
 
 # What each protocol calls the kind of a message, as a column.
 _KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "type"}
@@ -58,8 +69,8 @@ class Selection:
             messages of protocols that have all of these columns. Requires the extra ``capture``.
 
     Raises:
-        LocalProtocolError: Criteria exclude each other, such as a sender and a service; or the condition is invalid, or
-            names an unknown column.
+        LocalProtocolError: Criteria exclude each other, such as a sender and a service; no message has such a type; or the
+            condition is invalid, or names an unknown column.
     """
 
     protocol: str | None = None
@@ -90,7 +101,19 @@ class Selection:
         if len(spoken) > 1:
             message = f"no message is of both {' and '.join(sorted(spoken))}"
             raise LocalProtocolError(message)
+        self._need_type()
         self.condition()
+
+    def _need_type(self) -> None:
+        """Refuses a type that no message has, or none of the protocol that other criteria are about."""
+        subjects = self._subjects()
+        types = (each.message_types for each in protocols() if each.name in subjects or not subjects)
+        known = dict.fromkeys(itertools.chain.from_iterable(types))
+        if self.type is not None and self.type.lower() not in map(str.lower, known):
+            whose = " of ".join(("message", *subjects))
+            hint = did_you_mean(self.type, known, ", ") or f" (choose from {', '.join(known)})"
+            message = f"type: no {whose} is {self.type!r}{hint}"
+            raise LocalProtocolError(message)
 
     @property
     def spoken(self) -> str | None:
@@ -107,11 +130,14 @@ class Selection:
 
     def _spoken(self) -> set[str]:
         """What a message speaks that has what is said."""
-        names = {"sender": "cdtp", "run": "cdtp", "service": "dcp", "resource": "mtl"}
-        said = {protocol for name, protocol in names.items() if getattr(self, name) is not None}
-        return said if self.protocol is None else {*said, self.protocol}
+        return self._subjects() if self.protocol is None else {*self._subjects(), self.protocol}
 
-    def of(self, capture: Capture, first_seq: int = 0) -> Selected:
+    def _subjects(self) -> set[str]:
+        """The protocols that have what is said."""
+        names = {"sender": "cdtp", "run": "cdtp", "service": "dcp", "resource": "mtl"}
+        return {protocol for name, protocol in names.items() if getattr(self, name) is not None}
+
+    def of(self, capture: Source, first_seq: int = 0) -> Selected:
         """What it comes to in a capture from a number on, whose runs are looked up where one is wanted."""
         topics = (self.service, self.topic, self.resource)
         native: dict[str, Any] = {
@@ -248,7 +274,7 @@ def said(selection: Selection) -> str:
 
 
 def wanted(
-    capture: Capture, selection: Selection, columns: Sequence[str] = ("seq",), **options: Any
+    capture: Source, selection: Selection, columns: Sequence[str] = ("seq",), **options: Any
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The numbers of the rows that are selected, those of a message with several records as often.
 
@@ -256,9 +282,7 @@ def wanted(
     """
     import pyarrow as pa
 
-    condition = selection.condition()
-    every = [known.name for known in protocols()] if condition is None else list(condition.protocols)
-    spoken = every if selection.spoken is None else [selection.spoken]
+    spoken = protocols_of(selection)
     decoded = (capture.decode(protocol, selection=selection, **options) for protocol in spoken)
     types = {"seq": pa.int64(), "record": pa.int32()}
     schema = pa.schema([(name, types[name]) for name in columns])
@@ -266,7 +290,15 @@ def wanted(
     return schema, (pa.RecordBatch.from_arrays(batch.select(columns).columns, schema=schema) for batch in batches)
 
 
-def ordinals(capture: Capture, selection: Selection) -> dict[str, list[int]]:
+def protocols_of(selection: Selection) -> Sequence[str]:
+    """The protocols of which messages may be selected."""
+    if selection.spoken is not None:
+        return [selection.spoken]
+    condition = selection.condition()
+    return [known.name for known in protocols()] if condition is None else condition.protocols
+
+
+def ordinals(capture: Source, selection: Selection) -> dict[str, list[int]]:
     """Which runs of each sender are selected, of those that a BOR began."""
     found: dict[str, list[int]] = {}
     for run in capture.runs():
@@ -279,7 +311,7 @@ def _is_wanted(run: Run, wanted: int | str) -> bool:
     return wanted in (run.ordinal, run.run_id) or wanted == str(run.ordinal)
 
 
-def _spans(capture: Capture, sender: str | None, wanted: int | str) -> dict[str, list[tuple[int, int]]]:
+def _spans(capture: Source, sender: str | None, wanted: int | str) -> dict[str, list[tuple[int, int]]]:
     """The numbers of the rows of runs: from a BOR to the next of the same sender."""
     spans: dict[str, list[tuple[int, int]]] = {}
     begins: dict[str, int] = {}

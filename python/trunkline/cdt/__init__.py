@@ -49,3 +49,4 @@ __all__ = [
     "decode",
     "encode",
 ]
+__dir__ = __all__.copy

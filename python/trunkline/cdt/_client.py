@@ -112,7 +112,16 @@ class Guarded(Client):
 
     def take(self, buffer: bytearray, nbytes: int) -> bytes:
         """Hands over the messages of our subscriptions; whatever else a server has sent."""
-        messages, rest = self.inflow.feed(buffer, nbytes)
+        try:
+            messages, rest = self.inflow.feed(buffer, nbytes)
+        except ValueError as error:
+            self.inflow.reset()
+            self.abort()
+            # Over a WebSocket this is the parser's caller.
+            if self.writer is None:
+                raise nats.errors.ProtocolError from error
+            logging.getLogger("trunkline.cdt").warning("the connection to the NATS server was ended: %s", error)
+            return b""
         if messages:
             self._deliver(messages)
         return rest

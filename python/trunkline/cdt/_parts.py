@@ -27,7 +27,7 @@ from trunkline._arguments import (
 )
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse, ConfigUpdated, encode, is_token
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role
+from trunkline._roles import AsyncRole, BlockingRole, Role, closed
 from trunkline._text import counted
 from trunkline.cdt import _portal
 from trunkline.cdt._connection import Connection, Deliver, Happened
@@ -97,10 +97,6 @@ def need_name(argument: str, name: object) -> None:
 
 
 def _checked(given: CdtOptions) -> CdtOptions:
-    unknown = set(given) - set(CdtOptions.__annotations__)
-    if unknown:
-        message = f"unexpected keyword argument {unknown.pop()!r}"
-        raise TypeError(message)
     chosen: CdtOptions = {**DEFAULTS, **given}
     if not named("servers", chosen["servers"]):
         message = "servers must not be empty"
@@ -328,14 +324,17 @@ class Part(Role):
             message = f"{counted(len(content), 'byte')} of content: a message of {size:,} bytes, and the server takes {room:,}"
             raise ConfigError(413, message)
 
+    def _over(self) -> ClosedError:
+        """What a call on it raises once it is closed."""
+        return closed(f"cdt.{type(self).__name__.removeprefix('Async')}")
+
     async def _receive(self, timeout_s: float | None) -> Event:
         need_seconds("timeout_s", timeout_s, may_be_none=True)
         if not await until(self._changed, lambda: self._events or self._pump.closed, timeout_s):
             message = f"no event came within {timeout_s} s"
             raise TimeoutError(message)
         if not self._events:
-            message = "the role is closed"
-            raise ClosedError(message)
+            raise self._over()
         return self._hand_out(self._events.popleft())
 
     def _hand_out(self, event: Event) -> Event:

@@ -13,10 +13,11 @@ from typing import Any
 
 from trunkline import _native
 from trunkline._native import Messages
+from trunkline._roles import closed
 from trunkline.cdt._connection import Connection, Deliver, Happened
 from trunkline.cdt._tap import Tap
 from trunkline.cdt._waits import cut_off, until, within
-from trunkline.errors import ClosedError, PeerLostError
+from trunkline.errors import PeerLostError
 
 __all__ = ["Pump"]
 
@@ -156,8 +157,7 @@ class Pump:
             ClosedError: It is over.
         """
         if self.closed or self._driver is None:
-            message = "the role is closed"
-            raise ClosedError(message)
+            raise closed(self._kind)
         if not self._is_due:
             self._tell_time(self._driver)
         self._driver.ask(self._now_ns(), verb, **given)

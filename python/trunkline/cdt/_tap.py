@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any
 
+from trunkline._arguments import refuse
 from trunkline._native.capture import Writer
 from trunkline._notices import Notices
 from trunkline._roles import CAPTURE_OPTIONS, capture_settings, need_capture_options
+from trunkline._text import counted
 from trunkline.errors import ClosedError
 from trunkline.options import DEFAULTS
 
@@ -18,6 +21,8 @@ __all__ = ["Tap", "settings_of"]
 
 def settings_of(given: dict[str, Any]) -> dict[str, Any]:
     """What says how a capture is written, as the writer takes it; refuses what says nothing of that."""
+    if not isinstance(given, Mapping):
+        refuse("capture_options", "a mapping of options to values", given)
     unknown = set(given) - set(CAPTURE_OPTIONS)
     if unknown:
         message = f"unknown capture option {unknown.pop()!r} (choose from {', '.join(sorted(CAPTURE_OPTIONS))})"
@@ -78,7 +83,7 @@ class Tap:
             self._notices.log(logging.WARNING, "capture", failure)
         if low_space is not None and not self._is_low:
             self._notices.log(
-                logging.WARNING, "low_space", f"{self._directory}: the disk has only {low_space:,} bytes left"
+                logging.WARNING, "low_space", f"{self._directory}: the disk has only {counted(low_space, 'byte')} left"
             )
         self._is_low = low_space is not None
         if due_s is not None:

@@ -41,15 +41,19 @@ class RecorderStats:
 
     Attributes:
         received: Messages received.
+        accepted: Valid ones.
+        dropped: Malformed ones by kind; they are recorded like the others.
         recorded: Messages in the capture.
         durable: Those of them that are synced to disk.
         segments: Segments published.
         bytes: Bytes of all bodies.
-        errors: Malformed messages by kind; they are recorded like the others.
+        errors: The same as `dropped`.
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
     received: int
+    accepted: int
+    dropped: Mapping[str, int]
     recorded: int
     durable: int
     segments: int
@@ -163,7 +167,18 @@ class Recording(Part):
         """The current counters; the final ones once closed."""
         ear = self._ear
         recorded, durable, segments = ear.tap.progress()
-        return RecorderStats(ear.received, recorded, durable, segments, ear.bytes, dict(ear.errors), ear.tap.lost)
+        errors = dict(ear.errors)
+        return RecorderStats(
+            received=ear.received,
+            accepted=ear.received - sum(errors.values()),
+            dropped=errors,
+            recorded=recorded,
+            durable=durable,
+            segments=segments,
+            bytes=ear.bytes,
+            errors=errors,
+            capture_lost=ear.tap.lost,
+        )
 
 
 class Recorder(Recording, BlockingPart):

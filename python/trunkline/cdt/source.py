@@ -153,7 +153,7 @@ class Pulling(Part):
         try:
             await super()._end(drain_s)
         finally:
-            self._lose(ClosedError("the role is closed"))
+            self._lose(self._over())
             for watching in self._watching.values():
                 watching.end()
 
@@ -403,10 +403,17 @@ class Pulling(Part):
         return SourceStats(**counts, expired=counts["dropped"].get("expired", 0))
 
 
+def refusal(response: Any) -> ConfigError:
+    """What an answer that is an error raises: it names what was asked for."""
+    which = f"configuration {response.config_id}" if response.config_id else "the configuration"
+    subject = f"{which} of {response.endpoint_id} ({response.app_version_name})"
+    return ConfigError(response.status_code, response.reason_phrase or "", subject)
+
+
 def _good(response: Any) -> Any:
     """An answer that says that it is well."""
     if not 200 <= response.status_code < 300:
-        raise ConfigError(response.status_code, response.reason_phrase or "")
+        raise refusal(response)
     return response
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -195,7 +196,8 @@ class SqliteStore:
             query, arguments = (_GET, key[:2]) if config_id is None else (_GET_ONE, key)
             row = self._reader.execute(query, arguments).fetchone()
             config = None if row is None else Config(*row)
-            self._cached_bytes += 512 + (0 if config is None else len(config.content))
+            # A name that nothing has takes room as well: whoever asks may choose it.
+            self._cached_bytes += 512 + sum(map(sys.getsizeof, key)) + (0 if config is None else len(config.content))
             if self._cached_bytes > _CACHE_BYTES:
                 self._forget()
             self._cache[key] = config

@@ -16,7 +16,7 @@ from trunkline.cdt._waits import cut_off
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.sqlite import SqliteStore
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Store, Stored
-from trunkline.errors import ClosedError, ConfigError, PeerLostError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ConfigError, PeerLostError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out
 
 __all__ = ["AsyncTarget", "Offering", "Target", "TargetStats"]
@@ -348,8 +348,7 @@ class Offering(Part):
     def _need_open(self) -> None:
         """Refuses calls to a target that no longer uses its store."""
         if self._pump.closed:
-            message = "the role is closed"
-            raise ClosedError(message)
+            raise self._over()
 
     async def _room_to_announce(self) -> None:
         """Waits until an announcement has room; refuses as above."""

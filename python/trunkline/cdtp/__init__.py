@@ -39,5 +39,6 @@ __all__ = [
     "decode",
     "encode",
 ]
+__dir__ = __all__.copy
 
 Sequence.register(Batch)

@@ -11,7 +11,7 @@ from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
-from trunkline.chirp.beacon import PORT, Cast, beacon_options
+from trunkline.chirp.beacon import PORT, Cast, beacon_options, need_cast
 from trunkline.errors import LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
@@ -95,6 +95,7 @@ def machine_settings(
     need_number("limit", limit, may_be_none=True)
     need_number("message_limit", message_limit, may_be_none=True)
     need_names("senders", senders, may_be_none=True)
+    need_cast(chirp, port=chirp_port, prefix="chirp_")
     beacon = None
     if group is not None:
         only_names = senders is not None

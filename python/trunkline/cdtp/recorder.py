@@ -15,6 +15,7 @@ from trunkline._arguments import need_path
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
 from trunkline._roles import AsyncRole, BlockingRole, Role
+from trunkline._text import counted
 from trunkline.cdtp.receiver import ALL_HEADERS, Accept, SenderCount, machine_settings, open_native, sender_counts
 from trunkline.chirp.beacon import PORT, Cast
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
@@ -97,7 +98,7 @@ class _Watch:
         elif self._idle_s is not None and now - self._quiet_since >= self._idle_s:
             return "idle"
         if self._end is not None and now >= self._end:
-            text = f"{progress} messages came within {self._timeout_s} s"
+            text = f"{counted(progress, 'message')} came within {self._timeout_s} s"
             raise TimeoutError(text)
         return None
 
@@ -105,7 +106,7 @@ class _Watch:
 class _Recording(Role):
     _native: _Receiver | None = None
 
-    @spelled_out(SocketOptions)
+    @spelled_out(SocketOptions, without="capture_overflow")
     def __init__(
         self,
         path: str | os.PathLike[str],

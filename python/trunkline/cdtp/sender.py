@@ -23,8 +23,9 @@ from trunkline._roles import (
     native_options,
     opened,
 )
+from trunkline._text import counted, were
 from trunkline.cdtp.receiver import ALL_HEADERS, Header
-from trunkline.chirp.beacon import PORT, Cast, beacon_options
+from trunkline.chirp.beacon import PORT, Cast, beacon_options, need_cast
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
@@ -37,7 +38,8 @@ BATCH_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SenderStats:
-    """Counters of a sender since its start. A record of CDTP2 counts as a message, and so does a BOR or an EOR.
+    """Counters of a sender since its start, in the messages that receivers give: each record of CDTP2 is one, and its BOR
+    and EOR have two each.
 
     Attributes:
         sent: Messages handed to the transport.
@@ -96,6 +98,7 @@ class Sending(Role):
         self._batch_s = batch_s
         self._options = options
         self._beacon = None
+        need_cast(chirp, lower_case=chirp_lower_case, port=chirp_port, prefix="chirp_")
         if group is not None:
             if not any(endpoint.startswith("tcp://") for endpoint in endpoints("bind", options.get("bind", ()))):
                 message = "with group=, a sender must listen on a TCP endpoint: give bind= one"
@@ -160,7 +163,7 @@ class Sending(Role):
 
     def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
         unsent = self.stats.queued
-        return TimeoutError(f"{unsent} messages were not sent within {timeout_s} s", unsent=unsent)
+        return TimeoutError(f"{were(unsent, 'message')} not sent within {timeout_s} s", unsent=unsent)
 
     @contextmanager
     def _ending(self, linger_s: float) -> Iterator[_Sender]:
@@ -179,9 +182,15 @@ class Sending(Role):
             give_up(sender)
             self._tell_unsent()
             raise
-        unsent = 0 if was_closed else self.stats.queued
+        if not was_closed:
+            self._check_sent(sender, linger_s)
+
+    def _check_sent(self, native: _Sender, waited_s: float) -> None:
+        # Of what the transport held, only libzmq knows how much it has sent: one message at least it has not.
+        unsent = self.stats.queued + int(native.unsent)
         if unsent:
-            message = f"{unsent} messages were not sent within {linger_s} s"
+            least = "at least " if native.unsent else ""
+            message = f"{least}{were(unsent, 'message')} not sent within {waited_s} s"
             raise TimeoutError(message, unsent=unsent)
 
     def _tell_unsent(self) -> None:
@@ -208,8 +217,9 @@ class Unsent:
         unsent = stats["queued"] if self.all is None else self.all - stats["sent"]
         if unsent and not self.is_told:
             self.is_told = True
-            of_all = "" if self.all is None else f" of {self.all:,}"
-            self._notices.log(logging.WARNING, "unsent", f"{unsent:,}{of_all} messages were not sent")
+            of_all = "" if self.all is None else f"{unsent:,} of "
+            messages = were(unsent if self.all is None else self.all, "message")
+            self._notices.log(logging.WARNING, "unsent", f"{of_all}{messages} not sent")
 
 
 def _read_notices(native: _Sender, notices: Notices) -> None:
@@ -226,7 +236,7 @@ def tell(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
         notices.log(
             logging.WARNING,
             kind,
-            f"a receiver disconnected from {endpoint}, and at least {detail} messages were at risk",
+            f"a receiver disconnected from {endpoint}, and at least {counted(int(detail), 'message')} may be lost",
         )
     elif kind == "bound":
         # As whoever made it knows from its endpoints.

@@ -28,3 +28,4 @@ __all__ = [
     "encode",
     "hash_name",
 ]
+__dir__ = __all__.copy

@@ -14,6 +14,7 @@ from trunkline._roles import AsyncStream, BlockingRole, Role, native_options
 from trunkline._text import readable
 from trunkline.chirp.datagram import Kind, Service, hash_name
 from trunkline.errors import ClosedError, LocalProtocolError
+from trunkline.options import spelled_out
 
 __all__ = ["AsyncBeacon", "Beacon", "BeaconStats", "Cast", "Event"]
 
@@ -60,6 +61,13 @@ class BeaconStats:
     services: int
 
 
+def need_cast(chirp: Cast, *, lower_case: bool = True, port: int = PORT, prefix: str = "") -> None:
+    """Refuses what says how offers are sent, where it is of another type or out of range."""
+    need_choice("chirp", chirp, get_args(Cast))
+    need_flag(f"{prefix}lower_case", lower_case)
+    need_port(f"{prefix}port", port)
+
+
 def beacon_options(
     group: str,
     name: str | None,
@@ -74,10 +82,8 @@ def beacon_options(
     """How a beacon is set up, as the native roles take it; `prefix` stands before the names of a role's own arguments."""
     need_text("group", group)
     need_text("name", name, may_be_none=True)
-    need_choice("chirp", chirp, get_args(Cast))
-    need_flag(f"{prefix}lower_case", lower_case)
+    need_cast(chirp, lower_case=lower_case, port=port, prefix=prefix)
     need_names("names", names, may_be_none=True)
-    need_port(f"{prefix}port", port)
     return {
         "group": group,
         "name": name,
@@ -97,6 +103,7 @@ def _need_service(service: object) -> None:
 class _Beaconing(Role):
     _native: _Beacon | None = None
 
+    @spelled_out()
     def __init__(
         self,
         group: str,

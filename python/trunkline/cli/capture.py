@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import typer
 
 from trunkline import errors
-from trunkline._text import amount, counted, span
+from trunkline._text import amount, counted, did_you_mean, span
+from trunkline.cli import capture_folds
 from trunkline.cli.apart import apart
 from trunkline.cli.cat import Cat, moment
 from trunkline.cli.content import Content
 from trunkline.cli.family import Family
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
 from trunkline.cli.lines import STDIN, stdin
-from trunkline.cli.options import Json, Overwrite, example, listed
+from trunkline.cli.options import Directory, Json, MaxMessageBytes, Overwrite, example, listed
 from trunkline.cli.options import span as lasting
 from trunkline.cli.output import Output
+from trunkline.cli.pace import LOOK_S
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting, tell_unmatched
 from trunkline.cli.signals import CUT_OFF, Stopping
 from trunkline.cli.tables import Decoding
 from trunkline.cli.whole import is_report, whole
+from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
     from trunkline.capture import Run
+    from trunkline.capture.exporting import Format
+    from trunkline.report import Report
 
 app = typer.Typer(
     cls=Family, help="Recorded traffic, bit for bit, as plain Parquet.", no_args_is_help=True, rich_markup_mode=None
 )
-
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture directory.")]
 
 
 @app.command(epilog=example("trunkline capture info run7"))
@@ -59,6 +64,8 @@ _RUN_COLUMNS = (
     *("sender", "run", "id", "condition", "messages", "bytes"),
     *("missed", "again", "late", "first (UTC)", "took"),
 )
+# What a narrow terminal has no room for, the least important first.
+_LEAST_OF_RUNS = ("bytes", "id", "again", "late", "messages", "first (UTC)", "took", "missed")
 # The columns that are mostly empty, and what they are of.
 _RARE = {"id": "run_id", "missed": "missed", "again": "duplicates", "late": "out_of_order"}
 
@@ -82,14 +89,14 @@ def runs(directory: Directory, *, as_json: Json = False) -> None:
         return
     if not is_complete:
         output.note(
-            f"not all is here: {opened.let_go:,} times a sender made way for others, "
-            f"{opened.unfollowed:,} messages had names too long"
+            f"not all is here: {counted(opened.let_go, 'time')} a sender made way for others, "
+            f"{counted(opened.unfollowed, 'message')} had names too long"
         )
     if not found:
         return
     # What there is none of in any run has no column.
     shown = [name for name in _RUN_COLUMNS if name not in _RARE or any(getattr(run, _RARE[name]) for run in found)]
-    output.table(shown, [[cells[name] for name in shown] for cells in map(_run_cells, found)])
+    output.table(shown, [[cells[name] for name in shown] for cells in map(_run_cells, found)], _LEAST_OF_RUNS)
 
 
 def _run_cells(run: Run) -> dict[str, str | int]:
@@ -107,6 +114,9 @@ def _run_cells(run: Run) -> dict[str, str | int]:
         "first (UTC)": moment(first)[:19],
         "took": span(last - first),
     }
+
+
+capture_folds.add_to(app)
 
 
 @app.command(
@@ -129,6 +139,7 @@ def cat(
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Keep printing what is recorded meanwhile.")] = False,
     content: Content,
+    max_message_bytes: MaxMessageBytes = DEFAULTS["max_message_bytes"],
     as_json: Json = False,
 ) -> None:
     """Prints recorded messages, oldest first: one line per message, or with --json one object per row."""
@@ -140,7 +151,7 @@ def cat(
         raise typer.BadParameter(message)
     output = Output(json=as_json)
     selection, shown = selecting.selection(), 0
-    cat = Cat(directory, selection, content.printer(output))
+    cat = Cat(directory, selection, content.printer(output), max_message_bytes=max_message_bytes)
     for row in cat.rows(head, tail, follow=follow):
         cat.show(row)
         shown += 1
@@ -169,10 +180,23 @@ def decode(
     decoding.write(directory, out, "parquet", selecting, Output(json=as_json), event="decoded")
 
 
+def _form(given: str | None) -> str | None:
+    """Refuses what is no format of files."""
+    from trunkline.capture import exporting
+
+    known = get_args(exporting.Format)
+    if given is not None and given not in known:
+        hint = did_you_mean(given, known) or f": choose from {', '.join(known)}."
+        message = f"{given!r} is no format{hint}"
+        raise typer.BadParameter(message)
+    return given
+
+
 @app.command(
     epilog=example(
         "trunkline capture export run7 run7.csv --sender Detector.one",
         "trunkline capture export run7 run7.arrow --payload --tags run=bigint",
+        "trunkline capture export run7 - --format jsonl",
         "trunkline capture export runs run7.h5 --run run_7",
     )
 )
@@ -180,9 +204,31 @@ def decode(
 @apart
 def export(
     directory: Directory,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file: .csv, .jsonl, .arrow, .parquet or .h5.")],
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT",
+            help="The file: .csv, .jsonl, .arrow, .parquet or .h5; .csv.gz or .jsonl.gz; or - for standard output.",
+        ),
+    ],
     *,
     decoding: Decoding,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="The format, if the name does not say it: csv or jsonl for -.",
+            callback=_form,
+        ),
+    ] = None,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="In CSV, put an apostrophe before text that a spreadsheet would take for a formula: with = + - @, a tab or a carriage return first.",
+        ),
+    ] = False,
     selecting: Selecting,
     as_json: Json = False,
 ) -> None:
@@ -190,41 +236,103 @@ def export(
 
     An HDF5 file has the layout of Constellation's H5DataWriter: a group for each sender, with all payloads and tags.
     """
-    from trunkline.capture.exporting import format_of
+    from trunkline.capture.exporting import TEXT, format_of
 
+    is_stdout = str(out) == STDIN
+    if is_stdout and as_json:
+        message = "- and --json exclude each other: standard output has the messages."
+        raise typer.BadParameter(message)
+    if is_stdout and form not in TEXT:
+        message = f"- takes --format {' or '.join(TEXT)}."
+        raise typer.BadParameter(message)
     try:
-        form = format_of(out)
+        chosen = format_of(out) if form is None else cast("Format", form)
     except errors.LocalProtocolError as error:
-        message = f"{error}."
+        message = f"{error}; or give --format."
         raise typer.BadParameter(message) from None
-    decoding.write(directory, out, form, selecting, Output(json=as_json), event="exported")
+    if escape_formulas and chosen != "csv":
+        message = f"--escape-formulas is for CSV, not {chosen}."
+        raise typer.BadParameter(message)
+    output = Output(json=as_json)
+    if is_stdout:
+        decoding.print(directory, chosen, selecting, output, escape_formulas=escape_formulas)
+    else:
+        decoding.write(directory, out, chosen, selecting, output, event="exported", escape_formulas=escape_formulas)
 
 
 @app.command(
     epilog=example("trunkline capture report run7 run7.html", "trunkline capture report run7 new.html --since 2h")
 )
 @grouped
-@apart
 def report(
     directory: Directory,
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The report: one file with everything in it.")],
     *,
+    every: Annotated[
+        float | None,
+        typer.Argument(
+            metavar="[S]", min=0.1, help="With --follow, the seconds from one page to the next.", show_default="2"
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Write the report anew as the capture grows; the page shows it by itself.")
+    ] = False,
     selecting: Selecting,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
-    """Writes a report with tables and plots, without Spark: for captures of up to some ten million rows.
+    """Writes a report with tables and plots, without Spark.
 
     A former report of that name is replaced.
     """
     selection = selecting.selection()
+    if every is not None and not follow:
+        message = "a number after OUT.html is for --follow."
+        raise typer.BadParameter(message)
+    if follow and selection is not None:
+        message = "--follow reports the whole capture: leave out what selects messages."
+        raise typer.BadParameter(message)
     from trunkline import capture
 
     output = Output(json=as_json)
-    with whole(out, replaces=overwrite or is_report(out)) as part, Progress("counting (messages)", None) as progress:
+
+    def tell(found: Report) -> None:
+        output.result("report", str(out), **found.to_dict() | {"path": str(out)})
+
+    new = whole(out, replaces=overwrite or is_report(out))
+    if follow:
+        _follow(directory, out, new, 2.0 if every is None else every, tell)
+        return
+    with new as part, Progress("counting (messages)", None) as progress:
         found = capture.report(directory, part, selection=selection, on_progress=progress.at)
-    output.result("report", str(out), path=str(out), rows=found.rows)
+    tell(found)
     tell_unmatched(output, directory, selection, found.rows)
+
+
+def _follow(
+    directory: Path, out: Path, new: AbstractContextManager[Path], every_s: float, tell: Callable[[Report], None]
+) -> None:
+    """Writes pages until a signal comes; the last one refreshes itself no more."""
+    from trunkline.report.following import Following
+    from trunkline.report.making import checked
+
+    checked(out)
+    following = Following(directory, str(directory))
+    with Stopping() as stopping:
+        with new as part:
+            found = following.page(part, every_s)
+        while True:
+            if found is not None:
+                tell(found)
+            due = time.monotonic() + every_s
+            while not stopping.stopped and (left := due - time.monotonic()) > 0:
+                time.sleep(min(left, LOOK_S))
+            if stopping.stopped:
+                break
+            found = following.page(out, every_s)
+        found = following.page(out, None)
+        if found is not None:
+            tell(found)
 
 
 def _rate(given: str) -> Literal["max", "real"] | float:
@@ -265,6 +373,7 @@ def replay(
         ),
     ] = None,
     selecting: Selecting,
+    max_message_bytes: MaxMessageBytes = DEFAULTS["max_message_bytes"],
     sockets: Sockets,
     as_json: Json = False,
 ) -> None:
@@ -274,9 +383,10 @@ def replay(
     from trunkline import capture
 
     output = Output(json=as_json)
-    with Progress("replaying", capture.open(directory).info().directions.get("in", 0)) as progress:
+    opened = capture.open(directory, max_message_bytes=max_message_bytes)
+    with Progress("replaying", opened.info().directions.get("in", 0)) as progress:
         sent = capture.replay(
-            directory,
+            opened,
             rate=speed,
             timeout_s=timeout,
             on_ready=lambda bound: output.ready("capture.replay", endpoints.real(bound), "replaying to"),
@@ -331,7 +441,7 @@ def recover(directory: Directory, *, as_json: Json = False) -> None:
             "recovered", rows=found.rows, cut_bytes=found.cut_bytes, segment=found.segment, damaged=list(found.damaged)
         )
     elif found.rows:
-        cut = f"; {found.cut_bytes} bytes of an unfinished write cut" if found.cut_bytes else ""
+        cut = f"; {counted(found.cut_bytes, 'byte')} of an unfinished write cut" if found.cut_bytes else ""
         output.line(f"{counted(found.rows, 'message')} recovered into segment {found.segment}{cut}")
     else:
         output.line("nothing to recover")
@@ -360,4 +470,4 @@ def verify(directory: Directory, *, as_json: Json = False) -> None:
             f"all is well: {counted(found.messages, 'message')} in {counted(found.segments, 'segment')}{unchecked}"
         )
     if found.problems:
-        raise typer.Exit(1)
+        output.fail(f"{counted(len(found.problems), 'problem')} found")

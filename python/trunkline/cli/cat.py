@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections import deque
@@ -43,10 +44,15 @@ class Cat:
         directory: The capture.
         selection: Which rows; all if None.
         printer: Prints their messages.
+        max_message_bytes: The most bytes that a value of a row may have.
     """
 
-    def __init__(self, directory: Path, selection: Selection | None, printer: Printer) -> None:
-        self._directory = directory
+    def __init__(
+        self, directory: Path, selection: Selection | None, printer: Printer, *, max_message_bytes: int
+    ) -> None:
+        from trunkline import capture
+
+        self._open = functools.partial(capture.open, directory, max_message_bytes=max_message_bytes)
         self._selection = selection
         self._printer = printer
         self._next_seq = 0
@@ -60,13 +66,12 @@ class Cat:
         yield from deque(rows, maxlen=tail) if tail is not None else itertools.islice(rows, head)
         while follow:
             time.sleep(_LOOK_S)
+            self._printer.output.need_reader()
             yield from self._rest()
 
     def _rest(self) -> Iterator[_Row]:
         """The rows since the last time."""
-        from trunkline import capture
-
-        for row, chosen in capture.open(self._directory).chosen(self._selection, first_seq=self._next_seq):
+        for row, chosen in self._open().chosen(self._selection, first_seq=self._next_seq):
             self._next_seq = row["seq"] + 1
             decoded, error = _decoded(row)
             messages = [message for at, message in enumerate(decoded) if chosen is None or at in chosen]
@@ -94,6 +99,8 @@ class Cat:
             if on_terminal()
             else f"{row['seq']:>8} {at} {row['direction']:<3} "
         )
+        # Brokers and servers have several.
+        start += f"{peer} " if peer else ""
         if error is not None:
             said = [Said("", f"error {error}", {}, {}, frames)]
         for each in said or [Said("", row["protocol"], {}, {}, frames)]:

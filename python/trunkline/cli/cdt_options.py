@@ -40,6 +40,11 @@ class Confirm(StrEnum):
     APPLIED = "applied"
 
 
+def _from_environment() -> list[str]:
+    """The servers of NATS_URL, which other clients separate by commas."""
+    return [url.strip() for url in os.environ.get("NATS_URL", "").split(",") if url.strip()]
+
+
 @dataclass(frozen=True)
 class Nats:
     """The NATS servers, and the credentials for them."""
@@ -85,7 +90,7 @@ class Nats:
         if self.nkey is not None:
             seed = self.nkey.read_bytes().partition(b"\n")[0].strip().decode(errors="replace")
         return {
-            "servers": self.nats or os.environ.get("NATS_URL") or "nats://127.0.0.1:4222",
+            "servers": self.nats or _from_environment() or "nats://127.0.0.1:4222",
             "credentials": self.creds,
             "nkey_seed": seed,
             "tls": tls,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from trunkline import errors
 from trunkline._text import counted, readable
 from trunkline.cli.cdt_opening import opened
 from trunkline.cli.cdt_options import (
@@ -48,6 +50,8 @@ APPLIED = example("trunkline cdt applied app-1 endpoint-7 500b6995a7814315088180
 ROLLBACK = example("trunkline cdt rollback app-1 endpoint-7 500b6995a7814315088180da7d1305ab --target cdp")
 WATCH = example("trunkline cdt watch app-1 endpoint-7 --json")
 
+_JSON = "application/json"
+
 _CONFIRM: dict[Confirm, Literal["stored", "applied"] | None] = {
     Confirm.NONE: None,
     Confirm.STORED: "stored",
@@ -65,8 +69,14 @@ def put(
     *,
     target: TargetName,
     content_type: Annotated[
-        str, typer.Option("--content-type", metavar="T", help="The type of the content.", callback=encodable)
-    ] = "application/json",
+        str | None,
+        typer.Option(
+            "--content-type",
+            metavar="T",
+            help="The type of the content. [default: application/json]",
+            callback=encodable,
+        ),
+    ] = None,
     config_id: Annotated[
         str | None,
         typer.Option(
@@ -82,8 +92,13 @@ def put(
     nats: Nats,
     as_json: Json = False,
 ) -> None:
-    """Pushes a configuration for an endpoint, and waits until it is stored or applied."""
+    """Pushes a configuration for an endpoint, and waits until it is stored or applied.
+
+    A file named .json must be JSON unless --content-type names another type.
+    """
     content = _read(file)
+    if content_type == _JSON or (content_type is None and file.suffix == ".json"):
+        _need_json(file, content)
     made = nats.keywords()
     from trunkline import cdt
 
@@ -92,7 +107,7 @@ def put(
             app_version_name,
             endpoint,
             content,
-            content_type=content_type,
+            content_type=_JSON if content_type is None else content_type,
             config_id=config_id,
             confirm=_CONFIRM[confirm],
             timeout_s=timeout,
@@ -111,6 +126,15 @@ def _read(file: Path) -> bytes:
     if str(file) == "-":
         return b"" if sys.stdin is None else sys.stdin.buffer.read()
     return file.read_bytes()
+
+
+def _need_json(file: Path, content: bytes) -> None:
+    try:
+        json.loads(content)
+    except (ValueError, RecursionError) as error:
+        where = "standard input" if str(file) == "-" else file
+        message = f"{where} is not valid JSON: {error}; another type of content is named by --content-type"
+        raise errors.LocalProtocolError(message) from None
 
 
 def _tell_put(output: Output, confirm: Confirm, config_id: str) -> None:
@@ -258,7 +282,7 @@ def watch(
 
         printing = Printing(receive, functools.partial(_show_event, output), count)
         output.ready("cdt.source", source.endpoints, "watching for events at")
-        pace = Pace(stopping, lambda: output.stats(source.stats), stats_interval, idle)
+        pace = Pace(stopping, lambda: output.stats(source.stats), stats_interval, idle, output.need_reader)
         with watching(output, lambda: source.stats, doing=" ".join(("watching at", *source.endpoints)), prints=True):
             reason = printing.run(pace)
         source.close(drain_s=0.0)
@@ -269,10 +293,11 @@ def _show_event(output: Output, event: ConfigNewAvailable | ConfigUpdated) -> No
     kind = "updated" if type(event).__name__ == "ConfigUpdated" else "new_available"
     output.result(
         kind,
-        readable(f"{kind} {event.app_version_name} {event.endpoint_id} {event.config_id}"),
+        readable(f"{kind} {event.app_version_name} {event.endpoint_id} {event.config_id} by {event.originator}"),
         app_version_name=event.app_version_name,
         endpoint_id=event.endpoint_id,
         config_id=event.config_id,
-        originator=event.originator_replica_id,
+        originator=event.originator,
+        originator_replica_id=event.originator_replica_id,
         timestamp_ms=event.timestamp_ms,
     )

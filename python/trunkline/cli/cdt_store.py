@@ -60,7 +60,9 @@ def _table(output: Output, event: str, names: tuple[str, ...], rows: list[tuple[
         for row in rows:
             output.event(event, **dict(zip(names, row, strict=True)))
         return
-    output.table(names, [[_cell(name, value) for name, value in zip(names, row, strict=True)] for row in rows])
+    # A moment is shown as one, and not in milliseconds.
+    heads = [name.removesuffix("_ms") for name in names]
+    output.table(heads, [[_cell(name, value) for name, value in zip(names, row, strict=True)] for row in rows])
 
 
 def _cell(name: str, value: Any) -> str:

@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from trunkline import errors
-from trunkline._text import counted
+from trunkline._text import counted, readable
 from trunkline.cli import running
 from trunkline.cli.content import Content, Printer, Said
 from trunkline.cli.family import Family
@@ -37,6 +38,7 @@ from trunkline.cli.options import (
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
+from trunkline.cli.rates import records_of
 from trunkline.cli.signals import CUT_OFF, Stopping
 from trunkline.cli.streaming import Lines
 
@@ -46,6 +48,11 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=Family, help="CDTP: one sender streams data to one receiver.", no_args_is_help=True, rich_markup_mode=None
 )
+
+
+# Runs that miss messages are named in the last line of a recorder: so many to people, so many to machines.
+_RUNS_SAID = 3
+_RUNS_MAX = 1000
 
 
 class Header(StrEnum):
@@ -137,18 +144,17 @@ def send(
             reason = _Sending(sender, pace).send_all(files, tags)
         # Where nobody has ever come, nobody is to be waited for any longer.
         nobody_came = reason == "timeout" and not sender.stats.sent
+        what = "record" if header is Header.TWO else "message"
         unsent = 0
         try:
             sender.close(linger_s=0.0 if nobody_came else None)
         except errors.TimeoutError as error:
             unsent = error.unsent or 0
             why = (
-                f"{counted(unsent, 'message')} not sent: no receiver took any within {timeout:g} s"
-                if nobody_came
-                else error
+                f"{counted(unsent, what)} not sent: no receiver took any within {timeout:g} s" if nobody_came else error
             )
             logging.getLogger("trunkline.cdtp").warning("%s: %s", name, why)
-        output.stopped(reason, sender.stats)
+        output.stopped(reason, sender.stats, f"{counted(sender.stats.sent, what)} sent")
     if unsent:
         raise typer.Exit(1 if reason == "timeout" else CUT_OFF)
 
@@ -259,13 +265,14 @@ def receive(
         cdtp.Receiver(message_limit=count, **made, **source.keywords()) as receiver,
     ):
         output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
-        pace = Pace(stopping, lambda: output.stats(receiver.stats), stats_interval, idle)
+        pace = Pace(stopping, lambda: output.stats(receiver.stats), stats_interval, idle, output.need_reader)
         printing = _Printing(receiver, printer)
         doing = " ".join(("receiving from", *source.real(receiver.endpoints))) + source.words
         with watching(output, lambda: receiver.stats, doing=doing, prints=True, count=count, counted="messages"):
             reason = printing.run(count, stopping, drain_seconds, pace)
         receiver.close()
-        output.stopped(reason, receiver.stats, f"{counted(printing.printed, 'message')} printed")
+        what = "message" if records_of(receiver.stats) is None else "record"
+        output.stopped(reason, receiver.stats, f"{counted(printing.printed, what)} printed")
 
 
 class _Printing:
@@ -357,6 +364,7 @@ def record(
     from trunkline import cdtp
 
     output = Output(json=as_json)
+    began_ns = time.time_ns()
     with (
         Stopping() as stopping,
         cdtp.Recorder(
@@ -377,4 +385,33 @@ def record(
         with running.draining(drain_seconds):
             recorder.close(drain_s=drain_seconds)
         stats = recorder.stats
-        output.stopped(reason, stats, f"{counted(stats.recorded, 'wire message')} recorded")
+        missing = _missing_since(capture, began_ns)
+        records = records_of(stats)
+        recorded = (
+            counted(stats.recorded, "message")
+            if records is None
+            else f"{counted(records, 'record')} in {counted(stats.recorded, 'wire message')}"
+        )
+        words = [f"{recorded} recorded", *_words_of(missing)]
+        output.stopped(reason, stats, "; ".join(words), missing=missing)
+
+
+def _missing_since(directory: Path, began_ns: int) -> list[dict[str, Any]]:
+    """The runs that went on since then and miss messages, the last thousand: what came before this recorder counts as well."""
+    from trunkline import capture
+
+    runs = [run for run in capture.open(directory).runs() if run.missed and run.last_received_at_ns >= began_ns]
+    return [
+        {"sender": run.sender, "run_id": run.run_id, "condition": run.condition, "missed": run.missed}
+        for run in runs[-_RUNS_MAX:]
+    ]
+
+
+def _words_of(missing: list[dict[str, Any]]) -> list[str]:
+    """The runs that miss messages, in words; of many the first few."""
+    words = [
+        readable(f"{run['run_id'] or 'a run'} of {run['sender']}: {run['missed']:,} missing ({run['condition']})")
+        for run in missing[:_RUNS_SAID]
+    ]
+    more = len(missing) - len(words)
+    return [*words, f"messages missing in {counted(more, 'more run')}"] if more else words

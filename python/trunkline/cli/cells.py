@@ -1,8 +1,13 @@
-"""How wide text is on a terminal, where a letter of Japanese takes two cells and an accent none."""
+"""How wide text is on a terminal, where a character of Japanese takes two cells and an accent none."""
 
 from __future__ import annotations
 
-__all__ = ["cut", "padded", "wide"]
+import re
+
+__all__ = ["cut", "padded", "shortened", "wide"]
+
+# A number, with its unit, that is no part of a name; what has more digits is a name.
+_NUMBER = re.compile(r"(?<![\w.,])-?\d[\d.,]{0,25}(?!\d)(?: [kMGT]?B\b| [mµn]?s\b| min\b)?")
 
 
 def wide(text: str) -> int:
@@ -19,16 +24,40 @@ def wide(text: str) -> int:
 
 
 def cut(text: str, room: int) -> str:
-    """As much of a text as so many cells hold.
+    """As much of a text as so many cells hold. A number in it is whole or not there: half of one is another.
 
-    >>> cut("Detector", 5), cut("検出器", 5), cut("Det", 5)
-    ('Dete…', '検出…', 'Det')
+    >>> cut("Detector", 5), cut("検出器", 5), cut("Det", 5), cut("sent 1,500", 9)
+    ('Dete…', '検出…', 'Det', 'sent …')
     """
     if wide(text) <= room:
         return text
+    return f"{text[: _held(text, room - 1)]}…" if room > 0 else ""
+
+
+def shortened(name: str, room: int) -> str:
+    """A name in so many cells: both of its ends, as names often differ in the last.
+
+    >>> shortened("Digitizer.ch1", 9), shortened("Digitizer", 9)
+    ('Digi….ch1', 'Digitizer')
+    """
+    if wide(name) <= room or room < 3:
+        return cut(name, room)
+    backwards = name[::-1]
+    at = len(name) - _held(backwards, (room - 1) // 2, whole=False)
+    at = next((found.end() for found in _NUMBER.finditer(name) if found.start() < at < found.end()), at)
+    end = name[at:]
+    return f"{name[: _held(name, room - 1 - wide(end))]}…{end}"
+
+
+def _held(text: str, room: int, *, whole: bool = True) -> int:
+    """How many characters so many cells hold, without the part of a number if those are to be whole."""
     from rich.cells import set_cell_size
 
-    return f"{set_cell_size(text, room - 1)}…" if room > 0 else ""
+    kept = set_cell_size(text, room)
+    # Half a wide character is a space.
+    end = len(kept) if text.startswith(kept) else len(kept) - 1
+    numbers = (found.start() for found in _NUMBER.finditer(text) if found.start() < end < found.end())
+    return next(numbers, end) if whole else end
 
 
 def padded(text: str, room: int, *, to_right: bool = False) -> str:

@@ -76,7 +76,7 @@ def watch(
         for service in chirp.Service:
             beacon.request(service)
         output.ready("chirp.beacon", beacon.endpoints, f"watching {group} at")
-        pace = Pace(stopping, lambda: output.stats(beacon.stats), stats_interval, idle)
+        pace = Pace(stopping, lambda: output.stats(beacon.stats), stats_interval, idle, output.need_reader)
         output.stopped(_print_all(beacon, pace, output, f"watching {group}", count), beacon.stats)
 
 

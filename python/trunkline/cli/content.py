@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trunkline import errors
-from trunkline._text import amount, readable
+from trunkline._jsonable import plain
+from trunkline._text import amount, counted, readable, text_or_digits
 from trunkline.cli.cells import cut, wide
-from trunkline.cli.output import Output, on_terminal, plain
+from trunkline.cli.output import Output, on_terminal
 
 if TYPE_CHECKING:
     from trunkline.capture import AnyMessage
@@ -53,6 +54,11 @@ _WITH_MEMBERS = ("tags", "config", "metadata", "properties", "body")
 # What stands for a field that a message has not.
 _ABSENT = "-"
 
+_CORRELATION_BYTES = 16
+
+# What has more control characters than one in so many is no text.
+_TEXT_TO_CONTROLS = 8
+
 # Fewer cells of details are not shown beside a payload.
 _LEAST_OF_DETAILS = 4
 
@@ -66,7 +72,8 @@ class Said:
         subject: Who sends it, or what it is about.
         fields: What else it has, by the names of its protocol's room.
         details: Of that what people are shown.
-        payload: The frames that nobody looks into.
+        payload: The frames that carry it.
+        is_told: Whether people are shown in the details what these hold.
     """
 
     kind: str
@@ -74,6 +81,7 @@ class Said:
     fields: Mapping[str, Any]
     details: Mapping[str, Any]
     payload: Sequence[bytes]
+    is_told: bool = False
 
     @classmethod
     def of(cls, message: AnyMessage) -> Said:
@@ -108,13 +116,19 @@ def _cdtp(message: Any) -> Said:
         with suppress(errors.DecodeError):
             fields[name] = told = getattr(message, name)
     kind = "" if message.type is None else f"{message.type} {message.sequence}"
-    payload = message.payload if told is None else ()
-    return Said(kind, message.sender, fields, fields["tags"] if told is None else told, payload)
+    details = fields["tags"] if told is None else told
+    return Said(kind, message.sender, fields, details, message.payload, is_told=told is not None)
+
+
+def _is_correlation(part: bytes) -> bool:
+    """Whether it is what a client of ours puts first, to know the reply by: 8 random bytes and a number."""
+    return len(part) == _CORRELATION_BYTES and text_or_digits(part).startswith("0x")
 
 
 def _dcp(message: Any) -> Said:
     fields = {name: getattr(message, name) for name in ("type", "service", "client", "metadata")}
-    details = {"metadata": message.metadata} if message.metadata else {}
+    shown = [part for at, part in enumerate(message.metadata) if at or not _is_correlation(part)]
+    details = {"metadata": shown} if shown else {}
     service = "" if message.service is None else message.service.decode(errors="backslashreplace")
     return Said(message.type, service, fields, details, message.data)
 
@@ -172,6 +186,8 @@ def text_of(payload: Sequence[bytes], limit: int | None = _LIMIT) -> str:
 
     >>> text_of([b"run 7\n"]), text_of([b"\x00\xff"]), text_of([b"a", b"b"]), text_of([b"abcdef"], 3)
     ('run 7\\n', '0x00ff (2 B)', 'a | b', 'abc… (6 B)')
+    >>> text_of([b"\x1b[31mred alert"]), text_of([b"\x01\x00\x00\x00"])
+    ('\\x1b[31mred alert', '0x01000000 (4 B)')
     """
     words = [_frame(frame, limit) for frame in payload[:_FRAMES]]
     more = f" | … ({len(payload)} frames)" if len(payload) > _FRAMES else ""
@@ -186,7 +202,8 @@ def _frame(frame: bytes, limit: int | None) -> str:
         text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not is_cut)
     except UnicodeDecodeError:
         text = "\0"
-    if all(letter.isprintable() or letter in "\t\r\n" for letter in text):
+    controls = sum(not (character.isprintable() or character in "\t\r\n") for character in text)
+    if controls * _TEXT_TO_CONTROLS <= len(text):
         return readable(text) + (f"… ({amount(len(frame))})" if is_cut else "")
     return f"0x{shown.hex()}{'…' * is_cut} ({amount(len(frame))})"
 
@@ -199,8 +216,7 @@ def received(ns: int) -> dict[str, Any]:
 
 def sizes(payload: Sequence[bytes]) -> str:
     """How large a payload is, to read."""
-    frames = "1 frame" if len(payload) == 1 else f"{len(payload)} frames"
-    return f"{frames}, {amount(sum(map(len, payload)))}"
+    return f"{counted(len(payload), 'frame')}, {amount(sum(map(len, payload)))}"
 
 
 def _names_help() -> str:
@@ -275,7 +291,7 @@ class Printer:
             many = f"{sizes(said.payload)}: " if len(said.payload) > 1 else ""
             # Whoever says how much is shown is shown that much.
             is_fitted = self._given_limit is None
-            payload = f"{many}{text_of(said.payload, self.limit)}"
+            payload = "" if said.is_told else f"{many}{text_of(said.payload, self.limit)}"
             words = said.words
             if is_fitted and on_terminal() and payload:
                 words = _beside(words, payload, shutil.get_terminal_size().columns - wide(f"{start}{said.head} "))

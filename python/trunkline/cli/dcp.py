@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trunkline import errors
+from trunkline._jsonable import named
 from trunkline._text import OWN, counted
 from trunkline.cli import dcp_request, dcp_worker, running
 from trunkline.cli.dcp_options import STATUS, Endpoints, HeartbeatInterval, Liveness, need_heartbeat, no_broker
@@ -139,6 +140,8 @@ def broker(
         )
 
 
+# What a narrow terminal has no room for, the least important first.
+_LEAST_OF_SERVICES = ("free", "replies", "requests")
 _SERVICE_COLUMNS = ("service", "workers", "free", "queued", "requests", "replies", "expired")
 
 
@@ -166,8 +169,9 @@ def services(
             raise errors.TimeoutError(message) from None
     status = json.loads(reply.data[0])
     # A worker that leaves asks for a service of trunkline's own.
-    found = [service for service in status["services"] if not service["service"].startswith(OWN)]
-    output.listing("service", _SERVICE_COLUMNS, found)
+    services = [{**service, "service": named(service["service"])} for service in status["services"]]
+    found = [service for service in services if not service["service"].startswith(OWN.encode())]
+    output.listing("service", _SERVICE_COLUMNS, found, _LEAST_OF_SERVICES)
     if not output.json:
         peers = counted(status["peers"], "peer")
         output.note(f"{peers}; {counted(status['received'], 'message')} received, {status['sent']:,} sent")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from trunkline._reaching import unreached
 from trunkline.cli.options import dials, span
 
 __all__ = ["STATUS", "Endpoints", "HeartbeatInterval", "Liveness", "need_heartbeat", "no_broker"]
@@ -46,4 +47,7 @@ def need_heartbeat(interval_s: float, liveness: int) -> None:
 
 def no_broker(endpoints: Sequence[str]) -> str:
     """What it says of brokers that nobody tells how they are."""
-    return f"no broker answers at {', '.join(endpoints)}, or it is encrypted, or was started with --no-status"
+    where = unreached(endpoints)
+    is_explained = where != ", ".join(endpoints)
+    more = "" if is_explained else ", or it is encrypted, or was started with --no-status"
+    return f"no broker answers at {where}{more}"

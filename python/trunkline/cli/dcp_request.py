@@ -29,7 +29,7 @@ from trunkline.cli.signals import closing
 if TYPE_CHECKING:
     from trunkline.dcp import Client, Reply
 
-__all__ = ["EXAMPLE", "request"]
+__all__ = ["EXAMPLE", "Asked", "request"]
 
 EXAMPLE = example(
     "trunkline dcp request upper hello --connect tcp://127.0.0.1:23990 --count 1000 --in-flight 100 --json"
@@ -40,7 +40,9 @@ _ASIDE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Asked:
+    """What has come of a number of requests."""
+
     requests: int
     replies: int
     timeouts: int
@@ -99,12 +101,11 @@ def request(
     ):
         asked = asking.ask_all(client, count, in_flight, output, progress)
         why = None if asked.replies else _why(client, service, connect)
+    failed = bool(asked.timeouts or asked.empty)
     if why is None:
-        output.summary("count", asked, _summary(asked))
+        output.summary("count", asked, _summary(asked), failed=failed)
     else:
-        output.summary("count", asked, f"{_summary(asked)}; {why.text}", why=why.slug)
-    if asked.timeouts or asked.empty:
-        raise typer.Exit(1)
+        output.summary("count", asked, f"{_summary(asked)}; {why.text}", failed=failed, why=why.slug)
 
 
 class _Why(NamedTuple):
@@ -143,7 +144,7 @@ class _Asking:
         self._timeouts = 0
         self._empty = 0
 
-    def ask_all(self, client: Client, count: int, in_flight: int, output: Output, progress: Progress) -> _Asked:
+    def ask_all(self, client: Client, count: int, in_flight: int, output: Output, progress: Progress) -> Asked:
         begun, ended, start = 0, 0, time.monotonic()
         while ended < count:
             while begun < count and begun - ended < in_flight:
@@ -182,12 +183,12 @@ class _Asking:
         else:
             output.line(" ".join(text_of([part.removesuffix(b"\n")], None) for part in reply.data))
 
-    def _asked(self, count: int, took_s: float) -> _Asked:
+    def _asked(self, count: int, took_s: float) -> Asked:
         replies = len(self._latencies_ms)
         rate = round(replies / took_s, 1)
-        return _Asked(count, replies, self._timeouts, self._empty, rate, Latency.of(self._latencies_ms))
+        return Asked(count, replies, self._timeouts, self._empty, rate, Latency.of(self._latencies_ms))
 
 
-def _summary(asked: _Asked) -> str:
+def _summary(asked: Asked) -> str:
     text = f"{asked.replies:,} of {asked.requests:,} replied to{a_second(asked.replies, asked.rate)}"
     return f"{text}; {asked.latency_ms}" if asked.replies else text

@@ -28,6 +28,22 @@ _ADVICE = {
     errno.EROFS: "choose another place",
 }
 
+# Arguments of the library, and what gives them in a shell.
+_OPTIONS = {
+    "user": "--user",
+    "password": "--password-file (or TRUNKLINE_PASSWORD)",
+    "users": "--users",
+    "anonymous": "--anonymous",
+    "connect": "--connect",
+    "bind": "--bind",
+    "group": "--group",
+    "curve": "--curve-secret",
+    "server_key": "--curve-server-key",
+    "allow": "--curve-allow",
+    "max_message_bytes": "--max-message-bytes",
+}
+_ARGUMENT = re.compile(rf"\b({'|'.join(_OPTIONS)})=(?:True)?(?![^\s,;:])")
+
 
 class PipeClosed(BaseException):
     """Nobody reads standard output any more."""
@@ -96,16 +112,19 @@ def _say(error: BaseException) -> None:
 
 
 def _explain(error: BaseException) -> str:
-    from trunkline.errors import TrunklineError
+    from trunkline.errors import AuthenticationError, CaptureError, LocalProtocolError, TrunklineError
 
     if isinstance(error, ModuleNotFoundError) and error.name is not None:
         package = error.name.partition(".")[0]
         extra = extra_of(package) if "pip install" not in str(error) else None
         if extra is not None:
             return f"{package} is missing: {how_to_install(extra)}"
+    if isinstance(error, AuthenticationError | CaptureError | LocalProtocolError):
+        return _ARGUMENT.sub(lambda found: _OPTIONS[found[1]], str(error))
     if isinstance(error, TrunklineError | ImportError):
-        # The number that Rust adds to what the system says tells a user nothing.
-        return re.sub(r" \(os error \d+\)", "", str(error))
+        return str(error)
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory ({error})" if str(error) else "there is not enough memory"
     if isinstance(error, OSError):
         # str() of an OSError starts with its number, which tells a user nothing.
         text = error.strerror or str(error)

@@ -2,18 +2,85 @@
 
 from __future__ import annotations
 
+import functools
+import re
+import shutil
+from collections.abc import Iterable
 from typing import Any
 
+import typer
 from typer.core import TyperGroup
 
-__all__ = ["Family"]
+from trunkline._text import did_you_mean
+
+__all__ = ["Family", "with_hint"]
 
 # No first sentence is longer.
 _SENTENCE = 1000
 
 
+# What help is written for, where a terminal is wider.
+_COLUMNS = 80
+
+
+# What typer says of a value that is none of the choices.
+_NO_CHOICE = re.compile(r"(?:Value error, )?'(.*)' is not one of ('.*')\.")
+
+
+def with_hint(message: str) -> str:
+    """What is said of a value that is none of the choices, with the one that was probably meant.
+
+    >>> with_hint("Value error, 'jsn' is not one of 'json', 'avro'.")
+    "'jsn' is not one of 'json', 'avro': did you mean 'json'?"
+    """
+    found = _NO_CHOICE.fullmatch(message)
+    if found is None:
+        return message
+    given, choices = found.groups()
+    hint = did_you_mean(given, re.findall(r"'([^']*)'", choices)) or "."
+    return f"{given!r} is not one of {choices}{hint}"
+
+
+class _Context(typer.Context):
+    """A context whose help fits the terminal, however narrow: typer's own is at least 50 columns wide."""
+
+    def make_formatter(self) -> Any:
+        """Writes help for the width of the terminal."""
+        formatter = super().make_formatter()
+        room = min(shutil.get_terminal_size().columns, _COLUMNS)
+        formatter.width = room - 2
+        # The names of options leave room for what is said of them.
+        formatter.write_dl = functools.partial(formatter.write_dl, col_max=room * 3 // 8)  # type: ignore[method-assign]
+        return formatter
+
+
 class Family(TyperGroup):
-    """A group whose help says of each command all of its first sentence, on as many lines as that takes."""
+    """A group whose help says of each command all of its first sentence, on as many lines as that takes.
+
+    Every option can be given by a variable of its own; the help of each names only those that have another name.
+    """
+
+    context_class = _Context
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        for command in self.commands.values():
+            command.context_class = _Context
+            _hide_variables(command.params)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command; a value that is none of the choices of its option is refused with the one that is like it."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = with_hint(error.message)
+            raise
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The group's own options."""
+        found = super().get_params(ctx)
+        _hide_variables(found)
+        return found
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Lists the commands."""
@@ -21,3 +88,11 @@ class Family(TyperGroup):
         rows = [(name, command.get_short_help_str(_SENTENCE)) for name, command in commands if command is not None]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _hide_variables(parameters: Iterable[Any]) -> None:
+    for parameter in parameters:
+        parameter.show_envvar = parameter.envvar is not None
+        # What only prints, as the completion of a shell, is not for a variable to ask for.
+        if not parameter.expose_value:
+            parameter.allow_from_autoenv = False

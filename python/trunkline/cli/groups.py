@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar, get_type_h
 import typer
 
 from trunkline.cli.options import Chirp, ChirpOption, Group, dials, encodable, listens, span
-from trunkline.errors import LocalProtocolError
+from trunkline.cli.reloading import Reloading
 
 if TYPE_CHECKING:
     from trunkline.curve import Curve
@@ -169,7 +168,14 @@ class DialingSockets:
         return {"curve": self.curve(), "transport": transport}
 
     def curve(self) -> Curve | None:
-        """What they say."""
+        """What they say; one that dials needs the key of its server."""
+        if self.curve_secret is not None and self.curve_server_key is None:
+            message = "--curve-secret needs --curve-server-key, the public key of the server."
+            raise typer.BadParameter(message)
+        return self.keys()
+
+    def keys(self) -> Curve | None:
+        """The keys of either side."""
         if self.curve_secret is None and self.curve_server_key is None:
             return None
         from trunkline.curve import Curve
@@ -207,22 +213,17 @@ class Sockets(DialingSockets):
     def curve(self) -> Curve | None:
         """What they say; SIGHUP reads the allow-list again."""
         if self.curve_allow is None:
-            return super().curve()
+            return self.keys()
         if self.curve_secret is None and self.curve_server_key is None:
             message = "--curve-allow needs --curve-secret, the key of this server."
             raise typer.BadParameter(message)
         from trunkline.curve import Curve
 
         made = Curve(self.curve_secret, server_key=self.curve_server_key, allow=self.curve_allow)
-        signal.signal(signal.SIGHUP, lambda *_: _reload(made))
+        reloading = Reloading()
+        reloading.begin(made.reload)
+        signal.signal(signal.SIGHUP, reloading.reload)
         return made
-
-
-def _reload(curve: Curve) -> None:
-    try:
-        curve.reload()
-    except (OSError, LocalProtocolError) as error:
-        logging.getLogger("trunkline").warning("allow-list not reloaded, the old one stays in effect: %s", error)
 
 
 Private = Annotated[

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trunkline import errors
+from trunkline._jsonable import named
+from trunkline._reaching import unreached
 from trunkline._text import counted
 from trunkline.cli import running
 from trunkline.cli.content import Content, Printer, Said
@@ -40,7 +42,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-# How long what is not confirmed may take to be with the middleware's socket.
+# How long what is not confirmed may take to be with the middleware.
 _LINGER_S = 5.0
 
 Endpoints = Annotated[
@@ -87,7 +89,7 @@ def subscribe(
         Stopping() as stopping,
         mc0.Connector(connect=connect, ttl_ms=ttl or None, **made, **recorded) as connector,
     ):
-        pace = Pace(stopping, lambda: output.stats(connector.stats), stats_interval, idle)
+        pace = Pace(stopping, lambda: output.stats(connector.stats), stats_interval, idle, output.need_reader)
         printing = Printing(connector.receive, functools.partial(_show, printer), count)
         subscribe = functools.partial(connector.subscribe, *topics, timeout_s=idle)
         try:
@@ -119,7 +121,9 @@ def _show(printer: Printer, message: Message) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Published:
+class Published:
+    """What has come of messages that were published."""
+
     put: int
     confirmed: int
     errors: int
@@ -183,11 +187,12 @@ def publish(
             publishing.confirm_all(bodies, in_flight)
         published = publishing.published()
     text = _summary(published, confirmed=not no_confirm)
+    why = {}
     if published.timeouts and not published.confirmed + published.errors:
         text += f"; {_nobody(connect)}"
-    output.summary("eof" if is_stdin else "count", published, text)
-    if published.errors or published.timeouts:
-        raise typer.Exit(1)
+        why = {"why": "no_middleware"}
+    failed = bool(published.errors or published.timeouts)
+    output.summary("eof" if is_stdin else "count", published, text, failed=failed, **why)
 
 
 def _headers(given: Sequence[str]) -> list[tuple[str, str]]:
@@ -228,7 +233,7 @@ class _Publishing:
         self._latencies_ms: list[float] = []
 
     def put_all(self, bodies: Iterable[list[bytes]]) -> None:
-        """Puts each once, and waits until the middleware's socket has them."""
+        """Puts each once, and waits until the middleware has had them: it answers those that it refuses."""
         for body in bodies:
             try:
                 self._connector.put(self._topic, body, headers=self._headers, timeout_s=self._timeout_s)
@@ -241,8 +246,9 @@ class _Publishing:
         except errors.TimeoutError as error:
             self._timeouts += error.unsent or 0
             self._output.note(str(error))
-            # They have had their time.
-            self._connector.close(drain_s=0.0)
+        # They have had their time.
+        self._connector.close(drain_s=0.0 if self._timeouts else _LINGER_S)
+        self._errors = self._connector.stats.errors
 
     def confirm_all(self, bodies: Iterable[list[bytes]], in_flight: int) -> None:
         """Puts each until it is confirmed, so many at a time."""
@@ -280,22 +286,24 @@ class _Publishing:
         self._timeouts += 1
         self._output.remark("timeout", f"message {index} timed out after {self._timeout_s:g} s", index=index)
 
-    def published(self) -> _Published:
+    def published(self) -> Published:
         rate = round(self._put / (time.monotonic() - self._start), 1)
         confirmed = len(self._latencies_ms)
-        return _Published(self._put, confirmed, self._errors, self._timeouts, rate, Latency.of(self._latencies_ms))
+        return Published(self._put, confirmed, self._errors, self._timeouts, rate, Latency.of(self._latencies_ms))
 
 
-def _summary(published: _Published, *, confirmed: bool) -> str:
+def _summary(published: Published, *, confirmed: bool) -> str:
     text = f"{counted(published.put, 'message')} published{a_second(published.put, published.rate)}"
     if not confirmed:
-        return text
+        # A middleware does not answer each of very many.
+        return f"{text}; at least {published.errors:,} refused" if published.errors else text
     text += f"; {published.confirmed:,} confirmed"
-    return f"{text}, {published.latency_ms}" if published.confirmed else text
+    text = f"{text}, {published.latency_ms}" if published.confirmed else text
+    return f"{text}; {published.errors:,} refused" if published.errors else text
 
 
 def _nobody(endpoints: Sequence[str]) -> str:
-    return f"no middleware answers at {', '.join(endpoints)}"
+    return f"no middleware answers at {unreached(endpoints)}"
 
 
 # The topic of a middleware that says how it is.
@@ -325,7 +333,13 @@ def topics(
         except errors.TimeoutError:
             message = f"{_nobody(connect)}, or it was started with --no-status: waited for {timeout:g} s"
             raise errors.TimeoutError(message) from None
-    found = [topic for topic in status["topics"] if topic["topic"] != _STATUS]
+        except errors.MiddlewareError as error:
+            if "may not subscribe" not in error.text:
+                raise
+            message = f'{error}: the policy must allow it, by subscribe = ["{_STATUS}"] in the entry of this client'
+            raise errors.TrunklineError(message) from None
+    told = [{**topic, "topic": named(topic["topic"]).decode(errors="surrogateescape")} for topic in status["topics"]]
+    found = [topic for topic in told if topic["topic"] != _STATUS]
     output.listing("topic", _TOPIC_COLUMNS, found)
     if not output.json:
         # One of them is who asks.
@@ -334,7 +348,9 @@ def topics(
 
 
 @dataclass(frozen=True, slots=True)
-class _Pinged:
+class Pinged:
+    """What has come of pings."""
+
     pings: int
     replies: int
     timeouts: int
@@ -374,8 +390,8 @@ def ping(
                 output.result("pong", f"{latency_ms} ms", index=index, latency_ms=latency_ms)
             progress.at(index + 1)
     replies = len(latencies_ms)
-    pinged = _Pinged(count, replies, count - replies, Latency.of(latencies_ms))
+    pinged = Pinged(count, replies, count - replies, Latency.of(latencies_ms))
     answers = f"{replies:,} of {count:,} answered"
-    output.summary("count", pinged, f"{answers}; {pinged.latency_ms if replies else _nobody(connect)}")
-    if pinged.timeouts:
-        raise typer.Exit(1)
+    text = f"{answers}; {pinged.latency_ms if replies else _nobody(connect)}"
+    why = {} if replies else {"why": "no_middleware"}
+    output.summary("count", pinged, text, failed=bool(pinged.timeouts), **why)

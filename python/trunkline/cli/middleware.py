@@ -11,8 +11,9 @@ import typer
 
 from trunkline.cli import running
 from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
-from trunkline.cli.options import DrainSeconds, Json, StatsInterval, example, listens
+from trunkline.cli.options import SOMEWHERE, Check, DrainSeconds, Json, StatsInterval, example, listens
 from trunkline.cli.output import Output
+from trunkline.cli.reloading import Reloading
 from trunkline.cli.signals import Stopping
 
 EXAMPLE = example(
@@ -80,18 +81,19 @@ def middleware(
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
+    check: Check = False,
 ) -> None:
     """Forwards what is published on a topic to the clients subscribed to it."""
-    made, recorded = sockets.keywords(), capturing.keywords(segments)
+    made, recorded = sockets.keywords(), {} if check else capturing.keywords(segments)
     from trunkline import mc0
 
-    reloading = running.Reloading()
+    reloading = Reloading()
     if policy is not None or sockets.curve_allow is not None:
         signal.signal(signal.SIGHUP, reloading.reload)
     with (
         Stopping() as stopping,
         mc0.Middleware(
-            bind=bind,
+            bind=SOMEWHERE if check else bind,
             raise_file_limit=True,
             **made,
             **recorded,
@@ -104,6 +106,9 @@ def middleware(
             status=not no_status,
         ) as role,
     ):
+        if check:
+            Output(json=as_json).checked()
+            return
         reloading.begin(role.reload)
         running.run(
             role,

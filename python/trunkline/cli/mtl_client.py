@@ -7,10 +7,9 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -23,6 +22,7 @@ from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency, a_second
 from trunkline.cli.lines import given, lines, stands_for_stdin
 from trunkline.cli.mtl_server import Liveness, PingInterval, Secrets
+from trunkline.cli.mtl_users import PasswordFile, password_in
 from trunkline.cli.options import Idle, Json, StatsInterval, dials, encodable, example, span
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.pace import Pace
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from trunkline.mtl import Reader, Writer
     from trunkline.mtl.client import Confirm
 
-__all__ = ["CALL", "QUEUES", "RECEIVE", "SEND", "call", "queues", "receive", "send"]
+__all__ = ["CALL", "QUEUES", "RECEIVE", "SEND", "Sent", "call", "queues", "receive", "send"]
 
 SEND = example("trunkline mtl send jobs 'build 7' --connect tcp://127.0.0.1:5975 --user ada --property priority=3")
 RECEIVE = example("trunkline mtl receive jobs --connect tcp://127.0.0.1:5975 --user ada --json")
@@ -66,15 +66,7 @@ class Login:
     user: Annotated[
         str | None, typer.Option("--user", metavar="NAME", help="Log in as this user.", callback=encodable)
     ] = None
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file",
-            metavar="FILE",
-            help="Read the password from the first line of this file. [default: $TRUNKLINE_PASSWORD]",
-            dir_okay=False,
-        ),
-    ] = None
+    password_file: PasswordFile = None
     profile: Annotated[str, typer.Option("--profile", metavar="NAME", help="The profile.", callback=encodable)] = (
         "queue"
     )
@@ -87,14 +79,13 @@ class Login:
 
     def keywords(self) -> dict[str, Any]:
         """The arguments of a client."""
-        password = os.environ.get("TRUNKLINE_PASSWORD") if self.user is not None else None
+        password = None
+        if self.user is not None:
+            # A secret that was written to a file and read from there ends with a newline.
+            said = os.environ.get("TRUNKLINE_PASSWORD", "").removesuffix("\n").removesuffix("\r")
+            password = said or None
         if self.password_file is not None:
-            try:
-                first, _, _ = self.password_file.read_bytes().partition(b"\n")
-                password = first.removesuffix(b"\r").decode()
-            except UnicodeDecodeError:
-                message = f"{self.password_file}: the password is not UTF-8"
-                raise errors.LocalProtocolError(message) from None
+            password = password_in(self.password_file)
         return {
             "connect": self.connect,
             "user": self.user,
@@ -123,7 +114,9 @@ def _confirm(given: str | None) -> Confirm | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class Sent:
+    """What has come of contents that were sent."""
+
     sent: int
     confirmed: int
     rejected: int
@@ -194,9 +187,7 @@ def send(
         if sending is not None:
             sending.tell("timeout" if isinstance(error, errors.TimeoutError) else "error")
         raise
-    sending.tell("eof" if is_stdin else "count")
-    if sending.has_rejected:
-        raise typer.Exit(1)
+    sending.tell("eof" if is_stdin else "count", failed=sending.has_rejected)
 
 
 def _properties(given: Sequence[str]) -> dict[str, Any]:
@@ -247,16 +238,16 @@ class _Sending:
             for sequence in error.sequences:
                 self._output.remark("rejected", f"content {sequence - 1} was rejected", index=sequence - 1)
 
-    def tell(self, reason: Reason) -> None:
+    def tell(self, reason: Reason, *, failed: bool = False) -> None:
         """Reports why it ended, and the counts."""
         seconds = time.monotonic() - self._start
         stats = self._writer.stats
         latencies = Latency.of([each * 1000 for each in self._writer.times_s])
-        sent = _Sent(self._sent, stats.confirmed, stats.rejected, round(self._sent / seconds, 1), latencies)
-        self._output.summary(reason, sent, _summary(sent, is_confirmed=self._writer.is_confirmed))
+        sent = Sent(self._sent, stats.confirmed, stats.rejected, round(self._sent / seconds, 1), latencies)
+        self._output.summary(reason, sent, _summary(sent, is_confirmed=self._writer.is_confirmed), failed=failed)
 
 
-def _summary(sent: _Sent, *, is_confirmed: bool) -> str:
+def _summary(sent: Sent, *, is_confirmed: bool) -> str:
     text = f"{counted(sent.sent, 'content')} sent{a_second(sent.sent, sent.rate)}"
     if not is_confirmed:
         return f"{text}; {sent.rejected:,} refused" if sent.rejected else text
@@ -318,11 +309,13 @@ def receive(
         client.reader(resources, confirm=confirmed, window=most) as reader,
         stopping,
     ):
-        pace = Pace(stopping, lambda: output.stats(reader.stats), stats_interval, idle)
+        pace = Pace(stopping, lambda: output.stats(reader.stats), stats_interval, idle, output.need_reader)
         taking = _Taking(reader, resources, count, most if is_full else None)
 
         def take(content: mtl.Content) -> None:
             _show(printer, content)
+            # A content without a reader is not confirmed.
+            output.need_reader()
             taking.printed(content)
 
         printing = Printing(reader.receive, take, count)
@@ -422,6 +415,17 @@ def _number(digits: str) -> float:
 _QUEUE_COLUMNS = ("name", "messages", "unconfirmed", "bytes", "readers", "writers")
 
 
+def _names(client: mtl.Client) -> Iterator[str]:
+    """The names of all queues, page by page."""
+    page: dict[str, Any] = {}
+    while True:
+        reply = client.command("Queue.List", page).body
+        yield from reply["queues"]
+        if not reply.get("more"):
+            return
+        page = {"after": reply["queues"][-1]}
+
+
 @grouped
 def queues(
     *,
@@ -435,8 +439,7 @@ def queues(
 
     output = Output(json=as_json)
     with mtl.Client(**who, **made) as client:
-        names = client.command("Queue.List").body["queues"]
-        found = [client.command("Queue.Info", {"name": name}).body for name in names]
+        found = [client.command("Queue.Info", {"name": name}).body for name in _names(client)]
     found = [{name: value for name, value in queue.items() if name != "status"} for queue in found]
     output.listing("queue", _QUEUE_COLUMNS, found)
 

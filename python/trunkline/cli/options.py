@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from trunkline._endpoints import Side, what_is_wrong
 from trunkline._native import protocols
-from trunkline._text import readable
+from trunkline._text import did_you_mean, readable
 from trunkline.errors import LocalProtocolError
 
 __all__ = [
     "DECODABLE",
     "DEFAULT",
+    "SOMEWHERE",
+    "Check",
     "Chirp",
     "ChirpOption",
     "Codec",
     "DecodingCodec",
+    "Directory",
     "DrainSeconds",
     "Group",
     "Idle",
@@ -38,6 +42,7 @@ __all__ = [
     "listens",
     "need_decodable",
     "span",
+    "spoken",
 ]
 
 # How late it may be seen that something has come in, where nobody says so.
@@ -92,6 +97,8 @@ def dials(value: list[str] | None) -> list[str] | None:
 def _endpoints(side: Side, value: list[str] | None) -> list[str] | None:
     for endpoint in value or ():
         wrong = what_is_wrong(side, endpoint)
+        if endpoint.startswith("inproc://"):
+            wrong = "is for sockets of one process, which no other command has: use ipc:// or tcp://"
         if wrong is not None:
             message = f"{endpoint!r} {wrong}."
             raise typer.BadParameter(message)
@@ -111,7 +118,24 @@ Payload = Annotated[bool, typer.Option("--payload", help="Add a column of payloa
 DecodingCodec = Annotated[
     Codec | None, typer.Option("--codec", help="The encoding of bodies, of CDT only. [default: json]")
 ]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture directory.")]
+
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Check the options and the files they name, and exit; nothing is recorded or stored."),
+]
+# Where a role listens that is only to be checked.
+SOMEWHERE = "tcp://127.0.0.1:*"
+MaxMessageBytes = Annotated[
+    int,
+    typer.Option(
+        "--max-message-bytes",
+        min=1,
+        metavar="BYTES",
+        help="End with an error at a frame or other value that is larger.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Idle = Annotated[
     float | None,
@@ -176,6 +200,16 @@ def _tag_columns(given: str) -> dict[str, str] | str | None:
             raise typer.BadParameter(message)
         columns[name] = kind
     return columns
+
+
+def spoken(value: str | None) -> str | None:
+    """Refuses what is no protocol."""
+    known = [protocol.name for protocol in protocols()]
+    if value is not None and value not in known:
+        hint = did_you_mean(value, known) or f" (choose from {', '.join(map(repr, known))})."
+        message = f"{value!r} is no protocol{hint}"
+        raise typer.BadParameter(message)
+    return value
 
 
 def need_decodable(protocol: str, options: Mapping[str, Any]) -> None:

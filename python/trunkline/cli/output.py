@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-import base64
-import dataclasses
-import json
+import codecs
+import io
 import os
-import re
+import select
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from decimal import Decimal
-from typing import Any, Literal, TextIO
+from typing import IO, TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
-from trunkline._text import amount, counted, finite, readable
-from trunkline.cli.cells import cut, padded, wide
+import typer
+
+from trunkline._jsonable import encode, plain
+from trunkline._text import amount, counted, readable, readable_bytes
+from trunkline.cli.cells import cut
 from trunkline.cli.ending import PipeClosed
-from trunkline.cli.rates import Rates
+from trunkline.cli.layout import is_bad, laid_out
+from trunkline.cli.rates import Rates, records_of
 from trunkline.cli.supervisor import notify
 from trunkline.cli.telling import NO_READER, tell, tell_no_more, tell_what_happened
 
-__all__ = ["Output", "encode", "on_terminal", "plain", "text_of_bytes"]
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+__all__ = ["Output", "on_terminal"]
 
 Reason = Literal["signal", "count", "idle", "eof", "timeout", "error"]
 
 # How much is held back at most.
 _HELD_BYTES = 1 << 16
 
-_NUMBER = re.compile(r"[\d.,]+( \w+)?")
-
-# A value that is plain, as JSON.
-encode = json.JSONEncoder(allow_nan=False, separators=(", ", ": ")).encode
-
-
 # How a terminal is told to colour what follows.
 _DIM, _RED, _PLAIN = "\x1b[2m", "\x1b[31m", "\x1b[0m"
-
-# Columns of what nobody wants to see.
-_BAD = {"missed", "again", "late"}
 
 
 class Output:
@@ -76,13 +71,15 @@ class Output:
         else:
             self.note(text)
 
-    def listing(self, event: str, columns: Sequence[str], found: Sequence[Mapping[str, Any]]) -> None:
-        """Prints what was found: a line of JSON each with all of it, or a table of these columns."""
+    def listing(
+        self, event: str, columns: Sequence[str], found: Sequence[Mapping[str, Any]], least: Sequence[str] = ()
+    ) -> None:
+        """Prints what was found: a line of JSON each with all of it, or a `table` of these columns."""
         if self.json:
             for one in found:
                 self.event(event, **one)
         else:
-            self.table(columns, [[one[name] for name in columns] for one in found])
+            self.table(columns, [[one[name] for name in columns] for one in found], least)
 
     @contextmanager
     def holding(self) -> Iterator[None]:
@@ -106,40 +103,29 @@ class Output:
         """Prints a line as it is."""
         self._write(text)
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], least: Sequence[str] = ()) -> None:
         """Prints a table: names to the left, numbers to the right, with their units or without.
 
-        On a terminal its head is dim, and what is bad is red, as in panels: a count of a column of `_BAD`, and a condition.
+        On a terminal it is `laid_out` in its width, its head is dim, and what is bad is red, as in panels.
         """
-        cells = [[f"{cell:,}" if isinstance(cell, int) else readable(str(cell)) for cell in row] for row in rows]
-        are_numbers = [all(_NUMBER.fullmatch(row[at]) for row in cells) for at in range(len(columns))]
-        widths = [max(map(wide, column)) for column in zip(columns, *cells, strict=True)]
-        for line in (columns, *cells):
-            words = zip(line, widths, are_numbers, strict=True)
-            shown = [padded(cell, width, to_right=is_number) for cell, width, is_number in words]
-            self._coloured(
-                shown, [_DIM if line is columns else _colour(*one) for one in zip(columns, line, strict=True)]
-            )
+        table = laid_out(columns, [[_cell(cell) for cell in row] for row in rows], _room(), least)
+        head, *lines = table.lines
+        self._coloured(head, [_DIM] * len(head))
+        for line in lines:
+            bad = map(is_bad, table.columns, map(str.strip, line))
+            self._coloured(line, [_RED if one else "" for one in bad])
+        for note in table.notes:
+            self._coloured([note], [_DIM])
 
     def _coloured(self, cells: Sequence[str], colours: Sequence[str]) -> None:
-        """Prints a line of cells; of one that a terminal would break, as much as fits."""
-        line = "  ".join(cells).rstrip()
-        if not has_colours():
-            self.fitted(line)
-            return
-        shown, at = "", 0
-        room = shutil.get_terminal_size().columns
-        text = cut(line, room)
-        for cell, colour in zip(cells, colours, strict=True):
-            part, gap = text[at : at + len(cell)], text[at + len(cell) : at + len(cell) + 2]
-            shown += (f"{colour}{part}{_PLAIN}" if colour and part else part) + gap
-            at += len(cell) + 2
-        self.line(shown)
+        """Prints a line of cells."""
+        if has_colours():
+            cells = [f"{colour}{cell}{_PLAIN}" if colour else cell for cell, colour in zip(cells, colours, strict=True)]
+        self.line("  ".join(cells).rstrip())
 
     def fitted(self, text: str) -> None:
         """Prints a line; of one that a terminal would break, as much as fits."""
-        room = shutil.get_terminal_size().columns if on_terminal() else sys.maxsize
-        self.line(cut(text, room))
+        self.line(cut(text, _room()))
 
     def raw(self, data: bytes) -> None:
         """Prints a result as it is, and a line's end; a terminal gets nothing that moves its cursor."""
@@ -153,7 +139,31 @@ class Output:
         if on_terminal():
             self.raw(data)
         else:
-            self._write(data, end=b"")
+            self.verbatim(data)
+
+    def verbatim(self, data: bytes) -> None:
+        """Prints bytes and no line's end."""
+        self._write(data, end=b"")
+
+    @contextmanager
+    def file(self) -> Iterator[IO[bytes]]:
+        """Standard output as a file of text; a terminal gets nothing that moves its cursor."""
+        with io.BufferedWriter(_Stdout(self), _HELD_BYTES) as file:
+            yield file
+
+    def need_reader(self) -> None:
+        """Ends the command if its output has no reader any more, as the next write would.
+
+        Raises:
+            PipeClosed: The pipe or the terminal is closed at its other end.
+        """
+        descriptor = None if sys.stdout is None else _descriptor(sys.stdout)
+        if descriptor is None or not hasattr(select, "poll"):  # Windows has none
+            return
+        poll = select.poll()
+        poll.register(descriptor, 0)
+        if poll.poll(0):
+            raise PipeClosed
 
     def note(self, text: str) -> None:
         """Tells people what is no result."""
@@ -185,18 +195,31 @@ class Output:
             words += [f"{amount(rates['bytes_per_s'])}/s"] if "bytes_per_s" in rates else []
             self.note("; ".join([_counters(stats), *words]))
 
-    def stopped(self, reason: Reason, stats: object, result: str = "") -> None:
+    def stopped(self, reason: Reason, stats: object, result: str = "", **more: Any) -> None:
         """Says that a role has ended; to people, in words, also what has come of it. That is the last that is said."""
         # Not above: what only prints needs no role.
         from trunkline._notices import settle
 
         settle()
         tell_no_more()
-        self.summary(reason, stats, "; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result))))
+        text = "; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result)))
+        self.summary(reason, stats, text, **more)
 
-    def summary(self, reason: Reason, stats: object, text: str, **more: object) -> None:
-        """Says how a command with an end of its own has ended, and what has come of it."""
+    def summary(self, reason: Reason, stats: object, text: str, *, failed: bool = False, **more: object) -> None:
+        """Says how a command with an end of its own has ended, and what has come of it; ends one that failed with 1."""
         self.remark("stopped", text, reason=reason, stats=stats, **more)
+        if failed:
+            self.fail(text)
+
+    def checked(self) -> None:
+        """Says that what was looked at is right."""
+        self.result("checked", "all is well")
+
+    def fail(self, text: str) -> NoReturn:
+        """Ends the command with 1. Who reads JSON has the reason on standard error as well, where logs are kept."""
+        if self.json:
+            self.note(text)
+        raise typer.Exit(1)
 
     def _write(self, text: str | bytes, end: bytes = b"\n") -> None:
         stdout = sys.stdout
@@ -223,6 +246,26 @@ class Output:
             raise PipeClosed from None
 
 
+class _Stdout(io.RawIOBase):
+    """What is written to a command's standard output as text in UTF-8."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: ReadableBuffer) -> int:
+        written = bytes(data)
+        if on_terminal():
+            lines = self._decoder.decode(written).split("\n")
+            self._output.verbatim("\n".join(map(readable, lines)).encode())
+        else:
+            self._output.verbatim(written)
+        return len(written)
+
+
 def _descriptor(stream: TextIO) -> int | None:
     """Where it writes to; None if that is no file of the system's, or a terminal above whose bar Rich prints."""
     try:
@@ -243,14 +286,20 @@ def on_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
+def _room() -> int:
+    """The cells of a line of standard output."""
+    return shutil.get_terminal_size().columns if on_terminal() else sys.maxsize
+
+
 def has_colours() -> bool:
     """Whether whoever sees standard output wants colours, and has them."""
     return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _colour(column: str, cell: str) -> str:
-    is_bad = (column in _BAD and cell != "0") or (column == "condition" and cell != "GOOD")
-    return _RED if is_bad else ""
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return readable_bytes(value) if isinstance(value, bytes) else readable(str(value))
 
 
 def reconfigure(*, errors: str) -> None:
@@ -259,64 +308,20 @@ def reconfigure(*, errors: str) -> None:
         sys.stdout.reconfigure(errors=errors)  # type: ignore[union-attr]
 
 
-def plain(value: Any) -> Any:
-    r"""A value as JSON can hold it.
-
-    Bytes are a string where they are printable UTF-8, else ``{"base64": …}``. Of what MessagePack knows and JSON does
-    not, a timestamp is its nanoseconds, an extension ``{"ext", "data"}``, a map with other than string keys a list of
-    ``{"key", "value"}``; a float that is no number is its name. Of what MTL knows, a time is ISO 8601 in UTC, a decimal text.
-
-    >>> plain({"a": b"text", "b": b"\xff", 3: float("nan")})
-    [{'key': 'a', 'value': 'text'}, {'key': 'b', 'value': {'base64': '/w=='}}, {'key': 3, 'value': 'NaN'}]
-    """
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return finite(value)
-    if isinstance(value, bytes):
-        return text_of_bytes(value)
-    if isinstance(value, Mapping):
-        if all(isinstance(key, str) for key in value):
-            return {key: plain(member) for key, member in value.items()}
-        return [{"key": plain(key), "value": plain(member)} for key, member in value.items()]
-    if isinstance(value, Sequence):
-        return [plain(member) for member in value]
-    return _special(value)
-
-
-def text_of_bytes(data: bytes) -> str | dict[str, str]:
-    """Bytes as JSON can hold them: printable text as it is, else in base64."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    return text if text.isprintable() else {"base64": base64.b64encode(data).decode()}
-
-
-def _special(value: Any) -> Any:
-    from trunkline.msgpack import Ext, Timestamp
-
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, Timestamp):
-        return value.to_ns()
-    if isinstance(value, Ext):
-        return {"ext": value.code, "data": text_of_bytes(value.data)}
-    # A name that is a word of Python's has an underscore there.
-    return {field.name.rstrip("_"): plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-
-
 def _counters(stats: object) -> str:
-    """Counters in a line: those that count something, and the first one."""
-    shown = []
-    for name, value in plain(stats).items():
+    """Counters in a line: records where several came in a message, those that count something, and the first one."""
+    records = records_of(stats)
+    shown = [] if records is None else [f"records {records:,}"]
+    counters = plain(stats)
+    first = next(iter(counters), None)
+    for name, value in counters.items():
         if name == "senders":
             missed = sum(sender["missed"] for sender in value.values())
             shown += [f"missing {missed:,}"] if missed else []
         elif name == "dropped" and value:
             shown.append("dropped " + ", ".join(f"{count} {kind}" for kind, count in value.items()))
-        elif isinstance(value, int) and (value or not shown):
+        elif name == "messages" and records is not None:
+            continue  # they are the records
+        elif isinstance(value, int) and (value or name == first):
             shown.append(f"{name} {value:,}")
     return "; ".join(shown)

@@ -21,6 +21,7 @@ class Pace:
         tell: Tells the counters.
         interval_s: How often; None for never.
         idle_s: How long nothing may come in; None for ever.
+        need_reader: Ends the command once its output has no reader; None for one that prints no stream.
     """
 
     def __init__(
@@ -29,12 +30,14 @@ class Pace:
         tell: Callable[[], None],
         interval_s: float | None,
         idle_s: float | None = None,
+        need_reader: Callable[[], None] | None = None,
     ) -> None:
         self._stopping = stopping
         self._tell = tell
         self._interval_s = interval_s
         self._idle_s = idle_s
-        self._told = self._seen = time.monotonic()
+        self._need_reader = need_reader
+        self._told = self._seen = self._looked = time.monotonic()
         self._progress = 0
 
     def wait_s(self) -> float:
@@ -48,7 +51,10 @@ class Pace:
         return min(waits)
 
     def look_up(self) -> None:
-        """Tells the counters if it is time to."""
+        """Tells the counters if it is time to, and sees whether there is a reader."""
+        if self._need_reader is not None and time.monotonic() >= self._looked + LOOK_S:
+            self._looked = time.monotonic()
+            self._need_reader()
         if self._interval_s is not None and time.monotonic() >= self._told + self._interval_s:
             self._told = time.monotonic()
             self._tell()

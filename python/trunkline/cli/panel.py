@@ -9,17 +9,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trunkline._text import amount, counted, readable
+from trunkline.cli.cells import cut, wide
 from trunkline.cli.display import shown
 from trunkline.cli.output import Output, on_terminal
 from trunkline.cli.panel_tables import tables
 from trunkline.cli.rates import messages, passed, records_of
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.text import Text
 
 __all__ = ["is_watched", "watching"]
 
@@ -150,14 +153,14 @@ class _Panel:
         parts: list[RenderableType] = [
             Text.assemble((self._doing, "bold"), f"  {minutes // 60}:{minutes % 60:02}:{seconds:02}  Ctrl-C stops"),
             self._rates(stats, passed_s),
-            Text(" · ".join(self._counters(stats)), overflow="ellipsis", no_wrap=True),
+            _Line(list(self._counters(stats)), " · "),
         ]
         bad = list(_bad(stats))
         if bad:
-            parts.append(Text("! " + ", ".join(bad), style="red", overflow="ellipsis", no_wrap=True))
+            parts.append(_Line([f"! {bad[0]}", *bad[1:]], ", ", style="red"))
         runs = getattr(stats, "runs", None)
         if runs:
-            parts.append(Text(f"in a run: {_runs(runs)}", overflow="ellipsis", no_wrap=True))
+            parts.append(_Line([f"in a run: {_runs(runs)}"]))
         parts += tables(stats, self._before, passed_s)
         if self._count:
             parts.append(_bar(getattr(stats, self._counted, 0), self._count))
@@ -165,26 +168,22 @@ class _Panel:
 
     def _rates(self, stats: Any, passed_s: float) -> RenderableType:
         """How much comes in now, and came in within the last minute; of what only sends, how much goes out."""
-        from rich.text import Text
-
-        words, records = "", records_of(stats)
+        parts, records = [], records_of(stats)
         if self._before is not None and passed_s > 0:
             self._messages.append((passed(stats) - passed(self._before)) / passed_s)
             if hasattr(stats, "bytes"):
                 self._bytes.append((stats.bytes - self._before.bytes) / passed_s)
-            what = "message" if records is None else "wire message"
-            words = f"  {counted(round(self._messages[-1]), what)}/s"
             if records is not None:
                 rate = (messages(stats) - messages(self._before)) / passed_s
-                words += f"  {counted(round(rate), 'record')}/s"
+                parts.append(f"{counted(round(rate), 'record')}/s")
+            what = "message" if records is None else "wire message"
+            parts.append(f"{counted(round(self._messages[-1]), what)}/s")
             if self._bytes:
-                words += f"  {amount(self._bytes[-1])}/s"
-        total = f"  {passed(stats):,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
+                parts.append(f"{amount(self._bytes[-1])}/s")
+        total = f"{passed(stats):,} in all" + (f", {amount(stats.bytes)}" if hasattr(stats, "bytes") else "")
         kept = list(self._messages)
         pairs = [sum(kept[at : at + 2]) / len(kept[at : at + 2]) for at in range(0, len(kept), 2)]
-        line = Text.assemble((_sparkline(pairs), "cyan"), words, (total, "dim"))
-        line.no_wrap, line.overflow = True, "ellipsis"
-        return line
+        return _Line([*parts, total], "  ", bars=_sparkline(pairs))
 
     def _counters(self, stats: Any) -> Iterator[str]:
         from trunkline._notices import connections
@@ -225,12 +224,47 @@ def _runs(runs: Mapping[str, str]) -> str:
     return readable("; ".join(f"{run or 'without an id'} ({', '.join(of)})" for run, of in senders.items()))
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Parts on a line, as many as there is room for, each of them whole; only the first is cut.
+
+    Attributes:
+        parts: The parts, the most important first.
+        between: What stands between them.
+        style: How Rich is to show them.
+        bars: A plot to their left, whose end is shown as far as they leave room.
+    """
+
+    parts: Sequence[str]
+    between: str = ""
+    style: str = ""
+    bars: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        room = options.max_width
+        shown, *more = self.parts
+        for at, part in enumerate(more, 2):
+            longer = shown + self.between + part
+            if wide(longer) + (len(" …") if at < len(self.parts) else 0) > room:
+                shown += " …"
+                break
+            shown = longer
+        shown = cut(shown, room)
+        left = room - wide(shown) - 2
+        bars = self.bars[-left:] if left > 0 else ""
+        yield Text.assemble((bars, "cyan"), "  " if bars else "", (shown, self.style))
+
+
 def _bar(done: int, total: int) -> RenderableType:
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 1))
-    grid.add_row(ProgressBar(total=total, completed=min(done, total), width=40), f"{done:,} of {total:,}")
+    grid.add_column(max_width=40)
+    grid.add_column(no_wrap=True)
+    grid.add_row(ProgressBar(total=total, completed=min(done, total)), f"{done:,} of {total:,}")
     return grid
 
 

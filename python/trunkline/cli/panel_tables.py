@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trunkline._text import OWN, amount, readable, short
+from trunkline.cli.cells import shortened
+from trunkline.cli.layout import BAD, is_bad, laid_out
 from trunkline.cli.rates import records_of
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
-    from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["tables"]
 
@@ -20,17 +22,11 @@ __all__ = ["tables"]
 _ROWS = 8
 _COLUMNS = 6
 
-# How wide a column of names is at most, and how much of them is to be seen before another counter is.
+# How wide a column of names is at most.
 _NAMES = 28
-_LEAST_OF_NAMES = 12
-
-_GAP = 2
 
 # What tells how busy one of several is, whichever it has.
 _BUSY = ("messages", "requests", "puts", "in", "sent")
-
-# What nobody wants to see.
-_BAD = ("missed", "rejected", "expired")
 
 
 def tables(stats: Any, before: Any, passed_s: float) -> Iterator[_Counted]:
@@ -87,38 +83,33 @@ class _Counted:
     before: dict[str, dict[str, Any]]
     passed_s: float
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        from rich.cells import cell_len
-        from rich.table import Table
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         from rich.text import Text
 
-        names = {name: readable(name) or "(empty name)" for name in self._busiest()}
-        more = f"and {len(self.rows) - _ROWS:,} more" if len(self.rows) > _ROWS else ""
-        cells = {column: [_cell(column, self.rows[name][column]) for name in names] for column in self._important()}
-        rates = [short(self._rate(name)) for name in names]
-        widths = {column: max(len(_head(column)), *map(len, texts)) for column, texts in cells.items()}
-        wide = min(max(map(cell_len, (self.title, more, *names.values()))), _NAMES)
-        room = options.max_width - max(map(len, ("/s", *rates))) - _GAP
-        shown: list[str] = []
-        for column, width in widths.items():
-            if room - width - _GAP < min(wide, _LEAST_OF_NAMES):
-                break
-            shown.append(column)
-            room -= width + _GAP
-        table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
-        table.add_column(self.title, no_wrap=True, overflow="ellipsis", width=max(min(wide, room), 1))
-        ordered = [column for column in next(iter(self.rows.values())) if column in shown]
-        for column in (*ordered, "/s"):
-            table.add_column(_head(column), justify="right", no_wrap=True)
-        for at, (name, text) in enumerate(names.items()):
-            counts = [
-                Text(cells[column][at], style="red" if column in _BAD and self.rows[name][column] else "")
-                for column in ordered
+        names = self._busiest()
+        important = self._important()
+        ordered = [column for column in next(iter(self.rows.values())) if column in important]
+        rows = [
+            [
+                shortened(readable(name) or "(empty name)", _NAMES),
+                *(_cell(column, self.rows[name][column]) for column in ordered),
+                short(self._rate(name)),
             ]
-            table.add_row(Text(text), *counts, rates[at])
-        if more:
-            table.add_row(Text(more, style="dim"))
-        yield table
+            for name in names
+        ]
+        table = laid_out(
+            (self.title, *map(_head, ordered), "/s"), rows, options.max_width, [_head(name) for name in important[::-1]]
+        )
+        head, *lines = table.lines
+        yield Text("  ".join(head), style="dim")
+        for line in lines:
+            styles = [
+                "red" if is_bad(column, cell.strip()) else "" for column, cell in zip(table.columns, line, strict=True)
+            ]
+            yield Text("  ").join(map(Text, line, styles))
+        more = [f"and {len(self.rows) - _ROWS:,} more"] if len(self.rows) > _ROWS else []
+        for note in (*more, *table.notes):
+            yield Text(note, style="dim")
 
     @property
     def _main(self) -> str:
@@ -132,7 +123,7 @@ class _Counted:
         counting = {name for name in names if any(row[name] for row in self.rows.values())}
 
         def rank(name: str) -> int:
-            return 0 if name == self._main else 3 if name not in counting else 1 if name in _BAD else 2
+            return 0 if name == self._main else 3 if name not in counting else 1 if name in BAD else 2
 
         return sorted(names, key=rank)[:_COLUMNS]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +17,7 @@ from trunkline.cli.panel import watching
 from trunkline.cli.signals import Stopping
 from trunkline.cli.telling import tell
 
-__all__ = ["Reloading", "Service", "began", "draining", "recorded", "run"]
+__all__ = ["Service", "began", "draining", "recorded", "run"]
 
 # How long the end of a role may take before a terminal says what it is at.
 _SILENT_S = 0.5
@@ -131,32 +130,3 @@ def _is_over(role: Service, timeout_s: float) -> bool:
     except errors.TimeoutError:
         return False
     return True
-
-
-class Reloading:
-    """What SIGHUP does, once there is anything to do it to."""
-
-    def __init__(self) -> None:
-        self._reload: Callable[[], None] | None = None
-        self._is_wanted = False
-
-    def begin(self, reload: Callable[[], None]) -> None:
-        """Has this reload from now on, and at once if that was wanted before."""
-        self._reload = reload
-        if self._is_wanted:
-            self.reload()
-
-    def reload(self, *_: object) -> None:
-        """Reads again what may have changed; as a handler of signals."""
-        self._is_wanted = True
-        if self._reload is None:
-            return
-        try:
-            self._reload()
-        except errors.LocalProtocolError as error:
-            logging.getLogger("trunkline").warning(
-                "not reloaded, the old policies, users and allow-lists stay in effect: %s", error
-            )
-        except errors.ClosedError:
-            # It ends.
-            pass

@@ -6,6 +6,7 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["Selecting", "tell_unmatched"]
 
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Direction(StrEnum):
+    """Which way a message went."""
+
+    IN = "in"
+    OUT = "out"
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class Selecting:
         ),
     ] = None
     direction: Annotated[
-        str | None, typer.Option("--direction", metavar="in|out", help="Only messages received, or only messages sent.")
+        Direction | None, typer.Option("--direction", help="Only messages received, or only messages sent.")
     ] = None
     since: Annotated[
         str | None,
@@ -102,7 +110,7 @@ class Selecting:
         try:
             return Selection(**given)  # type: ignore[arg-type]
         except LocalProtocolError as error:
-            option = "--" if str(error).startswith("where:") else ""
+            option = "--" if str(error).startswith(("type:", "where:")) else ""
             message = f"{option}{error}{'' if str(error).endswith('?') else '.'}"
             raise typer.BadParameter(message) from None
 

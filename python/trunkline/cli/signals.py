@@ -136,10 +136,13 @@ def closing(close: Callable[[], object]) -> Iterator[None]:
 def _tell_unanswered() -> None:
     """Says that nobody has answered yet: a role dials without end, and would wait for ever without a word."""
     from trunkline._notices import connections
+    from trunkline._reaching import why_not
 
     if connections.dialled and not connections.made:
-        where = ", ".join(sorted(connections.dialled))
-        logging.getLogger("trunkline").warning("no connection to %s yet: still trying", readable(where))
+        where = readable(", ".join(sorted(connections.dialled)))
+        reasons = {why for why in map(why_not, sorted(connections.dialled)) if why}
+        why = f" ({'; '.join(sorted(reasons))})" if reasons else ""
+        logging.getLogger("trunkline").warning("no connection to %s yet: still trying%s", where, why)
 
 
 class Stopping:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,27 +22,16 @@ from trunkline.cli.options import (
     decoding_options,
     example,
     need_decodable,
+    spoken,
 )
 from trunkline.cli.output import Output
 from trunkline.cli.selecting import Selecting, tell_unmatched
-from trunkline.cli.sparking import selected, spark_session, watched
+from trunkline.cli.sparking import chosen, selected, spark_session, watched
 from trunkline.cli.whole import is_report, whole
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 app = typer.Typer(cls=Family, help="Captures as Spark tables.", no_args_is_help=True, rich_markup_mode=None)
 
 Capture = Annotated[Path, typer.Argument(metavar="CAPTURE", help="The capture directory.")]
-
-
-def _rows(session: SparkSession, capture: Path) -> DataFrame:
-    """The published rows of a capture."""
-    from trunkline import spark
-    from trunkline.capture import reading
-
-    found = session.read.schema(spark.capture_schema()).option("pathGlobFilter", reading.SEGMENTS)
-    return found.parquet(str(capture))
 
 
 class Mode(StrEnum):
@@ -65,7 +54,7 @@ def decode(
     capture: Capture,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory of the Parquet table; must not exist yet.")],
     *,
-    protocol: Annotated[str, typer.Option("--protocol", help=f"What to decode: {DECODABLE}.")],
+    protocol: Annotated[str, typer.Option("--protocol", help=f"What to decode: {DECODABLE}.", callback=spoken)],
     tags: Tags = None,
     mode: Annotated[
         Mode,
@@ -84,6 +73,7 @@ def decode(
     selection = selecting.selection(protocol) if selecting != Selecting() else None
     from trunkline import spark
     from trunkline.capture import reading
+    from trunkline.spark._paths import capture_rows, spark_path, tables
 
     output = Output(json=as_json)
     reading.open(capture)
@@ -93,12 +83,12 @@ def decode(
         selected(capture, selection, protocol, **bodies) as keep,
         spark_session("trunkline spark decode") as session,
     ):
-        decoded = spark.decode(keep(_rows(session, capture)), protocol, mode=mode.value, **options)
+        decoded = spark.decode(keep(capture_rows(session, capture)), protocol, mode=mode.value, **options)
         # Of the records of a message, some may be wanted and others not.
         table = keep(decoded) if "record" in decoded.columns else decoded
         with watched(session, "decoding (tasks)"):
-            table.write.parquet(str(part))
-        messages = session.read.parquet(str(part)).count()
+            table.write.parquet(spark_path(part))
+        messages = tables(session).parquet(spark_path(part)).count()
     output.result("decoded", f"{counted(messages, 'row')} in {out}", rows=messages, path=str(out))
     tell_unmatched(output, capture, selection, messages)
 
@@ -121,23 +111,20 @@ def report(
     """Writes a report with tables and plots. A former report of that name is replaced."""
     selection = selecting.selection()
     from trunkline import capture as room
-    from trunkline.capture.selecting import of_records
-    from trunkline.spark.report import checked, make
-    from trunkline.spark.report.model import Scope
+    from trunkline.report.making import checked
+    from trunkline.report.model import Scope
+    from trunkline.spark._paths import capture_rows
+    from trunkline.spark.report import make
 
     output = Output(json=as_json)
-    room.open(capture)
-    records = None if selection is None else of_records(selection)
+    opened = room.open(capture)
+    scope = Scope() if selection is None else Scope.of(selection, opened)
     with (
         whole(out, replaces=overwrite or is_report(out)) as part,
-        selected(capture, selection) as keep,
-        selected(capture, records, "cdtp") as keep_records,
+        chosen(capture, selection) as rows_of,
         spark_session("trunkline spark report") as session,
         watched(session, "counting (tasks)"),
     ):
-        rows, scope = _rows(session, capture), Scope()
-        if selection is not None:
-            scope = Scope.of(selection, keep_records if records else None, rows, room.open(capture))
-        made = make(keep(rows), checked(part), str(capture), scope)
-    output.result("report", str(out), path=str(out))
+        made = make(capture_rows(session, capture), checked(part), str(capture), scope, rows_of(session))
+    output.result("report", str(out), **made.to_dict() | {"path": str(out)})
     tell_unmatched(output, capture, selection, made.rows)

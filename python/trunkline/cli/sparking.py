@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from trunkline.capture import Selection
+    from trunkline.spark.report import Chosen
 
-__all__ = ["Keep", "selected", "spark_session", "watched"]
+__all__ = ["Keep", "chosen", "selected", "spark_session", "watched"]
 
 # Keeps some rows of a table.
 Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
@@ -51,8 +52,6 @@ def selected(
 ) -> Iterator[Keep]:
     """Gives what keeps the rows of a capture that are selected, of a table that has their numbers.
 
-    What they are is found here, before there is a JVM, as all commands find it.
-
     Args:
         directory: The capture.
         selection: Which messages; all if None.
@@ -62,24 +61,60 @@ def selected(
     if selection is None:
         yield lambda table: table
         return
+    columns = ["seq", "record"] if protocol == "cdtp" else ["seq"]
+    with numbered(directory, selection, columns, **options) as numbers:
+
+        def keep(table: DataFrame) -> DataFrame:
+            by = [name for name in columns if name in table.columns]
+            return table.join(numbers(table.sparkSession), by, "left_semi")
+
+        yield keep
+
+
+@contextmanager
+def numbered(
+    directory: Path, selection: Selection, columns: Sequence[str], **options: Any
+) -> Iterator[Callable[[SparkSession], DataFrame]]:
+    """Gives a table of the numbers of the rows of a capture that are selected: `columns` of ``seq`` and ``record``.
+
+    What they are is found here, before there is a JVM, as all commands find it.
+    """
     from pyarrow import parquet
 
     from trunkline import capture
     from trunkline.capture.selecting import wanted
 
-    columns = ["seq", "record"] if protocol == "cdtp" else ["seq"]
     schema, batches = wanted(capture.open(directory), selection, columns, **options)
     with tempfile.TemporaryDirectory(prefix="trunkline-selected-", ignore_cleanup_errors=True) as scratch:
-        found = str(Path(scratch, "numbers.parquet"))
+        found = Path(scratch, "numbers.parquet")
         with parquet.ParquetWriter(found, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
 
-        def keep(table: DataFrame) -> DataFrame:
-            by = [name for name in columns if name in table.columns]
-            return table.join(table.sparkSession.read.parquet(found), by, "left_semi")
+        def numbers(session: SparkSession) -> DataFrame:
+            from trunkline.spark._paths import spark_path, tables
 
-        yield keep
+            return tables(session).parquet(spark_path(found))
+
+        yield numbers
+
+
+@contextmanager
+def chosen(directory: Path, selection: Selection | None) -> Iterator[Callable[[SparkSession], Chosen | None]]:
+    """Gives which rows of a capture a report is of; None where it is of all."""
+    from trunkline.capture.selecting import of_records
+    from trunkline.spark.report import Chosen
+
+    if selection is None:
+        yield lambda _session: None
+        return
+    records = of_records(selection)
+    with ExitStack() as stack:
+        numbers = stack.enter_context(numbered(directory, selection, ["seq"]))
+        of_messages = records and stack.enter_context(numbered(directory, records, ["seq", "record"]))
+        yield lambda session: Chosen(
+            numbers(session), of_messages(session) if of_messages else None, selection.since_ns, selection.until_ns
+        )
 
 
 def _reason(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING
 
-from trunkline.cli.output import encode, text_of_bytes
+from trunkline._jsonable import encode, text_of_bytes
 
 if TYPE_CHECKING:
     from trunkline.cdtp import Message

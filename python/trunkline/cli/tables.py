@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gzip
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,16 +17,19 @@ from trunkline.cli.options import (
     DEFAULT,
     CaptureTags,
     DecodingCodec,
+    MaxMessageBytes,
     Overwrite,
     Payload,
     decoding_options,
     listed,
     need_decodable,
+    spoken,
 )
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting, tell_unmatched
 from trunkline.cli.whole import whole
+from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
     from trunkline.capture.exporting import Format
@@ -39,33 +44,77 @@ class Decoding:
     protocol: Annotated[
         str | None,
         typer.Option(
-            "--protocol", help=f"What to decode: {DECODABLE}. [default: {DEFAULT}, or what else there is alone]"
+            "--protocol",
+            help=f"What to decode: {DECODABLE}. [default: {DEFAULT}, or what else there is alone]",
+            callback=spoken,
         ),
     ] = None
     tags: CaptureTags = None
     codec: DecodingCodec = None
     payload: Payload = False
+    max_message_bytes: MaxMessageBytes = DEFAULTS["max_message_bytes"]
     overwrite: Overwrite = False
 
     def write(
-        self, directory: Path, out: Path, form: Format, selecting: Selecting, output: Output, *, event: str
+        self,
+        directory: Path,
+        out: Path,
+        form: Format,
+        selecting: Selecting,
+        output: Output,
+        *,
+        event: str,
+        escape_formulas: bool = False,
     ) -> None:
         """Writes the messages that are selected, and says how many rows they are."""
+        from trunkline.capture.exporting import is_compressed
+
+        exporting = self._exporting(directory, form, selecting, output, escape_formulas=escape_formulas)
+        with (
+            whole(out, replaces=self.overwrite) as part,
+            gzip.open(part, "wb") if is_compressed(out) else nullcontext(part) as file,
+        ):
+            rows = exporting(file)
+        output.result(event, f"{counted(rows, 'row')} in {out}", rows=rows, path=str(out))
+        tell_unmatched(output, directory, selecting.selection(), rows)
+
+    def print(
+        self, directory: Path, form: Format, selecting: Selecting, output: Output, *, escape_formulas: bool = False
+    ) -> None:
+        """Writes the messages that are selected to standard output."""
+        with output.file() as file:
+            rows = self._exporting(directory, form, selecting, output, escape_formulas=escape_formulas)(file)
+        tell_unmatched(output, directory, selecting.selection(), rows)
+
+    def _exporting(
+        self, directory: Path, form: Format, selecting: Selecting, output: Output, *, escape_formulas: bool
+    ) -> Callable[[Any], int]:
+        """What writes the messages that are selected to a file, and gives the number of rows; refuses what cannot be done."""
         options = decoding_options(self.tags, self.codec, payload=self.payload)
         if self.protocol is not None:
             need_decodable(self.protocol, options)
         selection = selecting.selection(self.protocol)
         from trunkline import capture
 
-        found = capture.open(directory).info()
+        opened = capture.open(directory, max_message_bytes=self.max_message_bytes)
+        found = opened.info()
         protocol = self.protocol or _protocol_of(found.protocols, output)
         need_decodable(protocol, options)
-        with whole(out, replaces=self.overwrite) as part, Progress("decoding", found.messages) as progress:
-            rows = capture.export(
-                directory, part, protocol, format=form, selection=selection, on_progress=progress.at, **options
-            )
-        output.result(event, f"{counted(rows, 'row')} in {out}", rows=rows, path=str(out))
-        tell_unmatched(output, directory, selection, rows)
+
+        def export(file: Any) -> int:
+            with Progress("decoding", found.messages) as progress:
+                return capture.export(
+                    opened,
+                    file,
+                    protocol,
+                    format=form,
+                    selection=selection,
+                    escape_formulas=escape_formulas,
+                    on_progress=progress.at,
+                    **options,
+                )
+
+        return export
 
 
 def _protocol_of(counts: Mapping[str, int], output: Output) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+
+from trunkline._jsonable import encode, plain
 
 __all__ = ["NO_READER", "hold_back", "log_as_json", "log_to_stderr", "tell", "tell_no_more", "tell_what_happened"]
 
@@ -93,7 +94,7 @@ class _JsonLine(logging.Formatter):
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         said = {"time": moment, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
         fields = {name: value for name, value in getattr(record, "fields", {}).items() if value is not None}
-        return json.dumps(said | fields)
+        return encode(plain(said | fields))
 
 
 def _telling() -> Iterator[_Telling]:

@@ -38,3 +38,4 @@ __all__ = [
     "decode",
     "encode",
 ]
+__dir__ = __all__.copy

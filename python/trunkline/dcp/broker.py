@@ -19,9 +19,9 @@ from trunkline._arguments import (
     need_sequence,
 )
 from trunkline._native.dcp import Broker as _Broker
-from trunkline._notices import Dropped, Notices
+from trunkline._notices import Dropped, Notices, client_fields
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
-from trunkline._text import counted, readable_bytes
+from trunkline._text import client, counted, readable_bytes
 from trunkline.errors import LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
@@ -163,7 +163,7 @@ class Brokering(Role):
 
     def _open(self) -> None:
         native = _Broker(native_options(self._options, grace_s=0.0), self._settings)
-        notices = Notices("dcp", "broker", self._on_drop)
+        self._notices = notices = Notices("dcp", "broker", self._on_drop)
         _notices.watch(native, lambda: _read_notices(native, notices))
         self._native = opened(native, self._options, notices)
 
@@ -195,22 +195,22 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO
         of = "" if service == _LEAVING else f" of {_shown(service)}"
-        text = f"worker {worker.hex()}{of} is gone, {counted(lost, 'request')} lost"
+        text = f"worker {client(*worker)}{of} is gone, {counted(lost, 'request')} lost"
         notices.log(level, kind, text, fields=_fields(kind, worker, service))
     elif kind == "registered":
         worker, service = details
         does = "is leaving" if service == _LEAVING else f"offers {_shown(service)}"
-        notices.log(logging.INFO, kind, f"worker {worker.hex()} {does}", fields=_fields(kind, worker, service))
+        notices.log(logging.INFO, kind, f"worker {client(*worker)} {does}", fields=_fields(kind, worker, service))
     elif kind == "refused":
         worker, service = details
-        text = f"worker {worker.hex()} may not offer {_shown(service)}"
+        text = f"worker {client(*worker)} may not offer {_shown(service)}"
         notices.log(logging.WARNING, kind, text, fields=_fields(kind, worker, service))
     else:
         notices.tell(kind, *details)
 
 
-def _fields(kind: str, worker: bytes, service: bytes) -> dict[str, object]:
-    return {"kind": kind, "worker": worker.hex(), "service": _shown(service)}
+def _fields(kind: str, worker: tuple[bytes, str | None, str | None], service: bytes) -> dict[str, object]:
+    return {"kind": kind, "worker": worker[0].hex(), "service": _shown(service), **client_fields(*worker)}
 
 
 def _shown(service: bytes) -> str:

@@ -15,8 +15,7 @@ from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, opened
-from trunkline.errors import LocalProtocolError
+from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, need_client, opened
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
 __all__ = ["Asking", "AsyncClient", "Client", "ClientStats"]
@@ -67,9 +66,7 @@ class Asking(Role):
         need_choice("overflow", overflow, get_args(Overflow))
         need_heartbeat(heartbeat_interval_s, liveness)
         need_callable("on_drop", on_drop)
-        if options.get("bind"):
-            message = "a client connects to its broker: use connect="
-            raise LocalProtocolError(message)
+        need_client("a client connects to its broker", options)
         self._overflow = overflow
         self._heartbeat_interval_s = heartbeat_interval_s
         self._liveness = liveness

@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack
 
@@ -17,10 +18,10 @@ from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
 from trunkline._notices import Dropped, Notices
 from trunkline._pool import Pool
-from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
+from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, need_client, opened
 from trunkline._text import readable_bytes
 from trunkline._threads import survivable
-from trunkline.errors import ClosedError, LocalProtocolError
+from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import RoleOptions, spelled_out
 
 __all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Working", "tell"]
@@ -86,9 +87,7 @@ class Working(Role):
         need_number("concurrency", concurrency, least=1, error=LocalProtocolError)
         need_heartbeat(heartbeat_interval_s, liveness)
         need_callable("on_drop", on_drop)
-        if options.get("bind"):
-            message = "a worker connects to its broker: use connect="
-            raise LocalProtocolError(message)
+        need_client("a worker connects to its broker", options)
         self.service = service
         self.concurrency = concurrency
         self._heartbeat_interval_s = heartbeat_interval_s
@@ -280,13 +279,22 @@ class Worker(Working, BlockingRole):
         closes.
 
         Args:
-            drain_s: The most seconds to wait for the broker, for replies, and for the transport to accept them.
+            drain_s: The most seconds to wait for the broker, for replies, and until they are sent.
+
+        Raises:
+            TimeoutError: Replies were not sent in time.
         """
-        self._worker.finish(drain_s)
-        self._worker.raise_failure()
+        worker = self._worker
+        was_closed = worker.closed
+        worker.finish(drain_s)
+        worker.raise_failure()
+        if not was_closed:
+            self._check_sent(worker, drain_s)
 
     def _abandon(self) -> None:
-        self.close(drain_s=0.0)
+        # The exception that ends it says more.
+        with suppress(TimeoutError):
+            self.close(drain_s=0.0)
 
 
 class AsyncWorker(Working, AsyncStream[Request]):
@@ -344,10 +352,13 @@ class AsyncWorker(Working, AsyncStream[Request]):
         worker = self._native
         if worker is None:
             return
+        was_closed = worker.closed
         worker.close(drain_s)
         await self._join()
         self._calls.end()
         worker.raise_failure()
+        if not was_closed:
+            self._check_sent(worker, drain_s)
 
     async def _ended(self) -> None:
         worker = self._worker
@@ -361,4 +372,6 @@ class AsyncWorker(Working, AsyncStream[Request]):
         await self._waits.taken(is_over, None, "it did not end")
 
     async def _abandon(self) -> None:
-        await self.close(drain_s=0.0)
+        # The exception that ends it says more.
+        with suppress(TimeoutError):
+            await self.close(drain_s=0.0)

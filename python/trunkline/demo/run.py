@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from trunkline import cdtp
-from trunkline._text import amount
+from trunkline._text import amount, counted, were
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.sparking import spark_session, watched
@@ -34,6 +34,8 @@ __all__ = ["DemoError", "run"]
 
 _LOOK_S = 0.2
 _PAGE = "trunkline-demo.html"
+# What a narrow terminal has no room for, the least important first.
+_LEAST = ("header", "last (UTC)", "first (UTC)", "malformed", "per second", "bytes")
 
 
 class DemoError(TrunklineError):
@@ -109,9 +111,11 @@ def _record(capture: Path, output: Output) -> Tally:
             recorder.wait(count=sent.wire, timeout_s=30)
             took = time.monotonic() - began
         stats = recorder.stats
-    output.note(f"recorded {stats.recorded:,} messages, {amount(stats.bytes)}, {stats.recorded / took:,.0f} a second")
+    output.note(
+        f"recorded {counted(stats.recorded, 'message')}, {amount(stats.bytes)}, {stats.recorded / took:,.0f} a second"
+    )
     if stats.durable != sent.wire:
-        message = f"{sent.wire} messages were sent, but {stats.durable} are on disk"
+        message = f"{were(sent.wire, 'message')} sent, but {stats.durable:,} on disk"
         raise DemoError(message)
     return sent
 
@@ -173,8 +177,8 @@ def _show(found: Report, page: Path, took_s: float, output: Output) -> None:
         output.event("report", path=str(page), seconds=round(took_s, 1))
         return
     output.line("")
-    for row in found.section(CdtpSection).table().splitlines():
-        output.fitted(row)
+    section = found.section(CdtpSection)
+    output.table(section.COLUMNS, [sender.cells() for sender in section.senders], _LEAST)
     output.line("")
     output.line(f"All {found.rows:,} messages sent were found, in {took_s:.0f} s.")
     output.line(f"Plots: {page}")

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trunkline import cdtp
+from trunkline import cdtp, msgpack
 from trunkline.demo import DATA
 from trunkline.errors import DecodeError
 
@@ -92,7 +92,15 @@ def frames_of(player: Player, tally: Tally) -> Iterator[Frames]:
 
 def _recorded(name: str) -> list[Frames]:
     with gzip.open(DATA / name) as lines:
-        return [tuple(map(base64.b64decode, json.loads(line)["frames"])) for line in lines]
+        return [_named_apart(*map(base64.b64decode, json.loads(line)["frames"])) for line in lines]
+
+
+def _named_apart(header: bytes, *payload: bytes) -> Frames:
+    """A message whose sender has its header's letter in its name: all releases were recorded with the same names."""
+    message = cdtp.decode((header, *payload))
+    first = message[0] if isinstance(message, cdtp.Batch) else message
+    names = (msgpack.encode(first.sender), msgpack.encode(f"{first.sender}-{first.variant}"))
+    return header.replace(*names, 1), *payload
 
 
 def _played(player: Player, tally: Tally) -> Iterator[Frames]:

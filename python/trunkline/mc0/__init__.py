@@ -19,3 +19,4 @@ __all__ = [
     "decode",
     "encode",
 ]
+__dir__ = __all__.copy

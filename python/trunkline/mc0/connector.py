@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack, get_args
 
@@ -17,9 +18,9 @@ from trunkline._native import Told
 from trunkline._native.mc0 import Connector as _Connector
 from trunkline._native.mc0 import Letter, Message
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
+from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, need_client, opened
 from trunkline._text import counted, readable
-from trunkline.errors import LocalProtocolError, PeerLostError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import PeerLostError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
 __all__ = ["AsyncConnector", "Connecting", "Connector", "ConnectorStats", "Headers", "Text", "tell"]
@@ -85,9 +86,7 @@ class Connecting(Role):
         need_choice("overflow", overflow, get_args(Overflow))
         need_callable("on_error", on_error)
         need_callable("on_drop", on_drop)
-        if options.get("bind"):
-            message = "a connector connects to its middleware: use connect="
-            raise LocalProtocolError(message)
+        need_client("a connector connects to its middleware", options)
         self._ttl_ms = ttl_ms
         self._leading_delimiter = leading_delimiter
         self._overflow = overflow
@@ -327,11 +326,17 @@ class Connector(Connecting, BlockingRole):
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """Waits until everything is sent and confirmed, disconnects (MC0-27), and closes.
 
+        Messages without confirmation are followed by a NOOP, whose answer is waited for: a middleware that refuses one has said so
+        by then, to `on_error` and `stats.errors`.
+
         Calls that are waiting for a confirmation by then raise `ClosedError`. A ``with`` block that ends in an exception does
         not wait.
 
         Args:
             drain_s: The most seconds to wait, which is also how long the transport may continue to send.
+
+        Raises:
+            TimeoutError: Messages were not sent in time, as the middleware does not read.
         """
         self._finish(drain_s)
 
@@ -340,7 +345,9 @@ class Connector(Connecting, BlockingRole):
         super()._settled(native)
 
     def _abandon(self) -> None:
-        self.close(drain_s=0.0)
+        # The exception that ends it says more.
+        with suppress(TimeoutError):
+            self.close(drain_s=0.0)
 
     def __del__(self) -> None:
         super().__del__()
@@ -418,4 +425,6 @@ class AsyncConnector(Connecting, AsyncStream[Message]):
         super()._settled(native)
 
     async def _abandon(self) -> None:
-        await self.close(drain_s=0.0)
+        # The exception that ends it says more.
+        with suppress(TimeoutError):
+            await self.close(drain_s=0.0)

@@ -11,9 +11,9 @@ from typing import Any, Literal, Unpack, get_args
 from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_flag, need_number, need_path
 from trunkline._native.mc0 import Middleware as _Middleware
-from trunkline._notices import Dropped, Notices
+from trunkline._notices import Dropped, Notices, client_fields
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
-from trunkline._text import counted
+from trunkline._text import client, counted
 from trunkline.errors import LocalProtocolError
 from trunkline.mc0.policy import Entry, read_policy
 from trunkline.options import RoleOptions, spelled_out
@@ -148,7 +148,7 @@ class Passing(Role):
             # Whoever comes is known by its key, for the policy to name.
             options["allow"] = True
         native = _Middleware(options, settings)
-        notices = Notices("mc0", "middleware", self._on_drop)
+        self._notices = notices = Notices("mc0", "middleware", self._on_drop)
         _notices.watch(native, lambda: _read_notices(native, notices))
         self._native = opened(native, self._options, notices)
 
@@ -196,21 +196,21 @@ def _read_notices(native: _Middleware, notices: Notices) -> None:
 
 def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Tells what a middleware's engine has to say."""
-    if kind == "joined":
-        notices.log(logging.INFO, kind, f"client {details[0].hex()} connected")
-    elif kind == "forgotten":
-        client, why = details
-        level = logging.WARNING if why in ("full", "replaced") else logging.INFO
-        notices.log(level, f"{kind} {why}", f"client {client.hex()} {_FAREWELLS[why]}")
-    elif kind == "curtailed":
-        client, count = details
-        notices.log(
-            logging.WARNING,
-            kind,
-            f"client {client.hex()} lost {counted(count, 'subscription')} because the policy changed",
-        )
-    else:
+    if kind not in ("joined", "forgotten", "curtailed"):
         notices.tell(kind, *details)
+        return
+    who, *about = details
+    level, limited, fields = logging.INFO, kind, {"kind": kind, **client_fields(*who)}
+    if kind == "joined":
+        text = "connected"
+    elif kind == "forgotten":
+        (why,) = about
+        text, limited, fields["why"] = _FAREWELLS[why], f"{kind} {why}", why
+        level = logging.WARNING if why in ("full", "replaced") else logging.INFO
+    else:
+        (count,) = about
+        text, level = f"lost {counted(count, 'subscription')} because the policy changed", logging.WARNING
+    notices.log(level, limited, f"client {client(*who)} {text}", fields=fields)
 
 
 class Middleware(Passing, BlockingService):

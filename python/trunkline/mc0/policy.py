@@ -33,13 +33,15 @@ def read_policy(path: str | os.PathLike[str], names: Mapping[bytes, str]) -> lis
     """
     text = Path(path).read_bytes()
     try:
-        parsed = tomllib.loads(text.decode())
+        parsed = tomllib.loads(text.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         _refuse(path, 1 + text[: error.start].count(b"\n"), "it is not UTF-8")
     except tomllib.TOMLDecodeError as error:
         message = f"{os.fspath(path)} is not a valid policy: {error}"
         raise LocalProtocolError(message) from None
-    lines = text.decode().splitlines()
+    lines = text.decode("utf-8-sig").splitlines()
+    if not parsed:
+        _refuse(path, 1, "it is empty, as a file that was cut off is: write `allow = []` to allow nothing")
     for key in parsed:
         if key != "allow":
             _refuse(

@@ -33,3 +33,4 @@ __all__ = [
     "encode",
     "encode_table",
 ]
+__dir__ = __all__.copy

@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import logging
-import sys
-import threading
-from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, Unpack
 
 from trunkline import _notices
 from trunkline._arguments import named, need_callable, need_choice, need_flag, need_number, need_seconds, refuse
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
-from trunkline._endpoints import what_is_wrong
-from trunkline._native import Outgoing
 from trunkline._native.mtl import Client as _Client
-from trunkline._native.mtl import Flow, Reply
+from trunkline._native.mtl import Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, AttendedRole, BlockingRole, endpoints, give_up, native_options, opened
+from trunkline._reaching import unreached
+from trunkline._roles import (
+    AsyncRole,
+    AttendedRole,
+    BlockingRole,
+    endpoints,
+    give_up,
+    native_options,
+    need_client,
+    opened,
+)
 from trunkline.errors import (
     AuthenticationError,
-    LeaseRefusedError,
     LocalProtocolError,
-    RemoteProtocolError,
     TimeoutError,  # noqa: A004 - trunkline's
 )
-from trunkline.mtl.flows import AsyncReader, AsyncWriter, Reader, Terms, Writer
+from trunkline.mtl._leases import ClientStats, Connections, Terms, checked
+from trunkline.mtl.flows import AsyncReader, AsyncWriter, Reader, Writer
 from trunkline.mtl.mechanisms import Anonymous, External, Mechanism, Plain, ScramSha256, choose
 from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
-from trunkline.options import RoleOptions, spelled_out
+from trunkline.mtl.saslprep import saslprep
+from trunkline.options import DEFAULTS, RoleOptions, spelled_out
 
-__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk", "Leasing", "confirmation"]
+__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk", "confirmation"]
 
 Confirm: TypeAlias = Literal["none", "full"]
 
@@ -50,37 +55,6 @@ def confirmation(given: Confirm | None, profile: str) -> Confirm:
         return "full" if profile.lower() == "queue" else "none"
     need_choice("confirm", given, ("none", "full"))
     return given
-
-
-@dataclass(frozen=True, slots=True)
-class ClientStats:
-    """Counters of a client since its start, including its data connections.
-
-    Attributes:
-        received: Messages received.
-        sent: Messages sent.
-        dropped: Dropped messages by kind; only kinds that occurred.
-        bytes: Bytes of all frames received.
-        contents: Contents received, or accepted for sending.
-        confirmed: Contents that were confirmed.
-        rejected: Contents that were rejected.
-        unconfirmed: Contents neither confirmed nor rejected yet.
-        at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
-        reconnects: Connections re-established.
-        capture_lost: Rows dropped because the capture could not keep up.
-    """
-
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    contents: int
-    confirmed: int
-    rejected: int
-    unconfirmed: int
-    at_risk: int
-    reconnects: int
-    capture_lost: int
 
 
 class Asking(AttendedRole):
@@ -104,9 +78,7 @@ class Asking(AttendedRole):
         on_drop: Callable[[Dropped], object] | None = None,
         **options: Unpack[RoleOptions],
     ) -> None:
-        if options.get("bind"):
-            message = "a client connects to its server: use connect="
-            raise LocalProtocolError(message)
+        need_client("a client connects to its server", options)
         if options.get("socket") is not None:
             message = "a client opens its own sockets: leave out socket="
             raise LocalProtocolError(message)
@@ -121,6 +93,9 @@ class Asking(AttendedRole):
         need_number("liveness", liveness, least=2, most=2**32 - 1)
         need_flag("capture_secrets", capture_secrets)
         need_callable("on_drop", on_drop)
+        # That of data connections: a control connection has a queue of its own size.
+        queue_messages = options.get("queue_messages", DEFAULTS["queue_messages"])
+        need_number("queue_messages", queue_messages, least=1, error=LocalProtocolError)
         self._credentials = _Credentials(user, password, mechanism, has_key=options.get("curve") is not None)
         self._settings: dict[str, Any] = {
             "virtual_host": virtual_host,
@@ -132,11 +107,7 @@ class Asking(AttendedRole):
         self._heartbeat = {"ping_interval_s": ping_interval_s, "liveness": liveness}
         self._on_drop = on_drop
         self._options = options
-        self._counting = threading.Lock()
-        self._flows: set[Flow] = set()
-        self._ended_flows: list[dict[str, Any]] = []
-        # Data connections that nobody closed: they are collected in the middle of anything, and wait for no lock.
-        self._collected: deque[Flow] = deque()
+        self._connections = Connections()
         self._made()
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
@@ -165,13 +136,13 @@ class Asking(AttendedRole):
         try:
             reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
         except TimeoutError:
-            where = ", ".join(endpoints("connect", self._options.get("connect", ()))) or native.endpoint
+            where = unreached(endpoints("connect", self._options.get("connect", ()))) or native.endpoint
             text = f"no session with a server at {where} within {self._timeout_s:g} s"
             if native.logs_in:
                 text += ": the login was not answered; after several failed ones, a wrong password is answered late"
             raise TimeoutError(text) from None
         if reply is not None:
-            _checked("the request for a session", reply)
+            checked("the request for a session", reply)
 
     @property
     def _client(self) -> _Client:
@@ -181,35 +152,7 @@ class Asking(AttendedRole):
     @property
     def stats(self) -> ClientStats:
         """The current counters; the final ones once closed."""
-        with self._counting:
-            self._end_collected()
-            flows, ended = list(self._flows), self._ended_flows
-        return _sum([self._client.stats(), *(flow.stats() for flow in flows), *ended])
-
-    def _began(self, flow: Flow) -> None:
-        """A data connection is open."""
-        with self._counting:
-            self._end_collected()
-            self._flows.add(flow)
-
-    def _left(self, flow: Flow) -> None:
-        """A data connection is closed: its counters are final."""
-        with self._counting:
-            self._end(flow)
-
-    def _let_go_of(self, flow: Flow) -> None:
-        """A data connection is collected, closed or not."""
-        if flow in self._flows:
-            self._collected.append(flow)
-
-    def _end_collected(self) -> None:
-        while self._collected:
-            self._end(self._collected.popleft())
-
-    def _end(self, flow: Flow) -> None:
-        if flow in self._flows:
-            self._flows.remove(flow)
-            self._ended_flows = [asdict(_sum([flow.stats(), *self._ended_flows]))]
+        return self._connections.stats(self._client.stats())
 
     def _terms(
         self, resources: str | Sequence[str], confirm: Confirm | None, window: int | None, *, reads: bool
@@ -218,7 +161,8 @@ class Asking(AttendedRole):
         is_confirmed = confirmation(confirm, self._settings["profile"]) == "full"
         need_number("window", window, least=1, may_be_none=reads)
         return Terms(
-            client=self,
+            connections=self._connections,
+            control=lambda: self._client,
             reads=reads,
             resources=names,
             is_confirmed=is_confirmed,
@@ -232,80 +176,6 @@ class Asking(AttendedRole):
             on_drop=self._on_drop,
         )
 
-    def _leasing(self, body: Mapping[str, Any], *, reads: bool) -> Leasing:
-        """Requests a data connection (MTL-26)."""
-        name = "Connection.Reader" if reads else "Connection.Writer"
-        return Leasing(self._client, name, self._client.call(name, dict(body), None), self._timeout_s)
-
-
-class Leasing:
-    """A request for a lease and the endpoint to redeem it at, made in the thread that waits for it (MTL-26).
-
-    Attributes:
-        max_message_bytes: The largest frame that the server accepts, if it announced a limit.
-    """
-
-    def __init__(self, native: _Client, name: str, outgoing: Outgoing, timeout_s: float) -> None:
-        self._native = native
-        self._name = name
-        self._outgoing = outgoing
-        self._timeout_s = timeout_s
-        self.max_message_bytes = sys.maxsize
-
-    def wait(self) -> tuple[str, str]:
-        """The endpoint, and the lease.
-
-        Raises:
-            LeaseRefusedError, RemoteProtocolError, AuthenticationError, TimeoutError, ClosedError: No lease was granted.
-        """
-        reply: Reply = self._native.request(self._outgoing, room_s=self._timeout_s, timeout_s=self._timeout_s)
-        said = _checked(self._name, reply).body
-        lease, port, endpoint = said.get("lease"), said.get("port"), said.get("endpoint")
-        if not isinstance(endpoint, str):
-            host, _, _ = self._native.endpoint.rpartition(":")
-            # Where the server is reached by no host, a port says nothing.
-            has_port = host.startswith("tcp://") and isinstance(port, int) and 0 < port < 1 << 16
-            endpoint = f"{host}:{port}" if has_port else None
-        if not isinstance(lease, str) or not isinstance(endpoint, str) or len(lease.encode()) > 255:
-            message = "invalid lease from the server: its reply has no lease, or no port"
-            raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
-        wrong = what_is_wrong("connect", endpoint)
-        if wrong is not None:
-            message = f"invalid lease from the server: its endpoint {endpoint!r} {wrong}"
-            raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
-        most = said.get("max-message-bytes")
-        if isinstance(most, int) and most > 0:
-            self.max_message_bytes = most
-        return endpoint, lease
-
-    def close(self, _grace_s: float) -> None:
-        """Ends the wait of the thread."""
-        self._native.cancel(self._outgoing.call)
-
-
-def _sum(all_: Sequence[Mapping[str, Any]]) -> ClientStats:
-    """Counters of several connections together."""
-    dropped: Counter[str] = Counter()
-    for one in all_:
-        dropped.update(one["dropped"])
-    counts = {
-        field.name: sum(one.get(field.name, 0) for one in all_)
-        for field in fields(ClientStats)
-        if field.name != "dropped"
-    }
-    return ClientStats(**counts, dropped=dict(dropped))
-
-
-def _checked(name: str, reply: Reply) -> Reply:
-    """The reply, unless its status says that the command failed (MTL-29)."""
-    if reply.status < 400:
-        return reply
-    said = reply.body
-    text = f"{name} was answered with {reply.status} {said.get('status', '')}".rstrip()
-    if reply.status == 403 and name in ("Connection.Reader", "Connection.Writer"):
-        raise LeaseRefusedError(text, reply.status)
-    raise RemoteProtocolError(text, status=reply.status, body=said)
-
 
 @dataclass(frozen=True, slots=True)
 class _Credentials:
@@ -315,6 +185,15 @@ class _Credentials:
     password: str | None
     mechanism: str | None
     has_key: bool
+
+    def __post_init__(self) -> None:
+        """Refuses what no server could take, before one is asked (MTL-16)."""
+        for name, value in (("user", self.user), ("password", self.password)):
+            try:
+                saslprep(value or "")
+            except ValueError as error:
+                message = f"{name}: {error}"
+                raise LocalProtocolError(message) from None
 
     def begin(self, offered: Sequence[str], *, is_private: bool) -> tuple[str, Mechanism]:
         name = choose(
@@ -425,7 +304,7 @@ class Client(Asking, BlockingRole):
         native = self._client
         outgoing = native.call(name, None if body is None else dict(body), timeout_s)
         shown_s = self._timeout_s if timeout_s is None else timeout_s
-        return _checked(name, native.request(outgoing, room_s=shown_s, timeout_s=shown_s))
+        return checked(name, native.request(outgoing, room_s=shown_s, timeout_s=shown_s))
 
     def writer(
         self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000
@@ -483,7 +362,7 @@ class AsyncClient(Asking, AsyncRole):
         """See `Client.command`."""
         outgoing = self._client.call(name, None if body is None else dict(body), timeout_s)
         shown_s = self._timeout_s if timeout_s is None else timeout_s
-        return _checked(name, await (await self._calls.put(outgoing, shown_s, shown_s)))
+        return checked(name, await (await self._calls.put(outgoing, shown_s, shown_s)))
 
     def writer(
         self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000

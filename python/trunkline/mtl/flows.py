@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,7 @@ from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
 from trunkline._native.mtl import Content
 from trunkline._native.mtl import Flow as _Flow
-from trunkline._notices import Dropped, Notices
+from trunkline._notices import Notices
 from trunkline._roles import AsyncRole, AsyncStream, AttendedRole, BlockingRole, give_up, native_options
 from trunkline._text import counted
 from trunkline.errors import (
@@ -25,15 +25,15 @@ from trunkline.errors import (
     TimeoutError,  # noqa: A004 - trunkline's
     TrunklineError,
 )
+from trunkline.mtl._leases import Connections, Terms
 from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from trunkline.mtl.client import Asking, Leasing
     from trunkline.options import RoleOptions
 
-__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Flowing", "Reader", "Terms", "Writer", "tell"]
+__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Flowing", "Reader", "Writer", "tell"]
 
 _DRAIN_S = 5.0
 
@@ -69,50 +69,6 @@ class FlowStats:
     capture_lost: int
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a data connection is for, and whose it is."""
-
-    client: Asking
-    reads: bool
-    resources: Sequence[str]
-    is_confirmed: bool
-    window: int
-    says_window: bool
-    timeout_s: float
-    heartbeat: Mapping[str, Any]
-    capture_secrets: bool
-    options: RoleOptions
-    on_drop: Callable[[Dropped], object] | None
-
-    @property
-    def who(self) -> str:
-        """What it is called in logs."""
-        return "reader" if self.reads else "writer"
-
-    def leasing(self) -> Leasing:
-        """Requests a lease, and the endpoint to redeem it at."""
-        body: dict[str, Any] = {"resources": list(self.resources), "confirm": "full" if self.is_confirmed else "none"}
-        if self.reads and self.says_window:
-            body["window"] = self.window
-        return self.client._leasing(body, reads=self.reads)  # noqa: SLF001 - of one room
-
-    def settings(self, endpoint: str, lease: str, max_message_bytes: int) -> dict[str, Any]:
-        """How its machine is set up."""
-        return {
-            "reads": self.reads,
-            "resources": list(self.resources),
-            "is_confirmed": self.is_confirmed,
-            "window": self.window,
-            "endpoint": endpoint,
-            "lease": lease,
-            "timeout_s": self.timeout_s,
-            "max_message_bytes": max_message_bytes,
-            "capture_secrets": self.capture_secrets,
-            **self.heartbeat,
-        }
-
-
 class Flowing(AttendedRole):
     """What a data connection does apart from waiting."""
 
@@ -139,7 +95,8 @@ class Flowing(AttendedRole):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The settings of its machine where the caller owns the sockets and has obtained the lease; and its endpoints."""
         terms = Terms(
-            client=None,  # type: ignore[arg-type]  # the lease is there
+            connections=Connections(),
+            control=_none,
             reads=issubclass(cls, Reader | AsyncReader),
             resources=named("resources", resources),
             is_confirmed=confirm == "full",
@@ -163,7 +120,7 @@ class Flowing(AttendedRole):
         options = native_options(given, grace_s=0.0)
         most = min(options["max_message_bytes"], leasing.max_message_bytes)
         settings = terms.settings(endpoint, lease, most)
-        native = _Flow(options, settings, terms.client._client)  # noqa: SLF001 - of one room
+        native = _Flow(options, settings, terms.control())
         notices = Notices("mtl", terms.who, terms.on_drop)
         told = native.told
         _notices.watch(told, lambda: _tell_all(told, notices))
@@ -183,17 +140,17 @@ class Flowing(AttendedRole):
 
     def _began(self, native: _Flow) -> None:
         self._native = native
-        self._terms.client._began(native)  # noqa: SLF001 - of one room
+        self._terms.connections.begin(native)
 
     def _settled(self, native: Any) -> None:
         super()._settled(native)
         # Its counters are final now.
-        self._terms.client._left(native)  # noqa: SLF001 - of one room
+        self._terms.connections.end(native)
 
     def __del__(self) -> None:
         super().__del__()
         if self._native is not None:
-            self._terms.client._let_go_of(self._native)  # noqa: SLF001 - of one room
+            self._terms.connections.collect(self._native)
 
     @property
     def _flow(self) -> _Flow:
@@ -228,6 +185,11 @@ class Flowing(AttendedRole):
         unsent = self.stats.unconfirmed
         return TimeoutError(f"{counted(unsent, 'content')} not settled within {timeout_s} s", unsent=unsent)
 
+    def _check_sent(self, native: Any, waited_s: float) -> None:
+        # Contents that are to be confirmed are reported as unsettled.
+        if not self.stats.unconfirmed:
+            super()._check_sent(native, waited_s)
+
     def _check_settled(self, drain_s: float) -> None:
         """Raises for contents that a closed writer leaves unsettled."""
         self._check_rejects()
@@ -237,6 +199,10 @@ class Flowing(AttendedRole):
             raise TimeoutError(message, unsent=unsent) from self._keeper.failure
         if unsent:
             raise self._not_flushed(drain_s)
+
+
+def _none() -> Any:
+    """There is no control connection: the lease is there."""
 
 
 class _Keeper:
@@ -335,7 +301,9 @@ class Writer(_Writing, BlockingRole):
             raise self._ended_by(error) from None
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Waits until every content is settled: confirmed or rejected or, without confirmation, handed to the transport.
+        """Waits until every content is settled: confirmed or rejected or, without confirmation, received by the server.
+
+        Without confirmation a Ping follows the contents, and its Pong any refusal of them.
 
         Args:
             timeout_s: How long to wait; None for no limit.
@@ -348,6 +316,8 @@ class Writer(_Writing, BlockingRole):
         """
         flow = self._flow
         try:
+            if not self.is_confirmed:
+                flow.put_outbound(flow.flushing(), timeout_s)
             flow.check_open()
             if not flow.wait_drained(timeout_s):
                 raise self._not_flushed(timeout_s)
@@ -356,7 +326,7 @@ class Writer(_Writing, BlockingRole):
         self._check_rejects()
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Waits until every content is settled, for at most `drain_s` seconds, and closes.
+        """Waits until every content is settled as `flush` does, for at most `drain_s` seconds, and closes.
 
         Raises:
             RemoteProtocolError: Contents were rejected since the last `flush`.
@@ -397,6 +367,9 @@ class AsyncWriter(_Writing, AsyncRole):
         """See `Writer.flush`."""
         flow = self._flow
         try:
+            if not self.is_confirmed:
+                flushing = flow.flushing()
+                await self._waits.room(lambda: flow.offer_outbound(flushing), timeout_s)
             flow.check_open()
             if not await self._waits.until(lambda: flow.is_drained() or flow.closed, timeout_s):
                 raise self._not_flushed(timeout_s)

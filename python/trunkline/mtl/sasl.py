@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hmac
 import json
-import os
 import secrets
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -38,10 +37,12 @@ class Challenge:
     Attributes:
         challenge: The challenge to send to the client.
         state: What to pass with its next response.
+        proven: The user whose password the client has proved to know, if it has.
     """
 
     challenge: bytes
     state: bytes
+    proven: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,6 @@ class Authenticator:
     Args:
         users: The users. None: each client that has proved a key is admitted, under the name that the allow-list gives the key.
         anonymous: Whether clients may log in without a name, as the user `anonymous`, whose permissions `users` may limit.
-        secret: What the salts of unknown users are derived from, so that they stay the same; random by default.
         nonce: Returns the server's part of a nonce; for tests.
     """
 
@@ -99,12 +99,10 @@ class Authenticator:
         users: Users | None,
         *,
         anonymous: bool = False,
-        secret: bytes | None = None,
         nonce: str | None = None,
     ) -> None:
         self.users = users
         self._anonymous = anonymous
-        self._secret = os.urandom(32) if secret is None else secret
         self._nonce = nonce
 
     def offers(self, is_private: bool, user_id: str | None) -> list[str]:  # noqa: FBT001 - callers name it
@@ -219,14 +217,14 @@ class Authenticator:
         if not is_right:
             raise _RefusedError(name)
         proven = base64.b64encode(scram.signature(verifier.server_key, said))
-        return Challenge(b"v=" + proven, json.dumps({"proven": name}).encode())
+        return Challenge(b"v=" + proven, json.dumps({"proven": name}).encode(), name)
 
     def _verifier(self, name: str) -> Verifier:
-        """The verifier of a user; for one without, a verifier that no password fits, with the same salt each time."""
-        salt = scram.signature(self._secret, name.encode())[:16]
-        nobody = Verifier(scram.DEFAULT_ITERATIONS, salt, secrets.token_bytes(32), secrets.token_bytes(32))
-        user = None if self.users is None else self.users.get(name)
-        return nobody if user is None or user.verifier is None else user.verifier
+        """The verifier of a user; for one without, a verifier that no password fits and that looks like those of users."""
+        users = self.users or Users()
+        unfit = Verifier(*users.shape(name), secrets.token_bytes(32), secrets.token_bytes(32))
+        user = users.get(name)
+        return unfit if user is None or user.verifier is None else user.verifier
 
     def _welcome(self, name: str) -> Answer:
         user = User(name) if self.users is None else self.users.get(name)

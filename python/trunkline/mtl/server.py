@@ -10,13 +10,23 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from trunkline import _notices
-from trunkline._arguments import named, need_callable, need_flag, need_number, need_path, need_seconds, refuse
+from trunkline._arguments import (
+    named,
+    need_callable,
+    need_flag,
+    need_number,
+    need_path,
+    need_seconds,
+    need_sequence,
+    refuse,
+)
 from trunkline._attending import attend_questions
 from trunkline._endpoints import need_endpoints
 from trunkline._native.mtl import Reply
 from trunkline._native.mtl import Server as _Server
-from trunkline._notices import Dropped, Notices
+from trunkline._notices import Dropped, Notices, client_fields
 from trunkline._roles import AsyncService, AttendedRole, BlockingService, endpoints, native_options, opened
+from trunkline._text import client, readable
 from trunkline._threads import survivable
 from trunkline.errors import LocalProtocolError
 from trunkline.mtl.profiles import Handler, Profile, Session, known, need_leasable
@@ -127,6 +137,8 @@ class Serving(AttendedRole):
         max_queue: int = 100_000,
         max_queue_bytes: int = 256 << 20,
         queue_ttl_s: float | None = None,
+        max_queues: int = 10_000,
+        max_user_queues: int = 1000,
         max_recycle: int = 5,
         ping_interval_s: float = 2.5,
         liveness: int = 3,
@@ -151,6 +163,8 @@ class Serving(AttendedRole):
         need_number("max_queue", max_queue, least=1)
         need_number("max_queue_bytes", max_queue_bytes, least=1)
         need_seconds("queue_ttl_s", queue_ttl_s, may_be_none=True)
+        need_number("max_queues", max_queues)
+        need_number("max_user_queues", max_user_queues)
         need_number("max_recycle", max_recycle, most=_MOST)
         need_seconds("ping_interval_s", ping_interval_s)
         need_number("liveness", liveness, least=2, most=_MOST)
@@ -162,7 +176,7 @@ class Serving(AttendedRole):
         need_endpoints("data_bind", data_endpoints)
         curve = options.get("curve")
         if users is None and not anonymous and (curve is None or not curve.lets_in_some):
-            message = "a server needs users=, an allow-list in curve=, or anonymous=True"
+            message = "a server needs users=, a curve= with allow=, or anonymous=True"
             raise LocalProtocolError(message)
         self._given_users = users
         self._users = None if users is None else Users.read(users)
@@ -172,6 +186,8 @@ class Serving(AttendedRole):
         # Names of the allow-list so far: connections that were made by keys gone since still have them.
         self._proved: set[str] = set()
         self._authenticator = Authenticator(self._users, anonymous=anonymous)
+        profiles = [profiles] if isinstance(profiles, str | Profile) else profiles
+        need_sequence("profiles", profiles)
         self._handlers = {
             (profile.name, name.lower()): handler
             for profile in profiles
@@ -183,10 +199,12 @@ class Serving(AttendedRole):
             "data_bind": data_endpoints,
             "access": None if is_open else (self._users is not None, True, anonymous),
             "virtual_hosts": hosts,
-            "profiles": known([profiles] if isinstance(profiles, str | Profile) else profiles, names),
+            "profiles": known(profiles, names),
             "max_queue": max_queue,
             "max_queue_bytes": max_queue_bytes,
             "queue_ttl_s": queue_ttl_s,
+            "max_queues": max_queues,
+            "max_user_queues": max_user_queues,
             "max_recycle": max_recycle,
             "ping_interval_s": ping_interval_s,
             "liveness": liveness,
@@ -211,7 +229,7 @@ class Serving(AttendedRole):
         if curve is not None:
             self._proved.update(curve.names.values())
         native = _Server(options, self._settings)
-        notices = Notices("mtl", "server", self._on_drop)
+        self._notices = notices = Notices("mtl", "server", self._on_drop)
         told = native.told
         _notices.watch(told, lambda: _tell_all(told, notices))
         desk = Desk(native, self._authenticator, self._handlers, notices)
@@ -266,10 +284,12 @@ class Serving(AttendedRole):
             curve.admit(allowed)
             self._proved.update(curve.names.values())
             native.bar(sorted(self._proved - set(curve.names.values())))
-        if users is None or self._users is None or users == self._users:
+        if users is None or self._users is None:
             return
         before, self._users = self._users, users
         self._authenticator.users = users
+        if users == before:
+            return
         gone = before.changed(users)
         others = [name for name in before if name not in gone and before.get(name) != users.get(name)]
         native.revoke(sorted(gone), leases=True)
@@ -314,7 +334,7 @@ class Desk:
             self._native.fail(token)
             return
         if isinstance(answer, Challenge):
-            self._native.challenge(token, answer.challenge, answer.state)
+            self._native.challenge(token, answer.challenge, answer.state, answer.proven)
         elif isinstance(answer, Welcome):
             self._native.welcome(token, answer.user, _listed(answer.read), _listed(answer.write))
         else:
@@ -345,17 +365,22 @@ def _tell_all(told: Any, notices: Notices) -> None:
 def tell(notices: Notices, kind: str, *details: Any) -> None:
     """Logs a notice of the engine."""
     if kind == "logged_in":
-        peer, user = details
-        notices.log(logging.INFO, kind, f"client {peer.hex()} logged in{f' as {user}' if user else ''}")
+        (who,) = details
+        notices.log(
+            logging.INFO, kind, f"client {client(*who)} logged in", fields={"kind": kind, **client_fields(*who)}
+        )
     elif kind == "login_refused":
-        peer, user = details
-        notices.log(logging.WARNING, kind, f"refused the login of client {peer.hex()}{f' as {user}' if user else ''}")
+        who, tried = details
+        text = f"refused the login of client {client(*who)}{f' as {readable(tried)}' if tried else ''}"
+        notices.log(logging.WARNING, kind, text, fields={"kind": kind, **client_fields(*who), "tried": tried})
     elif kind == "leased":
-        peer, reads = details
-        notices.log(logging.INFO, kind, f"data connection {peer.hex()} opened for {'reading' if reads else 'writing'}")
+        who, reads = details
+        text = f"data connection of {client(*who)} opened for {'reading' if reads else 'writing'}"
+        notices.log(logging.INFO, kind, text, fields={"kind": kind, **client_fields(*who), "reads": reads})
     elif kind == "lease_ended":
-        peer, why = details
-        notices.log(logging.INFO, f"{kind} {why}", f"data connection {peer.hex()} {_ENDS[why]}")
+        who, why = details
+        text = f"data connection of {client(*who)} {_ENDS[why]}"
+        notices.log(logging.INFO, f"{kind} {why}", text, fields={"kind": kind, **client_fields(*who), "why": why})
     elif kind == "given_up":
         told = (
             f"dropped a content of {details[0]}: it was recycled too often, and its dead-letter resource cannot take it"
@@ -384,9 +409,13 @@ class Server(Serving, BlockingService):
         resources: Queues to create at the start, in every virtual host.
         durable: A directory in which to store the contents of queues; a content is confirmed once it would survive a power
             failure.
-        max_queue: How many contents a queue may hold; further ones are rejected.
-        max_queue_bytes: How many bytes a queue may hold; a single larger content is accepted.
-        queue_ttl_s: How long a content may wait, in seconds; None for no limit.
+        max_queue: How many contents a queue may hold; further ones are rejected. A client may create queues with lower limits,
+            not with higher ones.
+        max_queue_bytes: How many bytes a queue may hold, likewise; a single larger content is accepted.
+        queue_ttl_s: How long a content may wait, in seconds, likewise; None for no limit.
+        max_queues: How many queues clients may create; further ones are answered with 429, and counted in ``stats.dropped`` as
+            ``too_many_queues``.
+        max_user_queues: How many of them a user who has logged in may create.
         max_recycle: How many times a content may be recycled before it becomes a dead letter (MTL-54).
         ping_interval_s: How long a data connection may be silent before a Ping is sent (MTL-57).
         liveness: The number of silent intervals after which it is closed (MTL-58).

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import errno
+import hashlib
 import os
 import re
 import tomllib
@@ -13,12 +16,16 @@ from typing import Any, NoReturn, Self
 
 from trunkline.errors import LocalProtocolError
 from trunkline.mtl.saslprep import saslprep
-from trunkline.mtl.scram import Verifier
+from trunkline.mtl.scram import DEFAULT_ITERATIONS, Verifier, digest, unbase64
 
 __all__ = ["User", "Users", "changing"]
 
 _VERIFIER = "scram-sha-256"
 _LIMITS = ("read", "write")
+_SEED = "secret"
+_SEED_BYTES = 32
+# The iterations and the bytes of the salt of a verifier that is made here.
+_USUAL = (DEFAULT_ITERATIONS, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,34 +54,49 @@ class Users:
 
     A users file has a table for each, ``[users.NAME]``, with ``scram-sha-256`` (the verifier of the password), and ``read`` and
     ``write`` (lists of the resources they may use, where ``*`` matches any characters and ``?`` any one; all resources if
-    omitted). Passwords are not stored.
+    omitted). Passwords are not stored. ``secret``, above the tables, is what salts of names that are no users are derived from:
+    a server, started again or another one with the same file, has the same ones, as it has those of users.
     """
 
-    def __init__(self, users: Iterable[User] = ()) -> None:
+    def __init__(self, users: Iterable[User] = (), *, secret: bytes | None = None) -> None:
         self._users = {user.name: user for user in users}
+        self._secret = secret
+        verifiers = [user.verifier for user in self._users.values() if user.verifier is not None]
+        self._shapes = sorted({(verifier.iterations, len(verifier.salt)) for verifier in verifiers}) or [_USUAL]
+        # A file written by hand has none: then salts last for as long as its passwords do.
+        keys = b"".join(sorted(verifier.server_key for verifier in verifiers)) or os.urandom(_SEED_BYTES)
+        self._seed = digest(keys) if secret is None else secret
 
     @classmethod
-    def read(cls, source: str | os.PathLike[str] | Mapping[str, str]) -> Self:
+    def read(cls, source: str | os.PathLike[str] | Mapping[str, str], *, may_be_empty: bool = False) -> Self:
         """The users of a file, or of a mapping from names to passwords.
 
+        Args:
+            source: The file, or the mapping.
+            may_be_empty: Whether the file may have nothing in it, as one that was cut off has: one whose users were all removed
+                still has its ``secret``.
+
         Raises:
-            LocalProtocolError: The file is invalid; the message names the file, the user and the key.
+            LocalProtocolError: The file is invalid or empty; the message names the file, the user and the key.
             OSError: The file cannot be read.
         """
         if isinstance(source, Mapping):
             return cls(User(_checked(name), _verifier(name, password)) for name, password in source.items())
         path = os.fspath(source)
         try:
-            parsed = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            parsed = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             _refuse(path, f"not valid TOML: {error}")
+        if not parsed and not may_be_empty:
+            _refuse(path, "it is empty: users are [users.NAME], as written by `trunkline mtl users add`")
         for key in parsed:
-            if key != "users":
+            if key not in ("users", _SEED):
                 _refuse(path, f"unknown key {key!r}: users are [users.NAME]")
         tables = parsed.get("users", {})
         if not isinstance(tables, dict):
             _refuse(path, "users must be tables: [users.NAME]")
-        return cls(_user(path, name, table) for name, table in tables.items())
+        users = [_user(path, name, table) for name, table in tables.items()]
+        return cls(users, secret=_secret(path, parsed.get(_SEED)))
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Writes the users to a file with mode 0600, atomically.
@@ -92,12 +114,22 @@ class Users:
             text = target.read_text(encoding="utf-8")
             head = "".join(re.match(r"(?:[ \t]*#.*\n)*", text).group())  # type: ignore[union-attr]
             owner = target.stat()
+        secret = os.urandom(_SEED_BYTES) if self._secret is None else self._secret
+        line = f"{_SEED} = {_quoted(base64.b64encode(secret).decode())}\n"
         tables = [_table(self._users[name]) for name in sorted(self._users)]
-        _replace(target, "\n".join(filter(None, [head, *tables])).encode(), owner)
+        _replace(target, "\n".join(filter(None, [head + line, *tables])).encode(), owner)
 
     def get(self, name: str) -> User | None:
         """The user of this name; None if unknown."""
         return self._users.get(name)
+
+    def shape(self, name: str) -> tuple[int, bytes]:
+        """The iterations and the salt for a name that is no user's: the same each time, and such as users have.
+
+        Of several kinds of verifiers each name has one, which it keeps as long as there are any of that kind.
+        """
+        iterations, size = min(self._shapes, key=lambda shape: digest(self._seed + f"{shape} {name}".encode()))
+        return iterations, hashlib.shake_256(self._seed + name.encode()).digest(size)
 
     def adding(
         self, name: str, password: str, *, read: Iterable[str] | None = None, write: Iterable[str] | None = None
@@ -114,7 +146,7 @@ class Users:
             read=user.read if read is None else tuple(read),
             write=user.write if write is None else tuple(write),
         )
-        return Users((self._users | {name: added}).values())
+        return Users((self._users | {name: added}).values(), secret=self._secret)
 
     def removing(self, name: str) -> Users:
         """These users without one.
@@ -125,7 +157,7 @@ class Users:
         if name not in self._users:
             message = f"no user {name!r}"
             raise LocalProtocolError(message)
-        return Users(user for user in self._users.values() if user.name != name)
+        return Users((user for user in self._users.values() if user.name != name), secret=self._secret)
 
     def changed(self, other: Users) -> frozenset[str]:
         """The names of users who are missing in `other`, or have fewer permissions there; passwords do not matter."""
@@ -164,7 +196,7 @@ def changing(path: str | os.PathLike[str]) -> Iterator[Users]:
     try:
         fcntl.flock(directory, fcntl.LOCK_EX)
         try:
-            users = Users.read(path)
+            users = Users.read(path, may_be_empty=True)
         except FileNotFoundError:
             users = Users()
         yield users
@@ -222,6 +254,18 @@ def _user(path: str, name: str, table: object) -> User:
         except ValueError as error:
             _refuse(path, f"{where}: invalid {_VERIFIER}: {error}")
     return User(name, verifier, *(_patterns(path, where, key, table.get(key)) for key in _LIMITS))
+
+
+def _secret(path: str, given: Any) -> bytes | None:
+    if given is None:
+        return None
+    try:
+        secret = unbase64(given) if isinstance(given, str) else b""
+    except ValueError:
+        secret = b""
+    if len(secret) < _SEED_BYTES:
+        _refuse(path, f"{_SEED} must be {_SEED_BYTES} bytes in BASE64, as written by `trunkline mtl users add`")
+    return secret
 
 
 def _patterns(path: str, where: str, key: str, given: Any) -> tuple[str, ...] | None:
@@ -291,7 +335,13 @@ def _replace(target: Path, text: bytes, owner: os.stat_result | None) -> None:
             file.write(text)
             file.flush()
             os.fsync(descriptor)
-        scratch.replace(target)
+        try:
+            scratch.replace(target)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            why = "it is a mount of its own, which cannot be replaced: mount its directory"
+            raise OSError(errno.EBUSY, why, str(target)) from None
     except BaseException:
         with suppress(OSError):
             scratch.unlink()

@@ -10,8 +10,9 @@ messages.where("sender = 'Detector.one'").groupBy("tag_run").count().show()
 ```
 
 `decode` makes a table of messages and is the fast path. `from_cdtp`, `from_dcp`, `from_mc0`, `from_mtl` and `from_cdt` are column functions, for
-frames in a table of your own; `pandas_udfs` has the same for pandas. All three give the same values for the same bytes.
-`runs`, `pair_requests`, `topics`, `contents` and `rollout` put messages together: those of a run, a request with its reply, what
+frames in a table of your own; `register` makes them functions of SQL, and `pandas_udfs` has the same for pandas. All give the same
+values for the same bytes.
+`runs`, `gaps`, `pair_requests`, `topics`, `contents` and `rollout` put messages together: those of a run, a request with its reply, what
 passed through a topic, a content with what was said of it, and a configuration on its way to an endpoint.
 """
 
@@ -41,8 +42,9 @@ from trunkline.spark.report import (
 )
 from trunkline.spark.requests import pair_requests
 from trunkline.spark.rollout import rollout
-from trunkline.spark.runs import runs
+from trunkline.spark.runs import gaps, runs
 from trunkline.spark.session import session
+from trunkline.spark.sql import register
 from trunkline.spark.topics import topics
 
 __all__ = [
@@ -70,11 +72,14 @@ __all__ = [
     "from_dcp",
     "from_mc0",
     "from_mtl",
+    "gaps",
     "pair_requests",
     "pandas_udfs",
+    "register",
     "report",
     "rollout",
     "runs",
     "session",
     "topics",
 ]
+__dir__ = __all__.copy

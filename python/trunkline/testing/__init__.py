@@ -47,3 +47,4 @@ __all__ = [
     "echo",
     "pair",
 ]
+__dir__ = __all__.copy

@@ -12,10 +12,10 @@ from trunkline._native.cdt import ConfigPushResponse, ConfigResponse
 from trunkline.cdt import source as _source
 from trunkline.cdt import target as _target
 from trunkline.cdt._parts import Event, Part, need_names
-from trunkline.cdt.source import Confirm
+from trunkline.cdt.source import Confirm, refusal
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Stored, content_id
 from trunkline.cdt.target import CONTENT_TYPE
-from trunkline.errors import ClosedError, ConfigError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.testing._calls import Calls, Future
 from trunkline.testing._world import Engine, Member, SimulatedNotices, World
 
@@ -283,7 +283,7 @@ class Source(_Hearing, _source.Pulling):
     def _outcome(self, how: str, what: Any, timeout_s: float | None) -> Any:
         if how == "answered":
             if not 200 <= what.status_code < 300:
-                return ConfigError(what.status_code, what.reason_phrase or "")
+                return refusal(what)
             return what.config_id if isinstance(what, ConfigPushResponse) else what
         return what if how in ("applied", "sent") else self._failed(how, timeout_s)
 

@@ -11,6 +11,7 @@ from trunkline.errors import AuthenticationError, ClosedError, LocalProtocolErro
 from trunkline.mtl import client as _client
 from trunkline.mtl import flows as _flows
 from trunkline.mtl import server as _server
+from trunkline.mtl._leases import Terms
 from trunkline.mtl.client import Confirm
 from trunkline.options import DEFAULTS
 from trunkline.testing._calls import Calls
@@ -37,8 +38,8 @@ class _ServerEngine(Engine):
     def listens(self) -> tuple[list[str], list[str]]:
         return self.endpoints, self.endpoints
 
-    def challenge(self, token: int, challenge: bytes, state: bytes) -> None:
-        self.ask("challenge", token=token, challenge=challenge, state=state)
+    def challenge(self, token: int, challenge: bytes, state: bytes, proven: str | None) -> None:
+        self.ask("challenge", token=token, challenge=challenge, state=state, proven=proven)
 
     def welcome(self, token: int, name: str, read: list[str] | None, write: list[str] | None) -> None:
         self.ask("welcome", token=token, name=name, read=read, write=write)
@@ -180,7 +181,7 @@ class QueueClient(Member, _client.Client):
 
     def _lose(self) -> None:
         # They are of one process.
-        for engine in list(self._flows):
+        for engine in self._connections:
             flow: Any = engine
             self._world.crash(flow.who)
 
@@ -203,7 +204,7 @@ class QueueClient(Member, _client.Client):
 class _FlowEngine(_CallingEngine):
     """As `trunkline._native.mtl.Flow`."""
 
-    def __init__(self, world: World, who: Any, terms: _flows.Terms, renew: Callable[[Any, str, int], None]) -> None:
+    def __init__(self, world: World, who: Any, terms: Terms, renew: Callable[[Any, str, int], None]) -> None:
         self._contents: deque[Content] = deque()
         self._notices = SimulatedNotices("mtl", terms.who, terms.on_drop)
         self._renew = renew
@@ -214,7 +215,7 @@ class _FlowEngine(_CallingEngine):
     def call(self, asked: str, resource: str, timeout_s: float | None) -> dict[str, Any]:
         return {"asked": asked, "resource": resource, "timeout_s": timeout_s}
 
-    def outbound(self, body: Any, properties: Any, resource: str | None) -> dict[str, Any]:
+    def outbound(self, body: Any, properties: Any, resource: str | None) -> tuple[str, dict[str, Any]]:
         leased = self._terms.resources
         if not resource and len(leased) > 1:
             message = "the lease is for several resources: choose one with resource="
@@ -222,11 +223,15 @@ class _FlowEngine(_CallingEngine):
         if resource and leased and resource not in leased:
             message = f"the resource {resource!r} is not leased"
             raise LocalProtocolError(message)
-        return {"body": body, "properties": properties, "resource": resource}
+        return "send", {"body": body, "properties": properties, "resource": resource}
 
-    def put_outbound(self, outbound: dict[str, Any], timeout_s: float | None = None) -> None:
+    def flushing(self) -> tuple[str, dict[str, Any]]:
+        return "flush", {}
+
+    def put_outbound(self, outbound: tuple[str, dict[str, Any]], timeout_s: float | None = None) -> None:
         self._world.until(lambda: self.stats()["unconfirmed"] < self._terms.window or self.closed, timeout_s)
-        self.ask("send", **outbound)
+        verb, given = outbound
+        self.ask(verb, **given)
 
     def wait_drained(self, timeout_s: float | None = None) -> bool:
         drained = self._world.until(lambda: not self.stats()["unconfirmed"] or self.closed, timeout_s)
@@ -282,7 +287,7 @@ class _FlowEngine(_CallingEngine):
 class _Flow(Member, _flows.Flowing):
     """What a simulated data connection does like any other."""
 
-    def __init__(self, world: World, terms: _flows.Terms) -> None:
+    def __init__(self, world: World, terms: Terms) -> None:
         self._world = world
         self._options = {}
         super().__init__(terms)
@@ -296,7 +301,7 @@ class _Flow(Member, _flows.Flowing):
         self._began(engine)
 
     def _settled(self, native: Any) -> None:
-        self._terms.client._left(native)  # noqa: SLF001 - of one room
+        self._terms.connections.end(native)
 
 
 class Writer(_Flow, _flows.Writer):

@@ -23,14 +23,33 @@ _S = 1_000_000_000
 Kind = TypeVar("Kind")
 
 Who: TypeAlias = (
-    "Broker | Client | Connector | Middleware | Peer | QueueClient | QueueServer | Receiver | Sender | Source | Target"
-    " | Worker"
+    Broker
+    | Client
+    | Connector
+    | Middleware
+    | Peer
+    | QueueClient
+    | QueueServer
+    | Receiver
+    | Sender
+    | Source
+    | Target
+    | Worker
 )
 SocketKind: TypeAlias = Literal["DEALER", "PULL", "PUSH", "REQ", "ROUTER"]
-Role: TypeAlias = (
-    "type[cdtp.Receiver | cdtp.Sender | dcp.Broker | dcp.Client | dcp.Worker | mc0.Connector | mc0.Middleware"
-    " | mtl.Client | mtl.Server | cdt.Source | cdt.Target]"
-)
+Role: TypeAlias = type[
+    cdtp.Receiver
+    | cdtp.Sender
+    | dcp.Broker
+    | dcp.Client
+    | dcp.Worker
+    | mc0.Connector
+    | mc0.Middleware
+    | mtl.Client
+    | mtl.Server
+    | cdt.Source
+    | cdt.Target
+]
 
 # What stands for each role.
 _SIMULATED: dict[type, type] = {

@@ -11,7 +11,7 @@ from trunkline import _native
 from trunkline._frames import Frame
 from trunkline._native import Simulated
 from trunkline._notices import Notices
-from trunkline._roles import Role, need_known
+from trunkline._roles import Role
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
 __all__ = ["Engine", "Member", "Peer", "SimulatedNotices", "World", "need_open"]
@@ -151,6 +151,9 @@ class Engine:
         self._native = world.add(kind, settings, bind=bind, connect=connect)
         world.join(who, self._native, self._tell, self._lose)
 
+    # What is sent in a simulation is with its network at once.
+    unsent = False
+
     @property
     def endpoints(self) -> list[str]:
         return self._native.endpoints
@@ -195,7 +198,6 @@ class Member(Role):
     _takes: frozenset[str] = frozenset()
 
     def _made(self) -> None:
-        need_known(self._options)
         refused = [name for name in self._options if name not in self._takes]
         if refused:
             message = f"a simulation has no sockets: leave out {', '.join(f'{name}=' for name in refused)}"
@@ -214,12 +216,14 @@ class Peer:
             frame on.
     """
 
+    received: list[tuple[bytes, ...]]
+
     def __init__(self, world: World, kind: str, bind: Sequence[str], connect: Sequence[str], /) -> None:
         self._world = world
         engine = world.add("bare", {"kind": kind}, bind=bind, connect=connect)
         # What it has received is the test's, and outlives it.
         self._native = world.join(self, engine, self._tell, lambda: None)
-        self.received: list[tuple[bytes, ...]] = []
+        self.received = []
 
     @property
     def address(self) -> bytes | None:

@@ -20,7 +20,7 @@ use crate::schema::{frame_field, journal_schema};
 pub const MESSAGE_TOO_LARGE: &str = "message_too_large";
 
 /// The most frame bytes a message can have: a batch handed over at a fraction of this has offsets of 31 bits.
-const MESSAGE_BYTES_MAX: u64 = (1 << 31) - (1 << 16);
+pub(crate) const MESSAGE_BYTES_MAX: u64 = (1 << 31) - (1 << 16);
 
 /// One message on its way into the capture.
 #[derive(Clone, Copy, Debug)]
@@ -59,11 +59,14 @@ impl Batch {
         self.columns.num_rows() as u64
     }
 
+    /// Frames in lists.
+    pub(crate) fn listed(&self) -> u64 {
+        ["envelope", "payload"].iter().map(|name| self.columns[*name].as_list::<i32>().values().len() as u64).sum()
+    }
+
     /// What keeping its frames costs, and its rows beside them.
     pub(crate) fn cost(&self) -> u64 {
-        let lists = ["envelope", "payload"].map(|name| self.columns[name].as_list::<i32>().values().len() as u64);
-        let frames = self.rows() + lists.iter().sum::<u64>();
-        self.frame_bytes + frames * FRAME_COST as u64
+        self.frame_bytes + (self.rows() + self.listed()) * FRAME_COST as u64
     }
 }
 

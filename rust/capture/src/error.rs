@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_schema::ArrowError;
+use trunkline_wire::system_words;
 
 /// What went wrong with a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +18,8 @@ pub enum CaptureErrorKind {
     Locked,
     /// There is no capture at this place.
     Missing,
+    /// A value is larger than the reader takes.
+    TooLarge,
     /// The disk refused to give what it holds.
     Unreadable,
     /// The disk refused a write, a rename or a sync.
@@ -25,8 +28,8 @@ pub enum CaptureErrorKind {
 
 impl CaptureErrorKind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 6] =
-        [Self::Corrupt, Self::Full, Self::Locked, Self::Missing, Self::Unreadable, Self::Unwritable];
+    pub const ALL: [Self; 7] =
+        [Self::Corrupt, Self::Full, Self::Locked, Self::Missing, Self::TooLarge, Self::Unreadable, Self::Unwritable];
 
     /// The kind's stable identifier.
     pub fn slug(self) -> &'static str {
@@ -35,6 +38,7 @@ impl CaptureErrorKind {
             Self::Full => "full",
             Self::Locked => "locked",
             Self::Missing => "missing",
+            Self::TooLarge => "too_large",
             Self::Unreadable => "unreadable",
             Self::Unwritable => "unwritable",
         }
@@ -62,6 +66,11 @@ impl CaptureError {
             if letter.is_control() { words.extend(letter.escape_default()) } else { words.push(letter) }
         }
         Self::new(CaptureErrorKind::Corrupt, path, words)
+    }
+
+    pub(crate) fn too_large(path: &Path, bytes: u64, most: u64) -> Self {
+        let what = format!("a value may have {bytes} bytes, more than {most}: set max_message_bytes= to read it");
+        Self::new(CaptureErrorKind::TooLarge, path, what)
     }
 
     pub(crate) fn reading(path: &Path, error: io::Error) -> Self {
@@ -102,7 +111,7 @@ impl CaptureError {
     /// What it was that went wrong, in words.
     pub fn what(&self) -> String {
         match &self.source {
-            Some(source) => format!("{} ({source})", self.what),
+            Some(source) => format!("{} ({})", self.what, system_words(source)),
             None => self.what.clone(),
         }
     }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use crate::files;
+use crate::layout::need_room;
 use crate::local::{LocalDisk, make_directory};
 use crate::lock::Lock;
-use crate::reader::need_room;
 use crate::store::Store;
 use crate::{CaptureError, Progress, Row, Settings, Writer};
 
@@ -36,7 +36,7 @@ impl Import {
         let lock = Lock::acquire(directory, settings.access)?;
         clear(directory)?;
         let disk = LocalDisk::open(directory, settings.access).map_err(writing)?;
-        let (store, _) = Store::open(Arc::new(disk), directory)?;
+        let (store, _) = Store::open(Arc::new(disk), directory, &|| true)?;
         let (wake, woken) = sync_channel(1);
         let aside = directory.join(files::IMPORT);
         store.begin_aside(&aside)?;

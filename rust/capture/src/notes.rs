@@ -15,6 +15,9 @@ use crate::source::Source;
 /// How many segments a file has sums of, at most: one that says nothing else is removed when a later one repeats them.
 pub(crate) const SUMS_MAX: usize = 1024;
 
+/// Whether to go on with what may take long; once it says no, it does so again.
+pub(crate) type GoesOn<'a> = &'a dyn Fn() -> bool;
+
 /// What the bytes of a segment were when it was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
@@ -25,12 +28,15 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// The sum of the bytes as they are.
-    pub(crate) fn of(segment: u64, file: &Source) -> io::Result<Self> {
+    /// The sum of the bytes as they are, which may take hours, unless `goes_on` says no in between.
+    pub(crate) fn of(segment: u64, file: &Source, goes_on: GoesOn<'_>) -> io::Result<Self> {
         let mut reader = file.reader();
         let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0);
-        let mut buffer = vec![0; 1 << 18];
+        let mut buffer = vec![0; 1 << 20];
         loop {
+            if !goes_on() {
+                return Err(io::Error::other("interrupted"));
+            }
             match reader.read(&mut buffer) {
                 Ok(0) => return Ok(Self { segment, bytes, crc: crc.finalize() }),
                 Ok(read) => {

@@ -1,56 +1,34 @@
 //! A capture read back: its segments, and the whole batches of its journal.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, StringArray, new_null_array};
-use arrow_schema::{ArrowError, FieldRef, Fields, Schema, SchemaRef};
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use arrow_array::{Array as _, BinaryArray, ListArray, RecordBatch, StringArray};
+use arrow_schema::{ArrowError, SchemaRef};
 use trunkline_wire::cdtp::RunBook;
 
 use crate::account::Account;
-use crate::disk::Disk as _;
-use crate::files::{self, Listing};
-use crate::guard::guarded;
+use crate::columns::MESSAGE_BYTES_MAX;
+use crate::files::{self};
 use crate::journal::JournalReader;
+use crate::layout::{list, list_notes, look_for_capture, open, read_manifest, read_notes};
 use crate::local::LocalDisk;
-use crate::lock::Lock;
 use crate::notes;
-use crate::runs::{self, Maps, RUN_COLUMNS, find_maps};
-use crate::schema::{N_HEAD, schema};
+use crate::runs::{self, Maps, RUN_TRIES, find_maps};
+use crate::scan::{SegmentReader, check_values, record_segment, some_columns, with_schema};
+use crate::schema::schema;
 use crate::segment::SegmentSummary;
 use crate::selection::Selection;
 use crate::source::{Source, SourceReader};
-use crate::store::{Recovery, Store, list_notes, open, read_manifest, read_notes};
-use crate::thrift::{check_footer, check_pages};
-use crate::{Access, CaptureError, CaptureErrorKind, RunRecord, Runs, import, verify};
-
-/// Rows of a batch read from a segment.
-const BATCH_ROWS: usize = 8192;
+use crate::{CaptureError, CaptureErrorKind, RunRecord, Runs};
 
 /// What a capture is counted from.
 const INFO_COLUMNS: [&str; 5] = ["received_at_ns", "protocol", "direction", "n_bytes", "error"];
-
-/// How often files may be replaced while runs are read from them.
-pub(crate) const RUN_TRIES: usize = 100;
-
-/// Publishes what a killed writer left in a capture's journal, unless a writer is at work there, and holds all segments to
-/// what their bytes were when they were published.
-pub fn recover(directory: &Path) -> Result<Recovery, CaptureError> {
-    let disk = look_for_capture(directory)?;
-    let lock = Lock::acquire(directory, Access::Umask)?;
-    import::clear(directory)?;
-    let (_, mut recovery) = Store::open(Arc::clone(&disk) as _, directory)?;
-    recovery.damaged = verify::damaged(&*disk, directory)?;
-    lock.release()?;
-    Ok(recovery)
-}
 
 /// A capture as it was when it was opened, while a writer may go on.
 #[derive(Debug)]
@@ -59,6 +37,8 @@ pub struct Capture {
     disk: Arc<LocalDisk>,
     segments: Vec<PathBuf>,
     journal: Option<(u64, PathBuf, Source)>,
+    /// What a value may have in bytes.
+    most: u64,
 }
 
 /// What a capture holds, counted.
@@ -101,12 +81,31 @@ impl Capture {
         let published = list(&disk, directory)?.segments;
         let journal = journal.filter(|(number, ..)| published.binary_search(number).is_err());
         let segments = published.into_iter().map(|number| directory.join(files::segment(number))).collect();
-        Ok(Self { directory: directory.to_owned(), disk, segments, journal })
+        Ok(Self { directory: directory.to_owned(), disk, segments, journal, most: MESSAGE_BYTES_MAX })
+    }
+
+    /// The same, whose batches end with an error at a value of more bytes.
+    #[must_use]
+    pub fn limited(self, max_message_bytes: u64) -> Self {
+        Self { most: max_message_bytes.min(MESSAGE_BYTES_MAX), ..self }
     }
 
     /// The published segments, in order.
     pub fn segments(&self) -> &[PathBuf] {
         &self.segments
+    }
+
+    /// The same in parts: each segment as a capture of its own, and what is only in the journal.
+    pub fn parts(&self) -> Vec<Self> {
+        let part = |segments, journal| Self {
+            directory: self.directory.clone(),
+            disk: Arc::clone(&self.disk),
+            segments,
+            journal,
+            most: self.most,
+        };
+        let segments = self.segments.iter().map(|segment| part(vec![segment.clone()], None));
+        segments.chain(self.journal.clone().map(|journal| part(Vec::new(), Some(journal)))).collect()
     }
 
     /// Every row with the columns of [`schema`], oldest first.
@@ -217,6 +216,7 @@ impl Capture {
             segments: self.segments.clone().into_iter(),
             segment: None,
             journal,
+            most: self.most,
         })
     }
 }
@@ -233,6 +233,7 @@ pub struct Batches {
     segments: vec::IntoIter<PathBuf>,
     segment: Option<SegmentReader>,
     journal: Option<JournalReader<BufReader<SourceReader>>>,
+    most: u64,
 }
 
 impl Batches {
@@ -251,11 +252,14 @@ impl Batches {
             }
             if let Some(path) = self.segments.next() {
                 let file = open(&*self.disk, &path)?;
-                self.segment = Some(SegmentReader::new(path, file, Arc::clone(&self.read), &self.selection)?);
+                self.segment =
+                    Some(SegmentReader::new(path, file, Arc::clone(&self.read), &self.selection, self.most)?);
             } else {
                 let Some(journal) = &mut self.journal else { return Ok(None) };
                 let Some(batch) = journal.capture_batch()? else { return Ok(None) };
-                return with_schema(journal.path(), &batch, &self.read).map(Some);
+                let batch = with_schema(journal.path(), &batch, &self.read)?;
+                check_values(journal.path(), &batch, self.most)?;
+                return Ok(Some(batch));
             }
         }
     }
@@ -267,70 +271,6 @@ impl Batches {
         let batch = batch.project(&names.collect::<Result<Vec<_>, _>>()?)?;
         rows.map_or(Ok(batch.clone()), |rows| arrow_select::filter::filter_record_batch(&batch, &rows))
     }
-}
-
-/// The batches of a segment, with some columns of [`schema`].
-pub(crate) struct SegmentReader {
-    path: PathBuf,
-    file: Source,
-    wanted: SchemaRef,
-    batches: ParquetRecordBatchReader,
-}
-
-impl SegmentReader {
-    pub(crate) fn new(
-        path: PathBuf,
-        file: Source,
-        wanted: SchemaRef,
-        selection: &Selection,
-    ) -> Result<Self, CaptureError> {
-        let failed = |error| file.failure(&path, error);
-        check_footer(&path, &file)?;
-        let batches = guarded(&path, || {
-            let reader = ParquetRecordBatchReaderBuilder::try_new(file.clone()).map_err(failed)?;
-            let names = wanted.fields().iter().map(|field| field.name().as_str());
-            let columns = ProjectionMask::columns(reader.parquet_schema(), names);
-            let metadata = reader.metadata();
-            let groups = (0..metadata.num_row_groups()).filter(|group| selection.may_have(metadata.row_group(*group)));
-            let groups: Vec<usize> = groups.collect();
-            check_pages(&path, &file, metadata, &groups, |column| columns.leaf_included(column))?;
-            reader.with_row_groups(groups).with_projection(columns).with_batch_size(BATCH_ROWS).build().map_err(failed)
-        })?;
-        Ok(Self { path, file, wanted, batches })
-    }
-
-    /// The next batch, until there is none.
-    pub(crate) fn batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
-        let Self { path, file, wanted, batches } = self;
-        guarded(path, || {
-            let batch = batches.next().transpose().map_err(|error| file.failure(path, error))?;
-            batch.map(|batch| with_schema(path, &batch, wanted)).transpose()
-        })
-    }
-}
-
-/// Tells an account of the rows of a segment.
-pub(crate) fn record_segment(
-    account: &mut dyn Account,
-    number: u64,
-    path: &Path,
-    file: &Source,
-) -> Result<(), CaptureError> {
-    let mut segment =
-        SegmentReader::new(path.to_owned(), file.clone(), some_columns(&RUN_COLUMNS), &Selection::default())?;
-    while let Some(batch) = segment.batch()? {
-        let seq = batch["seq"].as_primitive::<Int64Type>().values().first();
-        let first_seq = seq.and_then(|seq| u64::try_from(*seq).ok()).unwrap_or_default();
-        account.record(number, first_seq, &batch);
-    }
-    Ok(())
-}
-
-/// Some columns of [`schema`], in its order.
-fn some_columns(names: &[impl AsRef<str>]) -> SchemaRef {
-    let is_wanted = |field: &&FieldRef| names.iter().any(|name| name.as_ref() == field.name());
-    let fields: Fields = schema().fields().iter().filter(is_wanted).cloned().collect();
-    Arc::new(Schema::new(fields))
 }
 
 impl Iterator for Batches {
@@ -357,6 +297,7 @@ impl Iterator for Batches {
                 segments: Vec::new().into_iter(),
                 segment: None,
                 journal: None,
+                most: self.most,
             };
         }
         batch
@@ -443,61 +384,4 @@ fn count(counts: &mut BTreeMap<String, u64>, names: &StringArray) {
             }
         }
     }
-}
-
-/// The columns wanted of a batch, with the types and the nullability of [`schema`].
-fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<RecordBatch, CaptureError> {
-    let failed = |error| CaptureError::columns(path, &error);
-    let columns = wanted
-        .fields()
-        .iter()
-        .map(|field| match batch.column_by_name(field.name()) {
-            Some(column) => arrow_cast::cast(column, field.data_type()).map_err(failed),
-            None if field.name() == N_HEAD => Ok(new_null_array(field.data_type(), batch.num_rows())),
-            None => {
-                Err(CaptureError::corrupt(path, format!("is not a segment of a capture: {} is missing", field.name())))
-            }
-        })
-        .collect::<Result<Vec<ArrayRef>, _>>()?;
-    RecordBatch::try_new(Arc::clone(wanted), columns).map_err(failed)
-}
-
-pub(crate) fn look_for_capture(directory: &Path) -> Result<Arc<LocalDisk>, CaptureError> {
-    let disk = LocalDisk::open(directory, Access::Umask).map_err(|error| CaptureError::reading(directory, error))?;
-    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
-    if files::hold_capture(&names) {
-        return Ok(Arc::new(disk));
-    }
-    let what = match files::foreign(&names) {
-        Some(name) => format!("is not a capture: it contains {name}"),
-        None => "contains no capture".to_owned(),
-    };
-    Err(CaptureError::new(CaptureErrorKind::Missing, directory, what))
-}
-
-/// Whether a directory holds a capture.
-pub fn is_capture(directory: &Path) -> bool {
-    names(directory).is_ok_and(|names| files::hold_capture(&names))
-}
-
-/// Refuses a directory that holds something else and no capture.
-pub(crate) fn need_room(directory: &Path) -> Result<(), CaptureError> {
-    // What cannot be listed is not there yet, or somebody else's to complain of.
-    let names = names(directory).unwrap_or_default();
-    match files::foreign(&names) {
-        Some(name) if !files::hold_capture(&names) => {
-            let what = format!("is not a capture: it contains {name}; choose an empty or a new directory");
-            Err(CaptureError::new(CaptureErrorKind::Unwritable, directory, what))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn names(directory: &Path) -> io::Result<Vec<String>> {
-    LocalDisk::open(directory, Access::Umask)?.list(directory)
-}
-
-fn list(disk: &LocalDisk, directory: &Path) -> Result<Listing, CaptureError> {
-    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
-    Ok(Listing::new(names))
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::files::{self, Listing};
-use crate::store::{Store, list_sealed_notes};
+use crate::layout::list_sealed_notes;
+use crate::store::Store;
 use crate::{CaptureError, Keep};
 
 /// A run that is open keeps its segments for so much longer than [`Keep::age`].

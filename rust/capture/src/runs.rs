@@ -25,6 +25,9 @@ use crate::account::Account;
 /// The gaps of all senders that are written down together.
 const GAPS_MAX: usize = 1 << 16;
 
+/// How often files may be replaced while runs are read from them.
+pub(crate) const RUN_TRIES: usize = 100;
+
 /// The columns that runs are counted from.
 pub(crate) const RUN_COLUMNS: [&str; 7] =
     ["seq", "received_at_ns", "protocol", "header", "payload", "n_frames", "n_bytes"];

@@ -33,6 +33,9 @@ const ROW_GROUP_BYTES: u64 = 60 << 20;
 /// What a row takes beside its frames, roughly.
 const ROW_BYTES: u64 = 48;
 
+/// What a frame in a list takes beside its bytes, so that empty ones are not free for those who read them.
+const LISTED_BYTES: u64 = 12;
+
 /// Small enough that a page, its compressed form and the batch it comes from stay in the cache.
 const PAGE_BYTES: usize = 256 << 10;
 
@@ -65,7 +68,7 @@ impl SegmentWriter {
     }
 
     pub(crate) fn append(&mut self, batch: &Batch) -> Result<(), CaptureError> {
-        let bytes = batch.frame_bytes + ROW_BYTES * batch.rows();
+        let bytes = batch.frame_bytes + ROW_BYTES * batch.rows() + LISTED_BYTES * batch.listed();
         let appended = (|| {
             if self.row_group_bytes + bytes > ROW_GROUP_BYTES {
                 self.parquet.flush()?;

@@ -1,22 +1,21 @@
 //! The capture on disk, one step at a time: journal, segment, manifest and the order of their system calls.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::CaptureError;
 use crate::account::{self, Account};
 use crate::columns::Batch;
 use crate::disk::Disk;
 use crate::files::{self, Listing};
 use crate::journal::{Header, Journal, JournalReader};
+use crate::layout::{NOTES_BYTES, list_notes, list_plain_notes, list_sealed_notes, open, read, read_manifest};
 use crate::manifest::{Manifest, random_id};
-use crate::notes::{self, SUMS_MAX, Sum};
-use crate::reader;
+use crate::notes::{self, GoesOn, SUMS_MAX, Sum};
 use crate::retention::Ages;
+use crate::scan::record_segment;
 use crate::sealed::{seal, unseal};
 use crate::segment::{SegmentSummary, SegmentWriter};
-use crate::source::Source;
-use crate::{CaptureError, CaptureErrorKind};
 
 /// A segment is published early when so much of its account is unwritten: that is in memory until then, and bounds what
 /// is written down beside a segment.
@@ -28,12 +27,6 @@ const COST_OF_BYTES: u64 = 4;
 
 /// No bound of frame bytes is taken for less when it comes to what rows cost.
 const COST_OF_BYTES_MIN: u64 = 16 << 20;
-
-/// No manifest is larger.
-const MANIFEST_BYTES: u64 = 1 << 20;
-
-/// No file of notes is larger.
-const NOTES_BYTES: u64 = 256 << 20;
 
 /// What opening a capture for writing found and mended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,7 +83,11 @@ impl Current {
 
 impl Store {
     /// Opens a capture, new or not, and publishes what a writer that was killed left in its journal.
-    pub(crate) fn open(disk: Arc<dyn Disk>, directory: &Path) -> Result<(Self, Recovery), CaptureError> {
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        directory: &Path,
+        goes_on: GoesOn<'_>,
+    ) -> Result<(Self, Recovery), CaptureError> {
         let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
         let listing = Listing::new(names);
         let (manifest, has_manifest) = match read_manifest(&*disk, directory)? {
@@ -112,7 +109,7 @@ impl Store {
             passing_notes: None,
             passing_sums: Vec::new(),
         };
-        match store.recover(&listing, has_manifest) {
+        match store.recover(&listing, has_manifest, goes_on) {
             Ok(recovery) => {
                 store.durable_seq = store.manifest.next_seq;
                 store.segments = 0;
@@ -314,7 +311,7 @@ impl Store {
     }
 
     /// Takes up the runs where the last file leaves them, and counts what was published since.
-    fn read_account(&mut self, segments: &[u64]) -> Result<(), CaptureError> {
+    fn read_account(&mut self, segments: &[u64], goes_on: GoesOn<'_>) -> Result<(), CaptureError> {
         let (good, orphans): (Vec<_>, Vec<_>) =
             list_notes(&*self.disk, &self.directory)?.into_iter().partition(|at| *at < self.manifest.next_segment);
         // Their segment never came to be, or not with the same rows.
@@ -333,8 +330,9 @@ impl Store {
         for number in segments.iter().copied().filter(|number| last.is_none_or(|last| *number > last)) {
             let path = self.directory.join(files::segment(number));
             let file = open(&*self.disk, &path)?;
-            let sum = Sum::of(number, &file).map_err(|error| CaptureError::reading(&path, error))?;
-            reader::record_segment(&mut *self.account, number, &path, &file)?;
+            // First its rows: what is none need not be summed, which takes long where it is large.
+            record_segment(&mut *self.account, number, &path, &file)?;
+            let sum = Sum::of(number, &file, goes_on).map_err(|error| CaptureError::reading(&path, error))?;
             let passed = self.passing_notes.take();
             self.write_notes(number, Some(sum))?;
             self.remove_notes(passed)?;
@@ -390,7 +388,12 @@ impl Store {
         Ok(())
     }
 
-    fn recover(&mut self, listing: &Listing, has_manifest: bool) -> Result<Recovery, CaptureError> {
+    fn recover(
+        &mut self,
+        listing: &Listing,
+        has_manifest: bool,
+        goes_on: GoesOn<'_>,
+    ) -> Result<Recovery, CaptureError> {
         self.take_over()?;
         for number in &listing.partials {
             self.remove(&self.directory.join(files::partial(*number)))?;
@@ -402,7 +405,7 @@ impl Store {
             let SegmentSummary { capture_id, next_seq } = summary;
             self.manifest = Manifest { capture_id, next_segment: last + 1, next_seq };
         }
-        self.read_account(&listing.segments)?;
+        self.read_account(&listing.segments, goes_on)?;
         let mut recovery = Recovery::default();
         for number in &listing.journals {
             let path = self.directory.join(files::journal(*number));
@@ -489,68 +492,6 @@ impl Store {
     pub(crate) fn sync_directory(&self) -> Result<(), CaptureError> {
         self.disk.sync_directory(&self.directory).map_err(|error| CaptureError::writing(&self.directory, error))
     }
-}
-
-/// What a capture knows of itself, as this version has it or an earlier one had.
-pub(crate) fn read_manifest(disk: &dyn Disk, directory: &Path) -> Result<Option<Manifest>, CaptureError> {
-    let sealed = directory.join(files::MANIFEST);
-    if let Some(file) = read_if_there(disk, &sealed, MANIFEST_BYTES)? {
-        return Manifest::from_json(&sealed, unseal(&sealed, &file)?).map(Some);
-    }
-    let plain = directory.join(files::PLAIN_MANIFEST);
-    read_if_there(disk, &plain, MANIFEST_BYTES)?.map(|file| Manifest::from_json(&plain, &file)).transpose()
-}
-
-/// The text of a file of notes, as this version has it or an earlier one had, and its name.
-pub(crate) fn read_notes(disk: &dyn Disk, directory: &Path, number: u64) -> Result<(PathBuf, Vec<u8>), CaptureError> {
-    let sealed = directory.join(files::notes(number));
-    if let Some(file) = read_if_there(disk, &sealed, NOTES_BYTES)? {
-        let lines = unseal(&sealed, &file)?.to_vec();
-        return Ok((sealed, lines));
-    }
-    let plain = directory.join(files::plain_notes(number));
-    let lines = read(disk, &plain, NOTES_BYTES)?;
-    Ok((plain, lines))
-}
-
-/// The segments that have a file of notes, of this version or of an earlier one, in order.
-pub(crate) fn list_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
-    let mut all = list_sealed_notes(disk, directory)?;
-    all.extend(list_plain_notes(disk, directory)?);
-    all.sort_unstable();
-    all.dedup();
-    Ok(all)
-}
-
-pub(crate) fn list_sealed_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
-    list_if_there(disk, &directory.join(files::META)).map(|names| files::numbered(names, ".parquet"))
-}
-
-fn list_plain_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
-    list_if_there(disk, &directory.join(files::PLAIN_NOTES)).map(|names| files::numbered(names, ".jsonl"))
-}
-
-fn list_if_there(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, CaptureError> {
-    match disk.list(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        names => names.map_err(|error| CaptureError::reading(path, error)),
-    }
-}
-
-fn read_if_there(disk: &dyn Disk, path: &Path, most: u64) -> Result<Option<Vec<u8>>, CaptureError> {
-    match read(disk, path, most) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn read(disk: &dyn Disk, path: &Path, most: u64) -> Result<Vec<u8>, CaptureError> {
-    open(disk, path)?.read_all(most).map_err(|error| CaptureError::reading(path, error))
-}
-
-pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Source, CaptureError> {
-    disk.open(path).map_err(|error| CaptureError::reading(path, error))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader as _, Length as _};
 
 use crate::CaptureError;
@@ -16,8 +16,18 @@ const END: usize = 8;
 /// The header of a page is shorter, mostly by far.
 const PAGE_HEADERS: [usize; 3] = [1 << 10, 1 << 16, 1 << 22];
 
-/// The field of a page's header that says how many bytes follow it.
+/// The fields of a page's header: how many bytes it has once they are decompressed, how many follow it, and what is in it
+/// by its kind.
+const UNCOMPRESSED_PAGE_SIZE: i64 = 2;
 const COMPRESSED_PAGE_SIZE: i64 = 3;
+const DATA_PAGE: i64 = 5;
+const DICTIONARY_PAGE: i64 = 7;
+const DATA_PAGE_2: i64 = 8;
+
+/// The fields of what is in it, by the kind of the page.
+const VALUES: i64 = 1;
+const ENCODING: i64 = 2;
+const ENCODING_2: i64 = 4;
 
 /// Structs in structs are not deeper than this.
 const DEPTH_MAX: usize = 32;
@@ -32,30 +42,51 @@ pub(crate) fn check_footer(path: &Path, file: &Source) -> Result<(), CaptureErro
     // What there is too little of is told by Parquet's reader.
     let Some(start) = end.checked_sub(length.into()) else { return Ok(()) };
     let footer = file.get_bytes(start, length as usize).map_err(failed)?;
-    match Walk::new(&footer).structure(DEPTH_MAX) {
+    match Walk::new(&footer).structure(DEPTH_MAX, None, &mut |_, _, _| {}) {
         Err(Halt::Endless) => Err(CaptureError::corrupt(path, "its footer contains more than a footer can")),
-        Ok(_) | Err(Halt::End) => Ok(()),
+        Ok(()) | Err(Halt::End) => Ok(()),
     }
 }
 
-/// Holds the headers of all pages of some columns of some row groups to what they have.
-pub(crate) fn check_pages(
-    path: &Path,
-    file: &Source,
-    metadata: &ParquetMetaData,
-    groups: &[usize],
-    is_wanted: impl Fn(usize) -> bool,
-) -> Result<(), CaptureError> {
-    for group in groups.iter().map(|group| metadata.row_group(*group)) {
-        for (_, column) in group.columns().iter().enumerate().filter(|(at, _)| is_wanted(*at)) {
-            let mut pages = pages(column);
-            while !pages.is_empty() {
-                let Some(length) = page(path, file, &pages)? else { break };
-                pages.start = pages.start.saturating_add(length);
+/// What the header of a page says of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Page {
+    /// Its bytes once they are decompressed.
+    pub(crate) bytes: u64,
+    /// Its values, or those of a dictionary.
+    pub(crate) values: u64,
+    /// How they are encoded, by Parquet's number.
+    pub(crate) encoding: i64,
+    pub(crate) is_dictionary: bool,
+    /// The bytes that follow the header.
+    pub(crate) stored_bytes: Option<i64>,
+}
+
+impl Page {
+    fn set(&mut self, within: Option<i64>, field: i64, number: i64) {
+        let size = u64::try_from(number).unwrap_or_default();
+        match (within, field) {
+            (None, UNCOMPRESSED_PAGE_SIZE) => self.bytes = size,
+            (None, COMPRESSED_PAGE_SIZE) => self.stored_bytes = Some(number),
+            (Some(DATA_PAGE | DATA_PAGE_2 | DICTIONARY_PAGE), VALUES) => {
+                self.values = size;
+                self.is_dictionary = within == Some(DICTIONARY_PAGE);
             }
+            (Some(DATA_PAGE), ENCODING) | (Some(DATA_PAGE_2), ENCODING_2) => self.encoding = number,
+            _ => {}
         }
     }
-    Ok(())
+}
+
+/// Holds the headers of all pages of a column to what they have, and gives what they say.
+pub(crate) fn check_pages(path: &Path, file: &Source, column: &ColumnChunkMetaData) -> Result<Vec<Page>, CaptureError> {
+    let (mut found, mut pages) = (Vec::new(), pages(column));
+    while !pages.is_empty() {
+        let Some((length, page)) = page(path, file, &pages)? else { break };
+        found.push(page);
+        pages.start = pages.start.saturating_add(length);
+    }
+    Ok(found)
 }
 
 fn pages(column: &ColumnChunkMetaData) -> Range<u64> {
@@ -63,17 +94,18 @@ fn pages(column: &ColumnChunkMetaData) -> Range<u64> {
     start..start.saturating_add(length)
 }
 
-/// The bytes of the first of some pages; `None` for what Parquet's reader tells of.
-fn page(path: &Path, file: &Source, pages: &Range<u64>) -> Result<Option<u64>, CaptureError> {
+/// The first of some pages, with the bytes it takes; `None` for what Parquet's reader tells of.
+fn page(path: &Path, file: &Source, pages: &Range<u64>) -> Result<Option<(u64, Page)>, CaptureError> {
     for most in PAGE_HEADERS {
         let there = file.len().min(pages.end).saturating_sub(pages.start);
         let length = most.min(usize::try_from(there).unwrap_or(usize::MAX));
         let header = file.get_bytes(pages.start, length).map_err(|error| file.failure(path, error))?;
         let mut walk = Walk::new(&header);
-        match walk.structure(DEPTH_MAX) {
-            Ok(size) => {
+        match walk.page() {
+            Ok(page) => {
                 let header = (header.len() - walk.rest.len()) as u64;
-                return Ok(size.and_then(|size| header.checked_add(u64::try_from(size).ok()?)));
+                let stored = page.stored_bytes.and_then(|size| u64::try_from(size).ok());
+                return Ok(stored.and_then(|stored| Some((header.checked_add(stored)?, page))));
             }
             Err(Halt::Endless) => {
                 return Err(CaptureError::corrupt(path, "a page header contains more than a page header can"));
@@ -103,20 +135,33 @@ impl<'a> Walk<'a> {
         Self { rest }
     }
 
-    /// Passes over a struct, giving its number with the id of a page's size.
-    fn structure(&mut self, depth: usize) -> Result<Option<i64>, Halt> {
+    /// Passes over the header of a page.
+    fn page(&mut self) -> Result<Page, Halt> {
+        let mut page = Page::default();
+        self.structure(DEPTH_MAX, None, &mut |within, field, number| page.set(within, field, number))?;
+        Ok(page)
+    }
+
+    /// Passes over a struct, giving away its numbers: the field that it is `within`, their own, and what they are.
+    fn structure(
+        &mut self,
+        depth: usize,
+        within: Option<i64>,
+        seen: &mut dyn FnMut(Option<i64>, i64, i64),
+    ) -> Result<(), Halt> {
         let depth = depth.checked_sub(1).ok_or(Halt::Endless)?;
-        let (mut id, mut size) = (0_i64, None);
+        let mut id = 0_i64;
         loop {
             let [field] = *self.take()?;
             if field == 0 {
-                return Ok(size);
+                return Ok(());
             }
             id = if field >> 4 == 0 { self.number()? } else { id.wrapping_add(i64::from(field >> 4)) };
             match field & 0x0f {
-                5 if id == COMPRESSED_PAGE_SIZE => size = Some(self.number()?),
+                4..=6 => seen(within, id, self.number()?),
                 // In a struct a boolean is its type.
                 1 | 2 => {}
+                12 if within.is_none() => self.structure(depth, Some(id), seen)?,
                 kind => self.value(kind, depth)?,
             }
         }
@@ -142,7 +187,7 @@ impl<'a> Walk<'a> {
                 // Each takes a byte at least.
                 (0..length).try_for_each(|_| self.value(head & 0x0f, depth))
             }
-            12 => self.structure(depth).map(drop),
+            12 => self.structure(depth, None, &mut |_, _, _| {}),
             13 => self.take::<16>().map(drop),
             // A map, or nothing that there is.
             _ => Err(Halt::Endless),
@@ -186,7 +231,7 @@ mod tests {
         // Fields of the id 1: a list of 2^31 − 1 booleans, of as many structs, of three numbers, and a map.
         let many = [0xff, 0xff, 0xff, 0xff, 0x07];
         let of = |kind: u8, rest: &[u8]| [&[0x10 | kind], rest].concat();
-        let walk = |bytes: &[u8]| Walk::new(bytes).structure(DEPTH_MAX);
+        let walk = |bytes: &[u8]| Walk::new(bytes).page().map(|page| page.stored_bytes);
         assert_eq!(walk(&of(9, &[&[0xf1][..], &many].concat())), Err(Halt::Endless));
         assert_eq!(walk(&of(9, &[&[0xfc][..], &many].concat())), Err(Halt::End));
         assert_eq!(walk(&of(9, &[0x35, 1, 2, 3, 0])), Ok(None));

@@ -13,10 +13,10 @@ use trunkline_wire::FRAME_COST;
 
 use crate::columns::{Batch, Columns};
 use crate::disk::Disk;
+use crate::layout::need_room;
 use crate::local::{LocalDisk, make_directory};
 use crate::lock::Lock;
 use crate::patient::Patient;
-use crate::reader::need_room;
 use crate::retention::Now;
 use crate::store::{Recovery, Store};
 use crate::{CaptureError, Row, Settings, import};
@@ -113,7 +113,7 @@ impl Writer {
     fn open_on(disk: Arc<dyn Disk>, directory: &Path, settings: Settings, wake: Wake) -> Result<Self, CaptureError> {
         let lock = Lock::acquire(directory, settings.access)?;
         import::clear(directory)?;
-        let (store, recovery) = Store::open(disk, directory)?;
+        let (store, recovery) = Store::open(disk, directory, &|| true)?;
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             commands: Condvar::new(),
@@ -602,9 +602,9 @@ mod tests {
         let (writer, _) = open(directory.path(), Settings::default());
         let refused = Writer::open(directory.path(), Settings::default(), || {}).err().unwrap();
         assert_eq!(refused.kind(), CaptureErrorKind::Locked);
-        assert_eq!(recover(directory.path()).unwrap_err().kind(), CaptureErrorKind::Locked);
+        assert_eq!(recover(directory.path(), &|| true).unwrap_err().kind(), CaptureErrorKind::Locked);
         writer.close().unwrap();
-        assert_eq!(recover(directory.path()).unwrap(), Recovery::default());
+        assert_eq!(recover(directory.path(), &|| true).unwrap(), Recovery::default());
     }
 
     #[test]
@@ -629,7 +629,7 @@ mod tests {
         append(&mut writer, 10, b"x");
         drop(writer);
         assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (0, 10));
-        let recovery = recover(directory.path()).unwrap();
+        let recovery = recover(directory.path(), &|| true).unwrap();
         assert_eq!(recovery, Recovery { rows: 10, segment: Some(0), ..Recovery::default() });
         assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (1, 10));
     }
@@ -821,7 +821,7 @@ mod tests {
         assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (1, 10));
         assert_eq!(writer.close().unwrap().segments, 3);
         append(&mut open(directory.path(), Settings::default()).0, 10, b"x");
-        recover(directory.path()).unwrap();
+        recover(directory.path(), &|| true).unwrap();
         assert_eq!((info(directory.path()).segments, info(directory.path()).messages), (2, 20));
     }
 

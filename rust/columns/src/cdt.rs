@@ -82,6 +82,10 @@ impl Table for Cdt {
         &["capture_id", "segment", "seq", "received_at_ns", "direction", "topic", "reply_to"];
     const COLUMN_KINDS: &'static [ColumnKind] = &[ColumnKind::TimestampExceedsBigint, ColumnKind::MessageTooLarge];
 
+    fn message_types() -> Vec<&'static str> {
+        Kind::ALL.iter().map(|kind| kind.name()).collect()
+    }
+
     fn settings(options: &Options) -> &Settings {
         &options.settings
     }

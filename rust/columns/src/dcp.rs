@@ -7,7 +7,7 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 use arrow_schema::{DataType, Field, Fields};
-use trunkline_wire::dcp::{Dcp, Layout, Settings};
+use trunkline_wire::dcp::{Dcp, Layout, MessageType, Settings};
 
 use crate::{
     Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
@@ -46,6 +46,10 @@ impl Table for Dcp {
     const KEPT: &'static [&'static str] =
         &["capture_id", "segment", "seq", "received_at_ns", "endpoint", "peer", "direction"];
     const COLUMN_KINDS: &'static [ColumnKind] = &[ColumnKind::MessageTooLarge];
+
+    fn message_types() -> Vec<&'static str> {
+        MessageType::ALL.map(MessageType::slug).into()
+    }
 
     fn settings(options: &Options) -> &Settings {
         &options.settings

@@ -8,7 +8,7 @@ use trunkline_wire::mtl::{
     table::{Array, Table, Value},
 };
 
-use crate::tags::SECONDS;
+use crate::limits::SECONDS;
 
 /// A value.
 #[derive(Clone, Debug)]

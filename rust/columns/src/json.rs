@@ -13,8 +13,7 @@ use trunkline_wire::{
 
 use crate::{
     item::{Decimal, Fields, Item},
-    table::MAX_BYTES,
-    variant::Unwritten,
+    limits::{MAX_BYTES, Unwritten},
 };
 
 /// Writes one text after another.

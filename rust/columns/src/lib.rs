@@ -10,6 +10,7 @@ mod faults;
 mod input;
 mod item;
 mod json;
+mod limits;
 pub mod mc0;
 pub mod mtl;
 mod options;
@@ -24,5 +25,7 @@ pub use error::{ColumnError, ColumnKind};
 pub use input::{Input, Message, Need, Parts};
 pub use options::{Mode, PlanError, RestType, Setting, TagType, Tags, Value};
 pub use protocols::{Decoder, Description, PROTOCOLS, RowBatches};
-pub use table::{BATCH_BYTES, Batches, Builder, Rows, Table, decode_rows, decode_structs, row_fields, struct_fields};
+pub use table::{
+    BATCH_BYTES, Batches, Builder, Mismatches, Rows, Table, decode_rows, decode_structs, row_fields, struct_fields,
+};
 pub use variant::variant_field;

@@ -46,6 +46,10 @@ impl Table for Mc0 {
         &["capture_id", "segment", "seq", "received_at_ns", "endpoint", "direction", "peer"];
     const COLUMN_KINDS: &'static [ColumnKind] = &[ColumnKind::MessageTooLarge];
 
+    fn message_types() -> Vec<&'static str> {
+        Verb::ALL.map(Verb::name).into()
+    }
+
     fn settings(options: &Options) -> &Settings {
         &options.settings
     }

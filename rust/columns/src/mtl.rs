@@ -23,11 +23,16 @@ use crate::{
     faults::Faults,
     item::Fields as ItemFields,
     output::{Bytes, Numbers, Slugs},
+    table::Mismatches,
     tags::{self, TagColumns},
 };
 
 /// The digits of a number without a sign in 64 bits.
 const DIGITS: u8 = 20;
+
+/// What the messages of the control flow are called.
+const COMMAND: &str = "command";
+const REPLY: &str = "reply";
 
 /// What is to be decoded, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +70,10 @@ impl Table for Mtl {
     const KEPT: &'static [&'static str] =
         &["capture_id", "segment", "seq", "received_at_ns", "endpoint", "direction", "peer"];
     const COLUMN_KINDS: &'static [ColumnKind] = &[ColumnKind::PropertiesExceedVariant, ColumnKind::MessageTooLarge];
+
+    fn message_types() -> Vec<&'static str> {
+        [COMMAND, REPLY].into_iter().chain(Kind::ALL.map(Kind::name)).collect()
+    }
 
     fn settings(_: &Options) -> &() {
         &()
@@ -127,10 +136,10 @@ impl<'a> Row<'a> {
     fn of(message: &Message<'a>, said: &'a Spoken) -> Self {
         match said {
             Spoken::Command(command) => {
-                Self { name: Some(&command.name), message_type: Some("command"), ..Self::control(&command.body) }
+                Self { name: Some(&command.name), message_type: Some(COMMAND), ..Self::control(&command.body) }
             }
             Spoken::Reply(reply) => {
-                Self { status: Some(reply.status), message_type: Some("reply"), ..Self::control(&reply.body) }
+                Self { status: Some(reply.status), message_type: Some(REPLY), ..Self::control(&reply.body) }
             }
             Spoken::Data(layout) => Self::data(message, layout),
         }
@@ -225,6 +234,11 @@ impl Builder<Mtl> for Messages {
     #[inline]
     fn weight(message: &Message<'_>, _: &Spoken, _: usize) -> (usize, usize) {
         (message.weight + message.topic.map_or(0, str::len), 1)
+    }
+
+    fn mismatches(&self) -> Mismatches {
+        let found = self.properties.mismatches().chain(self.json.mismatches());
+        found.map(|(name, count)| (name.to_owned(), count)).collect()
     }
 
     fn bytes(&self) -> usize {

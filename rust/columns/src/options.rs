@@ -76,14 +76,15 @@ impl TagType {
 impl FromStr for TagType {
     type Err = PlanError;
 
+    /// By Spark's names. A narrower number is the widest of its kind, which MessagePack does not tell it from.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         match name.to_ascii_lowercase().as_str() {
-            "bigint" | "long" => Ok(Self::BigInt),
-            "double" => Ok(Self::Double),
+            "bigint" | "long" | "int" | "integer" | "smallint" | "short" | "tinyint" | "byte" => Ok(Self::BigInt),
+            "double" | "float" | "real" => Ok(Self::Double),
             "string" => Ok(Self::String),
             "boolean" => Ok(Self::Boolean),
             "binary" => Ok(Self::Binary),
-            "timestamp" => Ok(Self::Timestamp),
+            "timestamp" | "timestamp_ltz" => Ok(Self::Timestamp),
             "json" => Ok(Self::Json),
             _ => Err(PlanError::UnknownType(name.to_owned())),
         }
@@ -304,6 +305,7 @@ mod tests {
     fn names_are_read_in_any_case() {
         assert_eq!("failfast".parse(), Ok(Mode::FailFast));
         assert_eq!("BIGINT".parse(), Ok(TagType::BigInt));
-        assert_eq!("int".parse::<TagType>(), Err(PlanError::UnknownType("int".to_owned())));
+        assert_eq!("int".parse(), Ok(TagType::BigInt));
+        assert_eq!("money".parse::<TagType>(), Err(PlanError::UnknownType("money".to_owned())));
     }
 }

@@ -43,6 +43,9 @@ pub trait Description: Sync {
     /// What a column may be unable to hold of a good message.
     fn column_kinds(&self) -> &'static [ColumnKind];
 
+    /// What messages there are, as the column that says it has them.
+    fn message_types(&self) -> Vec<&'static str>;
+
     /// A decoder with these options, and the defaults of the others.
     fn decoder(&self, options: Vec<(&str, Value)>) -> Result<Box<dyn Decoder>, PlanError>;
 }
@@ -95,6 +98,10 @@ impl<T: Table> Description for Of<T> {
 
     fn column_kinds(&self) -> &'static [ColumnKind] {
         T::COLUMN_KINDS
+    }
+
+    fn message_types(&self) -> Vec<&'static str> {
+        T::message_types()
     }
 
     fn decoder(&self, given: Vec<(&str, Value)>) -> Result<Box<dyn Decoder>, PlanError> {

@@ -1,5 +1,6 @@
 //! The columns of a protocol's messages, and the one loop that fills them: with a row a message, or a struct a message.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, StructArray, UInt32Array};
@@ -9,14 +10,12 @@ use trunkline_wire::{DecodeError, Protocol};
 use crate::{
     ColumnError, ColumnKind, Message, Mode, Parts, PlanError, Setting,
     input::{Input, Inputs},
+    limits::MAX_BYTES,
     output::Nulls,
 };
 
 /// A batch of rows is over when its columns take so many bytes, or with the row that takes more.
 pub const BATCH_BYTES: usize = 64 << 20;
-
-/// More bytes a column cannot have: Arrow's offsets have 31 bits.
-pub(crate) const MAX_BYTES: usize = i32::MAX as usize;
 
 /// How many bytes of columns a byte of a message makes at most. A map `{0: nil}` among tags as JSON comes close.
 const GROWTH: usize = 16;
@@ -31,7 +30,12 @@ pub struct Rows {
     pub source: UInt32Array,
     /// What the messages say.
     pub columns: RecordBatch,
+    /// How many values of each tag, property or field are null since they are of another type than was asked for.
+    pub mismatches: Mismatches,
 }
+
+/// Numbers of values by name.
+pub type Mismatches = BTreeMap<String, u64>;
 
 /// A protocol whose messages are decoded into columns.
 pub trait Table: Protocol {
@@ -50,6 +54,9 @@ pub trait Table: Protocol {
     const KEPT: &'static [&'static str];
     /// What a column may be unable to hold of a good message.
     const COLUMN_KINDS: &'static [ColumnKind];
+
+    /// What messages there are, as the column that says it has them.
+    fn message_types() -> Vec<&'static str>;
 
     /// Which frames are messages.
     fn settings(options: &Self::Options) -> &Self::Settings;
@@ -86,6 +93,11 @@ pub trait Builder<T: Table + ?Sized>: Sized {
 
     /// The bytes of the columns as they are now.
     fn bytes(&self) -> usize;
+
+    /// How many values are of another type than was asked for, by name.
+    fn mismatches(&self) -> Mismatches {
+        Mismatches::new()
+    }
 
     /// Appends one of the rows of a good message.
     fn push(&mut self, message: &Message<'_>, layout: &T::Layout, position: usize) -> Result<(), ColumnError>;
@@ -148,9 +160,10 @@ impl<T: Table> Batches<T> {
         let source = source.finish();
         let schema = Arc::new(Schema::new(row_fields::<T>(&self.options)));
         let count = RecordBatchOptions::new().with_row_count(Some(source.len()));
+        let mismatches = builder.mismatches();
         let columns = RecordBatch::try_new_with_options(schema, builder.finish(&self.options)?, &count)?;
         self.next = (to.row < inputs.rows).then_some(to);
-        Ok(Rows { source, columns })
+        Ok(Rows { source, columns, mismatches })
     }
 }
 

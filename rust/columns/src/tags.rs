@@ -1,10 +1,6 @@
 //! The columns of tags, and of what else has names: one for each that was asked for by name, a VARIANT of the others.
 
-use std::{
-    mem,
-    ops::{Range, RangeInclusive},
-    sync::Arc,
-};
+use std::{mem, ops::Range, sync::Arc};
 
 use arrow_array::{
     ArrayRef,
@@ -21,9 +17,10 @@ use crate::{
     ColumnError, ColumnKind, RestType, TagType, Tags,
     item::{Fields, Item},
     json::JsonWriter,
+    limits::{SECONDS, Unwritten},
     options::UTC,
     output::{Bytes, Numbers, Variants},
-    variant::{MAX_BYTES, Unwritten, VariantWriter, variant_field},
+    variant::{MAX_BYTES, VariantWriter, variant_field},
 };
 
 /// A value of tags that the decoder has already gone through, so that their text is known to be text.
@@ -31,9 +28,6 @@ type TagValue<'a> = Value<'a, &'a [u8]>;
 
 /// What to call a fault that cannot be.
 const FAULT: ErrorKind = ErrorKind::BadHeader;
-
-/// The years 1 to 9999, in seconds: what Spark calls a TIMESTAMP, and Python can make a `datetime` of.
-pub(crate) const SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// Microseconds since 1970, rounded down, where that is a TIMESTAMP.
 #[inline]
@@ -317,6 +311,11 @@ impl TagColumns {
         self.rest.as_mut().map_or(Ok(()), Rest::push_null)
     }
 
+    /// How many values of each name were of another type than was asked for.
+    pub(crate) fn mismatches(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.typed.iter().map(|column| (column.name.as_str(), column.mismatches)).filter(|(_, count)| *count > 0)
+    }
+
     /// The bytes they take.
     pub(crate) fn bytes(&self) -> usize {
         let typed: usize = self.typed.iter().map(|column| column.builder.bytes()).sum();
@@ -345,6 +344,8 @@ struct TypedColumn {
     builder: Builder,
     /// Where in the tags its value is; at 0, where the map begins, there is none.
     found: usize,
+    /// How many values were of another type.
+    mismatches: u64,
 }
 
 #[derive(Debug)]
@@ -369,7 +370,7 @@ impl TypedColumn {
             TagType::Timestamp => Builder::Timestamp(Numbers::default()),
             TagType::Json => Builder::Json(JsonWriter::default(), Bytes::default()),
         };
-        Self { name: name.clone(), builder, found: 0 }
+        Self { name: name.clone(), builder, found: 0, mismatches: 0 }
     }
 
     /// Appends a value, or nothing where it is of another type; and says whether it fits.
@@ -413,7 +414,9 @@ impl TypedColumn {
                 false
             }
         };
-        Ok(pushed || absent)
+        let fits = pushed || absent;
+        self.mismatches += u64::from(!fits);
+        Ok(fits)
     }
 
     /// Appends the JSON text that `write` makes of a value, nothing for null.

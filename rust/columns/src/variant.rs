@@ -11,7 +11,10 @@ use trunkline_wire::{
     msgpack::{MAX_DEPTH, Reader, Timestamp, Value},
 };
 
-use crate::item::{Decimal, Fields as ItemFields, Item};
+use crate::{
+    item::{Decimal, Fields as ItemFields, Item},
+    limits::Unwritten,
+};
 
 /// The most bytes Spark takes as a variant everywhere.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
@@ -61,21 +64,6 @@ pub(crate) fn variant_fields() -> Fields {
 
 pub(crate) fn is_variant(fields: &Fields) -> bool {
     fields.find("metadata").is_some_and(|(_, metadata)| metadata.metadata().contains_key("variant"))
-}
-
-/// Why a value is not written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unwritten {
-    /// It is none.
-    Fault(Fault),
-    /// It takes more bytes than it may.
-    TooLarge,
-}
-
-impl From<Fault> for Unwritten {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
 }
 
 /// Writes one variant after another, keeping what the next is likely to share.

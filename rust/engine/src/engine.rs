@@ -1,5 +1,6 @@
 //! The loop that runs a machine over real sockets.
 
+mod ending;
 mod sending;
 
 use std::os::fd::AsFd;
@@ -11,13 +12,13 @@ use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use smallvec::{SmallVec, smallvec};
 use trunkline_capture::Direction;
 use trunkline_wire::{
-    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, Place, SocketEvent, SocketKind, Unsent, Weight,
-    cost,
+    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent, Weight, cost,
 };
 
+use self::ending::Ending;
 use self::sending::Letter;
-use crate::handle::StartError;
 use crate::outbox::Outboxes;
+use crate::settings::StartError;
 use crate::shared::{Core, End, Order, Shared};
 use crate::sink::Sink;
 use crate::tap::Tap;
@@ -30,6 +31,15 @@ const BURST: usize = 512;
 
 /// Bytes after which a burst ends too.
 const BURST_BYTES: usize = 512 << 10;
+
+/// How much longer a transport may try to send than its user waits.
+const MARGIN: Duration = Duration::from_millis(100);
+
+/// How long the transport of a role that ends at once may still try: what is ready goes out, and it is known whether it did.
+const GLIMPSE: Duration = Duration::from_millis(50);
+
+/// How long a transport may take to end when it has nothing more to send.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// The engine of one role, on its own thread.
 pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
@@ -61,6 +71,8 @@ pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
     /// When it is over whatever its machine still waits for, once it was asked to end sooner.
     given_up: Option<Nanos>,
     failure: Option<StartError>,
+    /// When what closed sockets had taken to send must be sent at the latest.
+    lingers: Option<Nanos>,
 }
 
 /// A socket of the machine.
@@ -76,6 +88,69 @@ struct Slot<I, S> {
     readable: bool,
     writable: bool,
     monitored: bool,
+}
+
+impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
+    /// Runs until the machine is closed or can go on no more.
+    pub(crate) fn run(mut self) {
+        let end = loop {
+            if let Err(end) = self.round() {
+                break end;
+            }
+            if self.core.machine.is_closed() {
+                break End::Closed;
+            }
+        };
+        if !self.core.machine.is_closed() && !self.udp.is_empty() {
+            // Whoever was told of this role is told of its end.
+            let now = self.now();
+            self.core.machine.handle_close(now, Duration::ZERO);
+            self.drain(now);
+        }
+        // What the transport of one that was given up still holds may be with the system in a moment.
+        self.close_all(if end == End::Closed { GLIMPSE } else { Duration::ZERO });
+        self.publish();
+        let ending = Ending::start(self.transport.ending(), &self.shared);
+        // Whoever looks at the counters while the capture closes waits for no disk.
+        let mut last = self.core.snapshot();
+        self.shared.remember(last.clone());
+        let end = match self.core.tap.take().map(Tap::close) {
+            Some(Ok(progress)) => {
+                last.capture = progress;
+                end
+            }
+            // A capture that failed still says what it made durable.
+            Some(Err(error)) if end == End::Closed => End::Capture(error.to_string()),
+            None | Some(Err(_)) => end,
+        };
+        if end == End::Closed {
+            self.shared.flushed.store(u64::MAX, Ordering::SeqCst);
+        }
+        self.shared.remember(last);
+        self.wait_for(&ending);
+        self.shared.finish(end);
+    }
+
+    /// Waits until the transport has ended; notes whether it was given up with messages that it had taken.
+    fn wait_for(&mut self, ending: &Ending) {
+        let lingers = self.lingers.map(|until| until + MARGIN / 2);
+        // What is listened on is to be free for another role.
+        let mut until = lingers.max(Some(self.now() + PARTING)).unwrap_or_default();
+        while ending.over_at().is_none() && self.now() < until {
+            let ready = || ending.over_at().is_some() || !self.shared.is_outbox_empty();
+            self.shared.engine.wait(ready, Some(until - self.now()));
+            let handed = self.shared.take_outbox(&mut self.verbs, &mut self.orders);
+            self.verbs.clear();
+            for order in self.orders.drain(..) {
+                if let Order::Close(grace) = order {
+                    until = until.min(Nanos(0) + self.origin.elapsed() + grace);
+                }
+            }
+            self.shared.settle(handed);
+        }
+        let is_in_time = |over: Instant| lingers.is_none_or(|until| Nanos(0) + (over - self.origin) <= until);
+        self.shared.unsent.store(!ending.over_at().is_some_and(is_in_time), Ordering::SeqCst);
+    }
 }
 
 impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
@@ -109,6 +184,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             closing: None,
             given_up: None,
             failure: None,
+            lingers: None,
         }
     }
 
@@ -120,47 +196,10 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         match self.failure.take() {
             None => Ok(()),
             Some(failure) => {
-                self.close_all();
+                self.close_all(Duration::ZERO);
                 Err(failure)
             }
         }
-    }
-
-    /// Runs until the machine is closed or can go on no more.
-    pub(crate) fn run(mut self) {
-        let end = loop {
-            if let Err(end) = self.round() {
-                break end;
-            }
-            if self.core.machine.is_closed() {
-                break End::Closed;
-            }
-        };
-        if !self.core.machine.is_closed() && !self.udp.is_empty() {
-            // Whoever was told of this role is told of its end.
-            let now = self.now();
-            self.core.machine.handle_close(now, Duration::ZERO);
-            self.drain(now);
-        }
-        self.close_all();
-        self.publish();
-        // Whoever looks at the counters while the capture closes waits for no disk.
-        let mut last = self.core.snapshot();
-        self.shared.remember(last.clone());
-        let end = match self.core.tap.take().map(Tap::close) {
-            Some(Ok(progress)) => {
-                last.capture = progress;
-                end
-            }
-            // A capture that failed still says what it made durable.
-            Some(Err(error)) if end == End::Closed => End::Capture(error.to_string()),
-            None | Some(Err(_)) => end,
-        };
-        if end == End::Closed {
-            self.shared.flushed.store(u64::MAX, Ordering::SeqCst);
-        }
-        self.shared.remember(last);
-        self.shared.finish(end);
     }
 
     fn now(&self) -> Nanos {
@@ -320,7 +359,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         let id = slot.id;
         let Received { peer, user_id, host, frames } = received;
         let record = self.core.tap.is_some().then(|| (slot.endpoint.clone(), peer.clone(), frames.clone()));
-        let size = cost(&frames);
+        let (size, sender) = (cost(&frames), peer.clone());
         let verdict = self.core.machine.handle_message(now, Incoming { socket: id, peer, user_id, host, frames });
         let core = &mut *self.core;
         let mut seq = None;
@@ -330,9 +369,15 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             seq = tap.record(Direction::In, endpoint.as_deref(), peer.as_ref(), frames, &verdict);
         }
         let seen = self.events.len();
-        self.take_events();
-        for dropped in self.events[seen..].iter_mut().filter_map(Event::dropped) {
-            dropped.place = Place { endpoint: self.slots[at].endpoint.clone(), seq };
+        while let Some(mut event) = self.core.machine.poll_event() {
+            // It may also bring about something for others, which did not come from there.
+            if let Some(origin) = event.origin().filter(|origin| origin.peer == sender) {
+                let slot = &self.slots[at];
+                origin.address = self.transport.address(&slot.socket);
+                origin.endpoint.clone_from(&slot.endpoint);
+                origin.seq = seq;
+            }
+            self.tell(event);
         }
         // What came of it may take more than it did on the wire.
         let weight = self.events[seen..].iter().map(|event| match event.weight() {
@@ -361,10 +406,12 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 
     fn take_events(&mut self) {
         while let Some(event) = self.core.machine.poll_event() {
-            if let Some(event) = self.sink.take(event) {
-                self.events.push(event);
-            }
+            self.tell(event);
         }
+    }
+
+    fn tell(&mut self, event: M::Event) {
+        self.events.extend(self.sink.take(event));
     }
 
     fn find(&self, socket: M::Socket) -> Option<usize> {
@@ -409,13 +456,14 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
                 }
             }
             Output::Close { socket, linger } => {
-                let (socket, linger) = (*socket, *linger);
+                let glimpse = if self.closing.is_some() { GLIMPSE } else { Duration::ZERO };
+                let (socket, linger) = (*socket, glimpse.max(*linger));
                 if let Some(at) = self.find(socket) {
                     let mut slot = self.slots.swap_remove(at);
                     for id in slot.outboxes.clear().filter_map(|pending| pending.id) {
                         self.core.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
                     }
-                    self.transport.close(slot.socket, linger);
+                    self.close_socket(slot.socket, linger);
                     self.list_endpoints();
                 }
                 self.udp.retain(|(id, _)| *id != socket);
@@ -578,11 +626,20 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         waited.map(drop).map_err(|error| ended(&error))
     }
 
-    fn close_all(&mut self) {
-        for slot in self.slots.drain(..) {
-            self.transport.close(slot.socket, Duration::ZERO);
+    fn close_all(&mut self, linger: Duration) {
+        for slot in std::mem::take(&mut self.slots) {
+            self.close_socket(slot.socket, linger);
         }
         self.udp.clear();
+    }
+
+    /// Closes a socket, whose transport has a little longer than it is given here: so it can be told whether it was in time.
+    fn close_socket(&mut self, socket: T::Socket, linger: Duration) {
+        if linger.is_zero() {
+            return self.transport.close(socket, linger);
+        }
+        self.lingers = self.lingers.max(Some(self.now() + linger));
+        self.transport.close(socket, linger + MARGIN);
     }
 }
 

@@ -7,41 +7,31 @@ use std::time::Duration;
 use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Authenticator, Rule, ZapEvent, ZapVerb};
 
-use crate::handle::{Handle, Running, Settings, StartError};
+use crate::handle::{Handle, Running, Settings};
 use crate::libzmq::{Context, Libzmq, LibzmqTransport, Places};
+use crate::settings::StartError;
 use crate::sink::Queued;
 
 /// Answers libzmq's questions about CURVE clients (ZAP 1.0), on a thread of its own: a busy role lets nobody wait.
 pub struct Guard {
     handle: Arc<Handle<Authenticator>>,
-    context: Context,
 }
 
 impl Guard {
-    /// Lets in whom the rule says. The sockets to guard live in [`context`](Self::context): a private one, unless
-    /// `context` is somebody else's.
+    /// Lets in whom the rule says, at the sockets of this context. Where the context ends, so does the guard.
     ///
     /// # Errors
-    /// When the context has an authenticator already, or cannot be made.
+    /// When the context has an authenticator already.
     pub fn start(zmq: &'static Libzmq, context: Context, rule: Rule) -> Result<Self, StartError> {
-        let own = match context {
-            Context::Borrowed(_) => context,
-            Context::Process | Context::Private(_) => Context::private(zmq).map_err(StartError::Transport)?,
-        };
         let settings = Settings { name: "trunkline-zap".to_owned(), ..Settings::default() };
-        let transport = move || LibzmqTransport::new(zmq, own, vec![], Places::default());
+        let transport = move || Ok(LibzmqTransport::new(zmq, context.borrowed(), vec![], Places::default()));
         let handle = Handle::start(Authenticator::new(rule), transport, Queued, settings)?;
-        Ok(Self { handle: Arc::new(handle), context: own.lent() })
+        Ok(Self { handle: Arc::new(handle) })
     }
 
     /// The role that it is: to wait for what it tells.
     pub fn handle(&self) -> &Arc<Handle<Authenticator>> {
         &self.handle
-    }
-
-    /// Where the sockets to guard must live.
-    pub fn context(&self) -> Context {
-        self.context
     }
 
     /// Lets in the holders of these keys from now on; who is in stays in.
@@ -66,7 +56,7 @@ impl Guard {
         self.handle.stats().machine
     }
 
-    /// Ends it, and its context; every socket it guards must be closed.
+    /// Ends it; every socket it guards must be closed.
     pub fn end(&self) {
         self.handle.close(Duration::ZERO);
         self.handle.join();

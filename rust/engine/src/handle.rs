@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -14,27 +13,13 @@ use trunkline_wire::Machine;
 use crate::engine::Engine;
 use crate::fork;
 use crate::outbox::OUTBOX_BYTES;
-use crate::recording::Recording;
+use crate::settings::{Capture, StartError};
 use crate::shared::{Bounds, End, Offered, Order, Shared, Snapshot};
 use crate::signal::Signal;
 use crate::sink::Sink;
-use crate::tap::{CaptureOverflow, Tap, Trouble};
+use crate::tap::Tap;
 use crate::transport::{Transport, TransportError};
-
-/// Where a role's traffic is recorded.
-pub struct Capture {
-    /// What it is added to.
-    pub recording: Recording,
-    /// Whether the recording ends with the role.
-    pub is_owner: bool,
-    /// What its rows speak.
-    pub framing: trunkline_wire::Framing,
-    /// What happens when it cannot keep up.
-    pub overflow: CaptureOverflow,
-}
-
-/// Wakes an engine.
-pub type Waker = Box<dyn Fn() + Send + Sync>;
+use crate::trouble::Trouble;
 
 /// Everything about a role that is not its protocol.
 pub struct Settings {
@@ -65,48 +50,11 @@ impl Default for Settings {
     }
 }
 
-/// Why a role did not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// The transport could not be set up.
-    Transport(TransportError),
-    /// An endpoint could not be bound or connected; empty when the socket itself could not be opened.
-    Open {
-        /// The endpoint.
-        endpoint: String,
-        /// Why.
-        error: TransportError,
-    },
-    /// The operating system gave no thread or descriptor.
-    System(std::io::Error),
-    /// A bug: the engine's thread panicked, with these words.
-    Panicked(String),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Transport(error) => error.fmt(f),
-            Self::Open { endpoint, error } if endpoint.is_empty() => error.fmt(f),
-            Self::Open { endpoint, error } => write!(f, "{endpoint}: {error}"),
-            Self::System(error) => error.fmt(f),
-            Self::Panicked(words) => write!(f, "the engine's thread panicked: {words}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-impl From<std::io::Error> for StartError {
-    fn from(error: std::io::Error) -> Self {
-        Self::System(error)
-    }
-}
-
 /// A role that runs on its own thread.
 ///
 /// Dropping it asks the role to end and does not wait; [`join`](Self::join) does.
 pub struct Handle<M: Machine> {
+    name: String,
     shared: Arc<Shared<M>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     tickets: AtomicU64,
@@ -118,6 +66,9 @@ pub struct Handle<M: Machine> {
 
 /// A running role, whatever its machine.
 pub trait Running: Send + Sync {
+    /// The name of its thread.
+    fn name(&self) -> &str;
+
     /// Asks the role to end within `grace`; once more to end sooner. A child after fork has none to end.
     fn close(&self, grace: Duration);
 
@@ -152,6 +103,9 @@ pub trait Running: Send + Sync {
 
     /// Why the role is over, once it is.
     fn end(&self) -> Option<End>;
+
+    /// Whether the transport was given up, at the end, with messages that it had taken.
+    fn is_unsent(&self) -> bool;
 
     /// The endpoints it listens on.
     fn endpoints(&self) -> Vec<String>;
@@ -214,9 +168,10 @@ impl<M: Machine + Send + 'static> Handle<M> {
             }
             drop(settings.keep_alive);
         };
-        let thread = spawn(settings.name, body)?;
+        let thread = spawn(settings.name.clone(), body)?;
         match started.recv() {
             Ok(Ok(())) => Ok(Self {
+                name: settings.name,
                 shared,
                 thread: Mutex::new(Some(thread)),
                 tickets: AtomicU64::new(0),
@@ -243,6 +198,11 @@ impl<M: Machine + Send + 'static> Handle<M> {
     /// Moves what has come in to `events`, which is empty. False when the role is over and nothing is left.
     pub fn read(&self, events: &mut VecDeque<M::Event>) -> bool {
         self.shared.read(events)
+    }
+
+    /// How many calls of `read` give what has come in by now.
+    pub fn bursts(&self) -> usize {
+        self.shared.bursts()
     }
 
     /// The next thing that has come up with the capture.
@@ -273,6 +233,10 @@ impl<M: Machine + Send + 'static> Handle<M> {
 }
 
 impl<M: Machine + Send + 'static> Running for Handle<M> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
     fn close(&self, grace: Duration) {
         self.closing.store(true, Ordering::SeqCst);
         if self.is_ours() {
@@ -320,6 +284,10 @@ impl<M: Machine + Send + 'static> Running for Handle<M> {
 
     fn end(&self) -> Option<End> {
         self.shared.end()
+    }
+
+    fn is_unsent(&self) -> bool {
+        self.shared.unsent.load(Ordering::SeqCst)
     }
 
     fn endpoints(&self) -> Vec<String> {

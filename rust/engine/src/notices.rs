@@ -8,7 +8,7 @@ use trunkline_wire::{Event, Machine, Weight};
 use crate::shared::{NOTICE_BYTES, NOTICES};
 use crate::signal::Signal;
 use crate::sink::Sink;
-use crate::tap::Trouble;
+use crate::trouble::Trouble;
 
 /// Something to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]

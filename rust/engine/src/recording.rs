@@ -6,8 +6,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use trunkline_capture::{CaptureError, LowSpace, Progress, RowClock, Settings, Writer};
 
-use crate::handle::Waker;
-use crate::tap::Trouble;
+use crate::signal::Waker;
+use crate::trouble::Trouble;
 
 /// A capture that is being written. Its rows have one order and one clock, whoever adds them.
 #[derive(Clone)]

@@ -10,7 +10,8 @@ use trunkline_capture::Progress;
 use trunkline_wire::{Backlog, Event, Machine, Weight};
 
 use crate::signal::Signal;
-use crate::tap::{Tap, Trouble};
+use crate::tap::Tap;
+use crate::trouble::Trouble;
 
 /// Notices a user who does not keep up may have waiting; more are counted and lost.
 pub(crate) const NOTICES: usize = 65_536;
@@ -215,6 +216,8 @@ pub(crate) struct Shared<M: Machine> {
     has_troubles: AtomicBool,
     end: Mutex<Option<End>>,
     over: AtomicBool,
+    /// Set at the end where the transport was given up with messages that it had taken.
+    pub(crate) unsent: AtomicBool,
     /// Set while a full inbox keeps the engine from reading.
     pub(crate) pressed: AtomicBool,
     /// What the machine has taken in, and how much of it a user waits for.
@@ -315,6 +318,7 @@ impl<M: Machine> Shared<M> {
             has_troubles: AtomicBool::new(false),
             end: Mutex::new(None),
             over: AtomicBool::new(false),
+            unsent: AtomicBool::new(false),
             pressed: AtomicBool::new(false),
             progress: AtomicU64::new(0),
             awaited: AtomicU64::new(u64::MAX),
@@ -427,6 +431,10 @@ impl<M: Machine> Shared<M> {
             self.engine.notify();
         }
         !(over && events.is_empty())
+    }
+
+    pub(crate) fn bursts(&self) -> usize {
+        lock(&self.inbox).bursts.len()
     }
 
     pub(crate) fn has_events(&self) -> bool {

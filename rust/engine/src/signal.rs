@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use self::descriptor::Descriptor;
 
+/// Wakes an engine.
+pub type Waker = Box<dyn Fn() + Send + Sync>;
+
 /// Wakes whoever waits, and costs no system call while nobody does.
 ///
 /// Threads call [`wait`](Self::wait); each has a standing of its own. One event loop, or one thread that polls, listens

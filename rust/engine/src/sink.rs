@@ -2,7 +2,7 @@
 
 use trunkline_wire::Machine;
 
-use crate::tap::Trouble;
+use crate::trouble::Trouble;
 
 /// Takes what a machine tells, on the engine's own thread, before the rest is queued for the user.
 pub trait Sink<M: Machine>: Send + 'static {

@@ -3,38 +3,13 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use trunkline_capture::{CaptureError, Direction, LowSpace, Progress, Row, Ticket, Writer};
+use trunkline_capture::{CaptureError, Direction, Progress, Row, Ticket, Writer};
 use trunkline_wire::{ErrorKind, Framing, Verdict};
 
-use crate::handle::{Capture, Waker};
 use crate::recording::Recording;
-
-/// What a role does when its capture cannot keep up, or fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CaptureOverflow {
-    /// Goes on, and counts the rows that are lost.
-    #[default]
-    Count,
-    /// Stops reading until there is room; goes on, and counts, when the capture fails.
-    Block,
-    /// Stops reading until there is room; ends when the capture fails.
-    End,
-}
-
-/// What the user of a capture should know while it goes on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// The disk has little room left.
-    LowSpace(LowSpace),
-    /// Rows are lost from now on, since the disk cannot keep up.
-    Losing,
-    /// The rows of an open run are deleted, since what is kept leaves no room for them.
-    RunsLetGo,
-    /// Senders come whose runs cannot be followed beside the others'.
-    RunsUnfollowed,
-    /// The capture has ended; the role goes on without.
-    Failed(String),
-}
+use crate::settings::{Capture, CaptureOverflow};
+use crate::signal::Waker;
+use crate::trouble::Trouble;
 
 /// What a role adds to a recording.
 pub(crate) struct Tap {

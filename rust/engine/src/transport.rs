@@ -35,6 +35,11 @@ pub trait Transport {
     /// The next whole message that has arrived, if any.
     fn receive(&mut self, socket: &mut Self::Socket) -> Result<Option<Received>, TransportError>;
 
+    /// Where the peer connected from whose message was received last, as `tcp://127.0.0.1:37492`, if that can be said.
+    fn address(&self, _socket: &Self::Socket) -> Option<Box<str>> {
+        None
+    }
+
     /// Hands over one whole message, or leaves it untouched. `to` is the routing id a ROUTER sends to.
     fn send(
         &mut self,
@@ -62,7 +67,14 @@ pub trait Transport {
 
     /// Closes a socket; what it has taken to send it may go on sending for `linger`.
     fn close(&mut self, socket: Self::Socket, linger: Duration);
+
+    /// Ends the transport once all its sockets are closed: gives what waits for that, on another thread.
+    fn ending(&mut self) -> Ending;
 }
+
+/// Returns when all that closed sockets had taken to send is with the system, or their linger is over, and when what they
+/// listened on is free again.
+pub type Ending = Box<dyn FnOnce() + Send>;
 
 /// What a socket is waited for, and what came of it.
 #[derive(Debug)]

@@ -13,13 +13,13 @@ use ::zeromq::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::task::JoinHandle;
 use trunkline_wire::{MAX_FRAMES, Remote, SocketEvent, SocketKind, SocketOptions};
 
 use crate::signal::Signal;
-use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
+use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
 
 /// Messages between a task and the engine, where the options do not say.
 const CHANNEL: usize = 1000;
@@ -29,10 +29,13 @@ const NO_PEER: Duration = Duration::from_millis(10);
 
 /// The `zeromq` crate and the thread it runs on.
 pub struct ZeromqTransport {
-    runtime: Runtime,
+    handle: Handle,
+    /// None once the transport has ended.
+    runtime: Option<Runtime>,
     signal: Arc<Signal>,
-    /// What goes on sending for as long as its linger says.
+    /// What goes on sending for as long as its linger says, and until when it may at the latest.
     closing: Vec<JoinHandle<()>>,
+    lingers: Instant,
 }
 
 enum Pattern {
@@ -82,7 +85,14 @@ impl ZeromqTransport {
             reason: error.to_string(),
         };
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(failed)?;
-        Ok(Self { runtime, signal: Arc::new(Signal::new().map_err(failed)?), closing: vec![] })
+        let signal = Arc::new(Signal::new().map_err(failed)?);
+        Ok(Self {
+            handle: runtime.handle().clone(),
+            runtime: Some(runtime),
+            signal,
+            closing: vec![],
+            lingers: Instant::now(),
+        })
     }
 
     /// Hands a socket to its tasks, once everything about it is said.
@@ -90,7 +100,7 @@ impl ZeromqTransport {
         let Some(Setup { mut pattern, connect, received, to_send }) = socket.setup.take() else { return };
         let signal = Arc::clone(&self.signal);
         let events = Arc::clone(&socket.events);
-        socket.tasks.push(self.runtime.spawn(async move {
+        socket.tasks.push(self.handle.spawn(async move {
             for endpoint in connect {
                 if let Err(error) = each!(&mut pattern, socket => socket.connect(&endpoint).await) {
                     tell(&events, &signal, Some(SocketEvent::OpenFailed { endpoint, reason: error.to_string() }));
@@ -100,11 +110,11 @@ impl ZeromqTransport {
             match pattern {
                 Pattern::Dealer(socket) => {
                     let (send, receive) = socket.split();
-                    tokio::join!(send_all(send, to_send, sending), receive_all(receive, received, signal));
+                    both(send_all(send, to_send, sending), receive_all(receive, received, signal)).await;
                 }
                 Pattern::Router(socket) => {
                     let (send, receive) = socket.split();
-                    tokio::join!(send_all(send, to_send, sending), receive_all(receive, received, signal));
+                    both(send_all(send, to_send, sending), receive_all(receive, received, signal)).await;
                 }
                 Pattern::Pull(socket) => receive_all(socket, received, signal).await,
                 Pattern::Push(socket) => send_all(socket, to_send, sending).await,
@@ -162,6 +172,18 @@ async fn send_all(mut socket: impl SocketSend, mut to_send: Receiver<ZmqMessage>
     }
 }
 
+/// Receives for as long as it sends: until the socket is closed, and all that was to be sent then has been.
+async fn both(send: impl Future<Output = ()>, receive: impl Future<Output = ()>) {
+    let receive = async {
+        receive.await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = send => {}
+        () = receive => {}
+    }
+}
+
 fn failed(error: &ZmqError) -> TransportError {
     let errno = if let ZmqError::Network(error) = error { error.raw_os_error().unwrap_or_default() } else { 0 };
     TransportError::Failed { errno, reason: error.to_string() }
@@ -193,7 +215,7 @@ impl Transport for ZeromqTransport {
         if !options.extra.is_empty() {
             return Err(TransportError::Unsupported("socket options"));
         }
-        let _runtime = self.runtime.enter();
+        let _runtime = self.handle.enter();
         let mut set = Set::default();
         set.no_connect_timeout();
         if let Some(id) = &options.routing_id {
@@ -212,7 +234,7 @@ impl Transport for ZeromqTransport {
         // Before it is bound: a peer may be there sooner than the engine comes to wait for it.
         let mut monitor = each!(&mut pattern, socket => socket.monitor());
         let events = Arc::<Mutex<VecDeque<_>>>::default();
-        let watching = self.runtime.spawn({
+        let watching = self.handle.spawn({
             let (signal, events) = (Arc::clone(&self.signal), Arc::clone(&events));
             async move {
                 while let Some(event) = monitor.next().await {
@@ -235,7 +257,7 @@ impl Transport for ZeromqTransport {
     fn bind(&mut self, socket: &mut Socket, endpoint: &str) -> Result<String, TransportError> {
         let setup = socket.setup.as_mut().ok_or(TransportError::Unsupported("binding once it runs"))?;
         let endpoint = endpoint.replace(":*", ":0");
-        let bound = self.runtime.block_on(async { each!(&mut setup.pattern, socket => socket.bind(&endpoint).await) });
+        let bound = self.handle.block_on(async { each!(&mut setup.pattern, socket => socket.bind(&endpoint).await) });
         bound.map(|endpoint| endpoint.to_string()).map_err(|error| failed(&error))
     }
 
@@ -320,30 +342,37 @@ impl Transport for ZeromqTransport {
         // Without a sender the sending task ends when it has sent what it holds.
         socket.outgoing = None;
         socket.incoming.close();
-        let tasks = std::mem::take(&mut socket.tasks);
-        let push = socket.kind == SocketKind::Push;
-        self.closing.push(self.runtime.spawn(async move {
-            if push && !linger.is_zero() {
-                for task in tasks.iter().skip(1) {
-                    let end = Instant::now() + linger;
-                    while !task.is_finished() && Instant::now() < end {
-                        tokio::time::sleep(NO_PEER).await;
-                    }
+        let mut tasks = std::mem::take(&mut socket.tasks);
+        let sends = socket.kind != SocketKind::Pull;
+        if sends {
+            self.lingers = self.lingers.max(Instant::now() + linger);
+        }
+        self.closing.push(self.handle.spawn(async move {
+            if let Some(sending) = tasks.pop_if(|_| sends) {
+                let abort = sending.abort_handle();
+                // One that panicked has nothing left to send.
+                if tokio::time::timeout(linger, sending).await.is_err() {
+                    abort.abort();
                 }
             }
             tasks.iter().for_each(JoinHandle::abort);
         }));
     }
-}
 
-impl Drop for ZeromqTransport {
-    fn drop(&mut self) {
-        let closing = std::mem::take(&mut self.closing);
-        self.runtime.block_on(async {
-            for socket in closing {
-                // One that panicked has nothing left to send.
-                let _ = socket.await;
-            }
-        });
+    fn ending(&mut self) -> Ending {
+        let (closing, lingers) = (std::mem::take(&mut self.closing), self.lingers);
+        let Some(runtime) = self.runtime.take() else { return Box::new(|| {}) };
+        Box::new(move || {
+            runtime.block_on(async {
+                for socket in closing {
+                    // As above.
+                    let _ = socket.await;
+                }
+                // The crate writes in tasks of its own, which end when they have nothing left.
+                while Instant::now() < lingers && runtime.metrics().num_alive_tasks() > 0 {
+                    tokio::time::sleep(NO_PEER).await;
+                }
+            });
+        })
     }
 }

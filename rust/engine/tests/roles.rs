@@ -9,10 +9,10 @@ use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use bytes::Bytes;
 use common::{
-    Ask, Echo, PATIENCE, Tested, Told, cdtp, close, frame, is_unreachable, libzmq, messages, number, read_until, start,
-    start_in,
+    Ask, Echo, PATIENCE, Tested, Told, cdtp, close, context, frame, is_unreachable, libzmq, messages, number,
+    read_until, start, start_in,
 };
-use trunkline_engine::libzmq::{Context, LibzmqTransport};
+use trunkline_engine::libzmq::LibzmqTransport;
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
     Apart, Bounds, Capture, CaptureOverflow, End, Guard, Handle, Offered, Queued, Recording, Running as _, Settings,
@@ -61,7 +61,7 @@ over_both! {
 
 /// Whether the transport can do what a test is about; says so where it cannot.
 fn skips<T: Tested>(can: impl Fn(trunkline_engine::Capabilities) -> bool, what: &str) -> bool {
-    let capabilities = T::make(Context::Process).expect("a transport").capabilities();
+    let capabilities = T::make(context()).expect("a transport").capabilities();
     let lacks = !can(capabilities);
     if lacks {
         // A line in the test's output is the point.
@@ -127,9 +127,7 @@ fn opens_and_closes_sockets_at_run_time<T: Tested>() {
 }
 
 fn a_machine_that_panics_ends_its_role_alone<T: Tested>() {
-    // A context of its own ends with the transport, which waits for every socket.
-    let context = Context::private(libzmq()).expect("a context");
-    let server = start_in::<T, _>(Echo::server(ANY, SocketOptions::default()), context, Settings::default());
+    let server = start::<T, _>(Echo::server(ANY, SocketOptions::default()));
     let endpoint = server.endpoints().remove(0);
     let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
     client.ask(number(1));
@@ -222,7 +220,7 @@ fn stops_reading_when_the_user_does<T: Tested>() {
     let options = SocketOptions { receive_hwm: Some(10), send_hwm: Some(10), ..SocketOptions::default() };
     let settings = Settings { bounds, ..Settings::default() };
     let server = Echo::server(ANY, options.clone()).listener();
-    let server = start_in::<T, _>(server, Context::Process, settings);
+    let server = start_in::<T, _>(server, context(), settings);
     let endpoint = server.endpoints().remove(0);
     let client = start::<T, _>(Echo::client(&endpoint, options));
     offer_all(&client, (0..20_000).map(number));
@@ -276,7 +274,7 @@ fn runs_two_machines<T: Tested>() {
 fn fails_to_start_where_it_cannot_listen<T: Tested>() {
     let (server, endpoint) = echo_server::<T>();
     let again = Echo::server(&endpoint, SocketOptions::default());
-    let error = Handle::start(again, || T::make(Context::Process), Queued, Settings::default()).err();
+    let error = Handle::start(again, || T::make(context()), Queued, Settings::default()).err();
     assert!(matches!(error, Some(StartError::Open { endpoint: failed, .. }) if failed == endpoint));
     close(&server);
 }
@@ -349,7 +347,7 @@ fn recording(directory: &Path, framing: Framing) -> Settings {
 fn records_what_it_receives<T: Tested>() {
     let directory = tempfile::tempdir().expect("as the test made it");
     let settings = recording(directory.path(), Framing::Cdtp);
-    let receiver = start_in::<T, _>(receiver(ANY, Some(1000)), Context::Process, settings);
+    let receiver = start_in::<T, _>(receiver(ANY, Some(1000)), context(), settings);
     let sender = start::<T, _>(sender(&receiver.endpoints().remove(0)));
     offer_all(&sender, raw(1000));
     receiver.await_progress(1000);
@@ -375,8 +373,8 @@ fn several_add_to_one_recording<T: Tested>() {
     let capture = settings.capture.as_ref().expect("as the test made it");
     let shared = Capture { recording: capture.recording.clone(), is_owner: false, ..*capture };
     let shared = Settings { capture: Some(shared), ..Settings::default() };
-    let owner = start_in::<T, _>(receiver(ANY, Some(2000)), Context::Process, settings);
-    let guest = start_in::<T, _>(receiver(ANY, Some(2000)), Context::Process, shared);
+    let owner = start_in::<T, _>(receiver(ANY, Some(2000)), context(), settings);
+    let guest = start_in::<T, _>(receiver(ANY, Some(2000)), context(), shared);
     let senders = [&owner, &guest].map(|role| start::<T, _>(sender(&role.endpoints()[0])));
     for sender in &senders {
         offer_all(sender, raw(500));
@@ -416,7 +414,7 @@ fn rows_say_what_the_machine_alone_knows<T: Tested>() {
     let directory = tempfile::tempdir().expect("as the test made it");
     let settings = recording(directory.path(), Framing::Dcp);
     let options = SocketOptions { mandatory: true, ..SocketOptions::default() };
-    let server = start_in::<T, _>(Echo::server(ANY, options), Context::Process, settings);
+    let server = start_in::<T, _>(Echo::server(ANY, options), context(), settings);
     let client = start::<T, _>(Echo::client(&server.endpoints()[0], SocketOptions::default()));
     let several = |last: &'static [u8]| vec![Bytes::new(), Bytes::from_static(b"x"), Bytes::from_static(last)];
     for frames in [vec![Bytes::from_static(b"x")], several(b"news"), several(b"\xff")] {
@@ -453,8 +451,7 @@ fn refuses_what_the_transport_lacks<T: Tested>() {
         return;
     }
     let options = SocketOptions { curve: Some(Curve::Server { secret: [1; 32] }), ..SocketOptions::default() };
-    let error =
-        Handle::start(Echo::server(ANY, options), || T::make(Context::Process), Queued, Settings::default()).err();
+    let error = Handle::start(Echo::server(ANY, options), || T::make(context()), Queued, Settings::default()).err();
     assert!(matches!(error, Some(StartError::Open { error: TransportError::Unsupported("CURVE"), .. })));
 }
 
@@ -471,7 +468,7 @@ fn a_full_peer_costs_only_itself() {
     };
     // Its queue holds one message, so after a few it stops reading.
     let settings = Settings { bounds: Bounds { messages: 1, bytes: 1 << 20 }, ..Settings::default() };
-    let slow = start_in::<LibzmqTransport, _>(Echo::client(&endpoint, named(b"slow")), Context::Process, settings);
+    let slow = start_in::<LibzmqTransport, _>(Echo::client(&endpoint, named(b"slow")), context(), settings);
     let quick = start::<LibzmqTransport, _>(Echo::client(&endpoint, named(b"quick")));
     slow.ask(number(0));
     quick.ask(number(0));
@@ -500,7 +497,7 @@ fn deaf_peers_have_one_bound_together() {
     let options =
         SocketOptions { mandatory: true, send_hwm: Some(10), receive_hwm: Some(10), ..SocketOptions::default() };
     let settings = Settings { outbox_bytes: BUDGET, ..Settings::default() };
-    let server = start_in::<LibzmqTransport, _>(Echo::server(ANY, options.clone()), Context::Process, settings);
+    let server = start_in::<LibzmqTransport, _>(Echo::server(ANY, options.clone()), context(), settings);
     let endpoint = server.endpoints().remove(0);
     let names: Vec<_> = (0..5).map(|at| Bytes::from(format!("deaf-{at}"))).collect();
     let deaf: Vec<_> = names
@@ -508,7 +505,7 @@ fn deaf_peers_have_one_bound_together() {
         .map(|name| {
             let options = SocketOptions { routing_id: Some(name.clone()), mandatory: false, ..options.clone() };
             let settings = Settings { bounds: Bounds { messages: 1, bytes: 1 << 20 }, ..Settings::default() };
-            let client = start_in::<LibzmqTransport, _>(Echo::client(&endpoint, options), Context::Process, settings);
+            let client = start_in::<LibzmqTransport, _>(Echo::client(&endpoint, options), context(), settings);
             client.ask(number(0));
             read_until(&client, |events| messages(events) == 1);
             client
@@ -557,11 +554,12 @@ fn lets_in_whom_the_authenticator_knows() {
     let client_secret = keys("D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs");
     let client_curve = Curve::Client { public: client_public, secret: client_secret, server: server_public };
     let knows = |key: [u8; 32]| {
-        let guard = Guard::start(libzmq(), Context::Process, Rule::Listed(Allowed::from([(key, "client".to_owned())])))
+        let context = context();
+        let guard = Guard::start(libzmq(), context, Rule::Listed(Allowed::from([(key, "client".to_owned())])))
             .expect("the guard starts");
         let options =
             SocketOptions { curve: Some(Curve::Server { secret: server_secret }), ..SocketOptions::default() };
-        let server = start_in::<LibzmqTransport, _>(Echo::server(ANY, options), guard.context(), Settings::default());
+        let server = start_in::<LibzmqTransport, _>(Echo::server(ANY, options), context, Settings::default());
         (server, guard)
     };
     let options = SocketOptions { curve: Some(client_curve), ..SocketOptions::default() };

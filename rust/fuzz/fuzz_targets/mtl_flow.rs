@@ -33,6 +33,7 @@ impl Calls<Flow> for Any {
     fn verb(&mut self, input: &mut Input<'_>) -> Option<FlowVerb> {
         let connection = |input: &mut Input<'_>| Some(u32::from(input.byte()? & 3));
         Some(match input.byte()? % 8 {
+            0 if input.byte()? == 0 => FlowVerb::Flush,
             0 => FlowVerb::Cancel(CallId(u64::from(input.byte()?))),
             1 | 2 => FlowVerb::Send {
                 resource: messages::resource(input)?.to_owned(),

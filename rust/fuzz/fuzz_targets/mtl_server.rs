@@ -71,7 +71,7 @@ impl Calls<Server> for Any {
         Some(match input.byte()? % 7 {
             0 | 1 => {
                 let answers = [
-                    Answer::Challenge { challenge: Bytes::from_static(b"x"), state: Bytes::new() },
+                    Answer::Challenge { challenge: Bytes::from_static(b"x"), state: Bytes::new(), proven: None },
                     Answer::Welcome(user),
                     Answer::Welcome(User::default()),
                     Answer::Refused(None),
@@ -151,6 +151,8 @@ fuzz_target!(|input: &[u8]| {
             ttl: (how & 16 == 0).then(|| Duration::from_millis(ttl)),
             dead_letter: None,
         },
+        max_queues: 10_000,
+        max_user_queues: 1_000,
         max_recycle: u32::from(how >> 6),
         pings: Pings::default(),
         session_idle: Duration::from_secs(3600),

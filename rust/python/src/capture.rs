@@ -1,5 +1,6 @@
 //! `trunkline._native.capture`: what is on disk, as Python's objects.
 
+use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -31,14 +32,20 @@ pub(crate) struct PyCapture(Capture);
 #[pymethods]
 impl PyCapture {
     #[new]
-    fn new(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
-        py.detach(move || Capture::open(&directory)).map(Self).map_err(|error| capture_error(&error))
+    fn new(py: Python<'_>, directory: PathBuf, max_message_bytes: u64) -> PyResult<Self> {
+        let opened = py.detach(move || Capture::open(&directory)).map_err(|error| capture_error(&error))?;
+        Ok(Self(opened.limited(max_message_bytes)))
     }
 
     /// The segments published, oldest first.
     #[getter]
     fn segments(&self) -> Vec<PathBuf> {
         self.0.segments().to_vec()
+    }
+
+    /// The same in parts, oldest first: each segment, and what is only in the journal.
+    fn parts(&self) -> Vec<Self> {
+        self.0.parts().into_iter().map(Self).collect()
     }
 
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
@@ -367,10 +374,32 @@ pub(crate) fn mark_variants(py: Python<'_>, path: PathBuf, columns: Vec<String>)
     py.detach(move || mark(&path, &columns)).map_err(|error| capture_error(&error))
 }
 
+/// Does what may take hours without the lock of Python, and ends it at a signal whose handler raises.
+#[allow(clippy::redundant_closure_for_method_calls)] // the method is of one lifetime, the closure of any
+fn unless_interrupted<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&dyn Fn() -> bool) -> Result<T, CaptureFault> + Send,
+) -> PyResult<T> {
+    let (done, raised) = py.detach(|| {
+        let raised = OnceCell::new();
+        let goes_on = || {
+            if raised.get().is_none()
+                && let Err(error) = Python::attach(|py| py.check_signals())
+            {
+                let _ = raised.set(error);
+            }
+            raised.get().is_none()
+        };
+        let done = work(&goes_on);
+        (done, raised.into_inner())
+    });
+    raised.map_or_else(|| done.map_err(|error| capture_error(&error)), Err)
+}
+
 /// Publishes what a killed recorder left: ``(rows, cut_bytes, segment, damaged)``.
 #[pyfunction]
 pub(crate) fn recover(py: Python<'_>, directory: PathBuf) -> PyResult<(u64, u64, Option<u64>, Vec<u64>)> {
-    let recovery = py.detach(move || recover_capture(&directory)).map_err(|error| capture_error(&error))?;
+    let recovery = unless_interrupted(py, move |goes_on| recover_capture(&directory, goes_on))?;
     Ok((recovery.rows, recovery.cut_bytes, recovery.segment, recovery.damaged))
 }
 
@@ -380,7 +409,7 @@ type Verified = (u64, u64, u64, Vec<(PathBuf, String)>);
 /// Holds a capture against what it says of itself: ``(segments, messages, unchecked, [(path, what)])``.
 #[pyfunction]
 pub(crate) fn verify(py: Python<'_>, directory: PathBuf) -> PyResult<Verified> {
-    let found = py.detach(move || verify_capture(&directory)).map_err(|error| capture_error(&error))?;
+    let found = unless_interrupted(py, move |goes_on| verify_capture(&directory, goes_on))?;
     let problems = found.problems.into_iter().map(|problem| (problem.path, problem.what)).collect();
     Ok((found.segments, found.messages, found.unchecked, problems))
 }

@@ -15,7 +15,7 @@ use crate::counters::counters;
 use crate::errors::{LocalProtocolError, decode_error, dropped};
 use crate::frames;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
-use crate::reader::{Next, Reader};
+use crate::reader::{Look, Next, Reader};
 use crate::role::{Role, RoleOptions, start};
 
 /// Kind, group, host, service and port of a datagram.
@@ -108,8 +108,9 @@ impl PyBeacon {
     /// The next news without a wait; drops on the way are told.
     fn take(slf: &Bound<'_, Self>) -> PyResult<Option<Told>> {
         let Self { reader, on_drop } = slf.get();
+        let mut look = Look::default();
         loop {
-            match reader.next() {
+            match reader.next(&mut look) {
                 Next::Event(BeaconEvent::News(news)) => return Ok(Some(self::news(news))),
                 Next::Event(BeaconEvent::Dropped(dropped)) => {
                     on_drop.call1(slf.py(), self::dropped(slf.py(), "chirp", &dropped)?)?;

@@ -6,13 +6,14 @@ use arrow_array::{Array as _, ArrayRef, StructArray, new_empty_array};
 use arrow_schema::{ArrowError, Field, Fields, Schema};
 use arrow_select::concat::concat;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping, PyString, PyTuple};
 use pyo3_arrow::input::AnyArray;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 use trunkline_columns::{
-    ColumnError, ColumnKind, Decoder, Description, Mode, Need, PROTOCOLS, Parts, PlanError, RestType, RowBatches, Tags,
-    Value, ddl,
+    ColumnError, ColumnKind, Decoder, Description, Mismatches, Mode, Need, PROTOCOLS, Parts, PlanError, RestType,
+    RowBatches, Tags, Value, ddl,
 };
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
@@ -83,6 +84,11 @@ impl PyProtocol {
     }
 
     #[getter]
+    fn message_types<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.message_types())
+    }
+
+    #[getter]
     fn ddl(&self) -> PyResult<String> {
         Ok(ddl(&self.0.decoder(vec![]).map_err(plan_error)?.row_fields()))
     }
@@ -126,22 +132,29 @@ impl PyDecoder {
         PyProtocol(self.description)
     }
 
+    /// The columns of `decode_rows`.
     fn row_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         schema(py, self.decoder.row_fields())
     }
 
+    /// The same in the words of Spark.
     fn row_ddl(&self) -> String {
         ddl(&self.decoder.row_fields())
     }
 
+    /// The fields of `decode_structs`.
     fn struct_schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         schema(py, self.decoder.struct_fields().map_err(plan_error)?)
     }
 
+    /// The same in the words of Spark.
     fn struct_ddl(&self) -> PyResult<String> {
         Ok(ddl(&self.decoder.struct_fields().map_err(plan_error)?))
     }
 
+    /// Rows, one a message, of a CDTP2 message one a record; and before them the row of the batch that each comes from.
+    ///
+    /// They come in batches of about 64 MiB, at least one. What is wrong with a message is said when its turn comes.
     #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None))]
     #[allow(clippy::too_many_arguments)] // a keyword each in Python
     fn decode_rows(
@@ -157,9 +170,10 @@ impl PyDecoder {
         let parts = parts(envelope, header, payload, n_frames, n_bytes, topic)?;
         let protocol = self.description.name();
         let batches = self.decoder.decode_rows(parts).map_err(|error| column_error(py, protocol, &error))?;
-        Ok(PyRowBatches { protocol, batches: Mutex::new(batches) })
+        Ok(PyRowBatches { protocol, batches: Mutex::new(batches), mismatches: Mutex::default() })
     }
 
+    /// A struct a message, null where the columns that are looked into are.
     #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None))]
     #[allow(clippy::too_many_arguments)] // a keyword each in Python
     fn decode_structs<'py>(
@@ -191,6 +205,7 @@ impl PyDecoder {
 pub(crate) struct PyRowBatches {
     protocol: &'static str,
     batches: Mutex<RowBatches>,
+    mismatches: Mutex<Mismatches>,
 }
 
 #[pymethods]
@@ -203,8 +218,19 @@ impl PyRowBatches {
         let rows = py.detach(|| self.batches.lock().unwrap_or_else(PoisonError::into_inner).next());
         let Some(rows) = rows else { return Ok(None) };
         let rows = rows.map_err(|error| column_error(py, self.protocol, &error))?;
+        let mut mismatches = self.mismatches.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, count) in rows.mismatches {
+            *mismatches.entry(name).or_default() += count;
+        }
+        drop(mismatches);
         let source = PyArray::from_array_ref(Arc::new(rows.source));
         Ok(Some((array(py, &source)?, PyRecordBatch::new(rows.columns).into_pyarrow(py)?)))
+    }
+
+    /// How many values of each tag, property or field were null so far since they are of another type than requested.
+    #[getter]
+    fn mismatches(&self) -> Mismatches {
+        self.mismatches.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -228,7 +254,7 @@ fn column_error(py: Python<'_>, protocol: &'static str, error: &ColumnError) -> 
 fn unknown(protocol: &str) -> PyErr {
     let names: Vec<_> = PROTOCOLS.iter().map(|known| format!("'{}'", known.name())).collect();
     let names = names.join(", ");
-    LocalProtocolError::new_err(format!("protocol='{protocol}' cannot be decoded (choose from {names})"))
+    LocalProtocolError::new_err(format!("protocol '{protocol}' cannot be decoded (choose from {names})"))
 }
 
 /// An option that this protocol does not have, or none does.
@@ -237,7 +263,12 @@ fn refused(description: &dyn Description, name: &str) -> PyErr {
     if is_known {
         plan_error(PlanError::NotOf(description.name(), name.to_owned()))
     } else {
-        PyTypeError::new_err(format!("'{name}' is not a decoding option: unexpected keyword argument"))
+        let names: Vec<_> = description.options().into_iter().map(|(known, _)| known).collect();
+        PyTypeError::new_err(format!(
+            "unexpected keyword argument '{name}': the decoding options of {} are {}",
+            description.name().to_uppercase(),
+            names.join(", ")
+        ))
     }
 }
 
@@ -286,16 +317,22 @@ fn tags(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Tags> {
         if name == "*" {
             rest = tag_type.map(|rest_type| all_others(option, &rest_type)).transpose()?;
         } else {
-            let tag_type = tag_type.map_or_else(|| Ok("None".to_owned()), |tag_type| tag_type.extract::<String>())?;
+            let tag_type = tag_type.map_or_else(|| Ok("None".to_owned()), |tag_type| type_name(&tag_type))?;
             typed.push((name, tag_type.parse().map_err(plan_error)?));
         }
     }
     Tags::new(typed, rest).map_err(plan_error)
 }
 
+/// The name of a type: as it is given, or of one of Spark's own types.
+fn type_name(given: &Bound<'_, PyAny>) -> PyResult<String> {
+    let name = given.call_method0(intern!(given.py(), "simpleString"));
+    name.as_ref().unwrap_or(given).extract()
+}
+
 /// The type of all other tags together.
 fn all_others(option: &str, given: &Bound<'_, PyAny>) -> PyResult<RestType> {
-    let rest = given.extract::<String>().ok().and_then(|name| name.parse().ok());
+    let rest = type_name(given).ok().and_then(|name| name.parse().ok());
     rest.ok_or_else(|| match given.repr() {
         Ok(given) => LocalProtocolError::new_err(format!(
             "{option}={{\"*\": {given}}}: the type of all other tags together must be \"variant\" or \"json\""
@@ -320,7 +357,7 @@ pub(crate) fn array<'py>(py: Python<'py>, array: &PyArray) -> PyResult<Bound<'py
     Ok(array.to_pyarrow(py)?.unbind().into_bound(py))
 }
 
-fn schema(py: Python<'_>, fields: Fields) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn schema(py: Python<'_>, fields: Fields) -> PyResult<Bound<'_, PyAny>> {
     PySchema::new(Arc::new(Schema::new(fields))).into_pyarrow(py)
 }
 

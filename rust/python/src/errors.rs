@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use trunkline_capture::CaptureError as CaptureFault;
 use trunkline_engine::{End, StartError, TransportError};
-use trunkline_wire::{DecodeError as DecodeFault, Dropped};
+use trunkline_wire::{DecodeError as DecodeFault, Dropped, Origin};
 
 use crate::frames;
 
@@ -25,17 +25,31 @@ pub(crate) fn decode_error(protocol: &'static str, error: DecodeFault) -> PyErr 
     DecodeError::new_err((protocol, error.kind.slug(), error.frame, error.offset, error.kind.meaning()))
 }
 
-/// What is told of a message that came to nothing: its error or None, the kind, the frames and the peer or None.
+/// What a dropped message is in Python: its error or None, the kind, the frames, and where it came from.
 pub(crate) fn dropped<'py>(
     py: Python<'py>,
     protocol: &'static str,
     dropped: &Dropped,
 ) -> PyResult<Bound<'py, PyTuple>> {
-    let Dropped { reason, peer, frames, place } = dropped;
+    let Dropped { reason, frames, origin } = dropped;
     let error = reason.error().map(|error| decode_error(protocol, error).into_value(py));
-    let peer = peer.as_ref().map(|peer| PyBytes::new(py, peer));
     let frames = frames::tuple(py, frames.iter())?;
-    ("dropped", error, reason.slug(), frames, peer, place.endpoint.as_deref(), place.seq).into_pyobject(py)
+    let peer = origin.peer.as_ref().map(|peer| PyBytes::new(py, peer));
+    let (endpoint, seq) = (origin.endpoint.as_deref(), origin.seq);
+    let (user, address) = (user(origin), origin.address.as_deref());
+    ("dropped", error, reason.slug(), frames, peer, endpoint, seq, user, address).into_pyobject(py)
+}
+
+/// A peer in Python: its routing id, its user or None, and its address or None.
+pub(crate) type Client<'py> = (Bound<'py, PyBytes>, Option<String>, Option<String>);
+
+/// The peer that an event tells of.
+pub(crate) fn client(py: Python<'_>, origin: Origin) -> Client<'_> {
+    (PyBytes::new(py, &origin.peer.clone().unwrap_or_default()), user(&origin), origin.address.map(Into::into))
+}
+
+fn user(origin: &Origin) -> Option<String> {
+    origin.user.as_ref().map(|user| String::from_utf8_lossy(user).into_owned())
 }
 
 pub(crate) fn capture_error(error: &CaptureFault) -> PyErr {
@@ -90,13 +104,25 @@ fn advice(errno: i32) -> Option<&'static str> {
     }
 }
 
-pub(crate) fn ended(end: Option<&End>) -> PyErr {
+/// Why the role of this name is over.
+pub(crate) fn ended(name: &str, end: Option<&End>) -> PyErr {
     match end {
-        None | Some(End::Closed) => ClosedError::new_err("this role is closed"),
-        Some(End::Terminated) => ClosedError::new_err("the ZeroMQ context of this role was terminated"),
+        None | Some(End::Closed) => ClosedError::new_err(format!("this {} is closed", title(name))),
+        Some(End::Terminated) => {
+            ClosedError::new_err(format!("the ZeroMQ context of this {} was terminated", title(name)))
+        }
         Some(End::Transport(reason)) => ClosedError::new_err(format!("the transport failed: {reason}")),
         Some(End::Capture(reason)) => CaptureError::new_err(reason.clone()),
         Some(End::Panicked(words)) => panicked(words),
+    }
+}
+
+/// A role as Python names it: `dcp.Client` for that of the thread `trunkline-dcp-client`.
+pub(crate) fn title(name: &str) -> String {
+    let words: Vec<_> = name.split('-').skip(1).collect();
+    match words[..] {
+        [protocol, role] => format!("{protocol}.{}{}", role[..1].to_uppercase(), &role[1..]),
+        _ => "role".to_owned(),
     }
 }
 

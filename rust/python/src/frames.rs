@@ -23,6 +23,11 @@ pub(crate) enum Frame {
     Python(Shared),
 }
 
+/// A number of things, to read.
+pub(crate) fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 impl Frame {
     /// Looks at a bytes-like object where it is if that never changes, else at a copy.
     pub(crate) fn of(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Self> {

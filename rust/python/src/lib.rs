@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+mod analysis;
 mod caller;
 mod capture;
 mod cdt;
@@ -11,6 +12,7 @@ mod columns;
 mod counters;
 mod dcp;
 mod errors;
+mod fields;
 mod frames;
 mod machine;
 mod mc0;
@@ -21,12 +23,16 @@ mod reader;
 mod role;
 mod rooms;
 mod runs;
+mod scalars;
+mod summary;
 mod told;
 mod writer;
 
 /// The native part of trunkline; use the package around it.
 #[pymodule(gil_used = false)]
 mod _native {
+    use std::collections::BTreeMap;
+
     use pyo3::prelude::*;
     use pyo3::types::PyCFunction;
 
@@ -57,6 +63,20 @@ mod _native {
     #[pyfunction]
     fn error_kinds() -> Vec<&'static str> {
         trunkline_wire::ErrorKind::ALL.iter().map(|kind| kind.slug()).collect()
+    }
+
+    /// What each reason to drop a good message means, by slug.
+    #[pyfunction]
+    fn drop_meanings() -> BTreeMap<&'static str, &'static str> {
+        trunkline_wire::DropKind::ALL.iter().map(|kind| (kind.slug(), kind.meaning())).collect()
+    }
+
+    #[pymodule]
+    mod analysis {
+        #[pymodule_export]
+        use crate::analysis::PyFold;
+        #[pymodule_export]
+        use crate::summary::PySummary;
     }
 
     #[pymodule]
@@ -93,9 +113,9 @@ mod _native {
     #[pymodule]
     mod columns {
         #[pymodule_export]
-        use crate::columns::PyDecoder;
+        use crate::columns::{PyDecoder, PyRowBatches};
         #[pymodule_export]
-        use crate::runs::{PyGaps, PyRuns};
+        use crate::runs::PyRuns;
 
         /// Why a good message has an empty cell, by slug.
         #[pymodule_export]
@@ -133,7 +153,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["capture", "cdt", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "mtl"] {
+        for name in ["analysis", "capture", "cdt", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "mtl"] {
             let room = module.getattr(name)?.cast_into::<PyModule>()?;
             let path = format!("trunkline._native.{name}");
             room.setattr("__name__", &path)?;

@@ -6,13 +6,14 @@ use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyBytes, PyDateTime, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use trunkline_wire::msgpack::{self as wire, MAX_DEPTH, Reader, Value};
 use trunkline_wire::{ErrorKind, Fault};
 
-use crate::errors::decode_error;
+use crate::errors::{decode_error, naming};
 use crate::frames;
 use crate::names::name;
+use crate::scalars::{Scalar, scalar};
 
 /// Turns the bytes of one object into Python's.
 pub(crate) fn to_python(py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyAny>> {
@@ -25,9 +26,17 @@ pub(crate) fn to_python(py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// Appends a Python object to `out`, in the fewest bytes.
-pub(crate) fn from_python(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
-    write(object, out, 0)
+/// Appends a `dict` to `out`, in the fewest bytes; an error about a value names its key, in what Python calls `argument`.
+pub(crate) fn from_dict(argument: &str, dict: &Bound<'_, PyDict>, out: &mut Vec<u8>) -> PyResult<()> {
+    let py = dict.py();
+    wire::write_map(out, dict.len()).map_err(oversize)?;
+    dict.iter().try_for_each(|(key, value)| {
+        write(&key, out, 1)?;
+        write(&value, out, 1).map_err(|error| match key.repr() {
+            Ok(key) => naming(&format!("{argument}[{key}]"), py, error),
+            Err(error) => error,
+        })
+    })
 }
 
 /// `trunkline.msgpack.decode`.
@@ -43,7 +52,7 @@ pub(crate) fn decode(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Py<PyA
 #[pyfunction]
 pub(crate) fn encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     let mut out = Vec::new();
-    from_python(value, &mut out)?;
+    write(value, &mut out, 0)?;
     Ok(PyBytes::new(value.py(), &out))
 }
 
@@ -183,26 +192,41 @@ fn write_integer(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     Ok(())
 }
 
-/// What behaves like a number or like bytes without being Python's own: a numpy scalar, a bytearray.
+/// What behaves like a number or like bytes without being Python's own: a scalar of `NumPy`, a bytearray.
 fn write_other(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     let py = object.py();
-    if object.hasattr(intern!(py, "__index__"))? {
-        write_integer(&object.call_method0(intern!(py, "__index__"))?, out)
-    } else if object.hasattr(intern!(py, "__float__"))? {
-        wire::write_f64(out, object.extract()?);
-        Ok(())
-    } else if let Ok(buffer) = PyBuffer::<u8>::get(object) {
-        wire::write_binary(out, &buffer.to_vec(py)?).map_err(oversize)
-    } else {
-        let kind = object.get_type();
-        let name = kind.qualname()?;
-        let advice = if kind.module()?.to_str()? == "datetime" && name != "timedelta" {
-            "use trunkline.msgpack.Timestamp(seconds, nanoseconds)"
-        } else {
-            "use None, bool, int, float, str, bytes, list, dict, trunkline.msgpack.Timestamp or Ext"
-        };
-        Err(PyTypeError::new_err(format!("MessagePack has no {name}: {advice}")))
+    match scalar(object)? {
+        Some(Scalar::Bool(value)) => wire::write_bool(out, value),
+        Some(Scalar::Int(value)) => write_integer(&value, out)?,
+        Some(Scalar::Float(value)) => wire::write_f64(out, value),
+        // An array of bytes is an array all the same.
+        None if object.hasattr(intern!(py, "__float__"))? => return Err(foreign(object)),
+        None => match PyBuffer::<u8>::get(object) {
+            Ok(buffer) => wire::write_binary(out, &buffer.to_vec(py)?).map_err(oversize)?,
+            Err(_) => return Err(foreign(object)),
+        },
     }
+    Ok(())
+}
+
+/// There is nothing for it in MessagePack, and what to do.
+fn foreign(object: &Bound<'_, PyAny>) -> PyErr {
+    let kind = object.get_type();
+    let (Ok(name), Ok(module)) = (kind.qualname(), kind.module()) else {
+        return PyTypeError::new_err("MessagePack has no such object");
+    };
+    let has = |method: &str| object.hasattr(method).unwrap_or(false);
+    let (name, is_time) = (name.to_string(), module == "datetime" || object.is_instance_of::<PyDateTime>());
+    let advice = if (is_time && name != "timedelta") || name == "datetime64" {
+        "use trunkline.msgpack.Timestamp(seconds, nanoseconds)"
+    } else if has("__array__") && has("__len__") {
+        "use its tolist(), or its tobytes()"
+    } else if has("__float__") {
+        "use float() of it if that is exact enough, else str()"
+    } else {
+        "use None, bool, int, float, str, bytes, list, dict, trunkline.msgpack.Timestamp or Ext"
+    };
+    PyTypeError::new_err(format!("MessagePack has no {name}: {advice}"))
 }
 
 /// One level further in, where what is written could still be read again.

@@ -17,12 +17,19 @@ struct Taken<E> {
     over: bool,
 }
 
+/// One look at what has come in: it ends where that ends, however fast more comes.
+#[derive(Default)]
+pub(crate) struct Look {
+    /// How many bursts may still be read, from the first read on.
+    left: Option<usize>,
+}
+
 /// What there is to hand out.
 pub(crate) enum Next<E> {
     Event(E),
     /// Something has come up with the capture.
     Trouble(Trouble),
-    /// Not now.
+    /// Not in this look.
     Nothing,
     /// And there never will be: the role is over.
     Over,
@@ -34,7 +41,7 @@ impl<M: Machine + Send + 'static> Reader<M> {
     }
 
     #[inline]
-    pub(crate) fn next(&self) -> Next<M::Event> {
+    pub(crate) fn next(&self, look: &mut Look) -> Next<M::Event> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(event) = taken.events.pop_front() {
@@ -47,6 +54,12 @@ impl<M: Machine + Send + 'static> Reader<M> {
             if taken.over {
                 return Next::Over;
             }
+            // One read at least, for it also says whether the role is over.
+            let left = look.left.get_or_insert_with(|| self.handle.bursts().max(1));
+            if *left == 0 {
+                return Next::Nothing;
+            }
+            *left -= 1;
             taken.over = !self.handle.read(&mut taken.events);
             if taken.events.is_empty() {
                 return if taken.over { Next::Over } else { Next::Nothing };

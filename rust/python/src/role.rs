@@ -1,6 +1,6 @@
 //! What every running role has in common, seen from Python.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
 use std::iter;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyTuple};
 use trunkline_capture::{Access, LowSpace};
-use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, Places, SocketPtr, load, terminate};
+use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, Places, SocketPtr, load};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::{
     Bounds, Capture, CaptureOverflow, End, Guard, Handle, Recording, Running, Settings, Signal, Sink, StartError,
@@ -42,6 +42,44 @@ pub(crate) struct Role {
     recording: Option<Recording>,
 }
 
+/// CURVE servers in contexts that they share: whether each has an allow-list.
+static ADMISSIONS: Mutex<BTreeMap<ContextPtr, Vec<bool>>> = Mutex::new(BTreeMap::new());
+
+/// A CURVE server in a context that others may be in. A context has one authenticator, which knows of no
+/// sockets: its allow-list would be in force for all servers there.
+struct Admission {
+    context: ContextPtr,
+    is_listed: bool,
+}
+
+impl Admission {
+    fn claim(context: ContextPtr, is_listed: bool) -> PyResult<Self> {
+        let mut all = ADMISSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        let servers = all.entry(context).or_default();
+        if !servers.is_empty() && (is_listed || servers.contains(&true)) {
+            return Err(LocalProtocolError::new_err(
+                "an allow-list would be in force for all CURVE servers in one context=: give each a context of its own, or leave context= out",
+            ));
+        }
+        servers.push(is_listed);
+        Ok(Self { context, is_listed })
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let mut all = ADMISSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(servers) = all.get_mut(&self.context) {
+            if let Some(at) = servers.iter().position(|is_listed| *is_listed == self.is_listed) {
+                servers.swap_remove(at);
+            }
+            if servers.is_empty() {
+                all.remove(&self.context);
+            }
+        }
+    }
+}
+
 /// Ends a guard once the role it guarded has ended.
 struct Guarding(Arc<Guard>);
 
@@ -64,12 +102,12 @@ impl Role {
 
     /// Raises when the role belongs to the process this one was forked from.
     pub(crate) fn ours(&self) -> PyResult<&dyn Running> {
-        if self.inner.is_ours() { Ok(&*self.inner) } else { Err(ended(None)) }
+        if self.inner.is_ours() { Ok(&*self.inner) } else { Err(ended(self.inner.name(), None)) }
     }
 
     /// Why the role is over, as an exception.
     pub(crate) fn ended(&self) -> PyErr {
-        ended(self.inner.end().as_ref())
+        ended(self.inner.name(), self.inner.end().as_ref())
     }
 
     /// Raises why the role is over, unless it was closed; a child after fork is never told.
@@ -79,7 +117,7 @@ impl Role {
         }
         match self.inner.end() {
             None | Some(End::Closed) => Ok(()),
-            end => Err(ended(end.as_ref())),
+            end => Err(ended(self.inner.name(), end.as_ref())),
         }
     }
 
@@ -130,8 +168,11 @@ impl Role {
             if let Some(taken) = take()? {
                 return Ok(taken);
             }
+            py.check_signals()?;
+            // Also where more has come in meanwhile, for it may be nothing but notices again.
+            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             let some = |role: &dyn Running| role.has_events() || role.is_over();
-            if !self.wait_until(py, |role| role.events(), deadline, some)? {
+            if late || !self.wait_until(py, |role| role.events(), deadline, some)? {
                 return Err(timed_out(what, timeout_s));
             }
         }
@@ -184,6 +225,12 @@ impl Role {
         let Some(guard) = self.guard.clone() else { return Ok(None) };
         let role = Self { inner: guard.handle().clone(), guard: None, recording: None };
         Py::new(py, PyClassInitializer::from(role).add_subclass(PyGuard(guard))).map(Some)
+    }
+
+    /// Whether it ended with messages that the transport had taken and could not send in time.
+    #[getter]
+    fn unsent(&self) -> bool {
+        self.inner.is_unsent()
     }
 
     /// Whether the role is over.
@@ -357,7 +404,8 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
     let library = LIBRARY.get().map_or(Err(TransportError::Unsupported("libzmq")), |path| load(path));
-    let RoleOptions { bounds, capture, overflow, grace, outbox_bytes, .. } = options;
+    let RoleOptions { bounds, capture, overflow, grace, outbox_bytes, socket: SocketOptions { curve, .. }, .. } =
+        options;
     let is_owner = matches!(capture, Some(Recorded::In(..)));
     let recording = match capture {
         None => None,
@@ -379,11 +427,16 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     let places = Places::new(options.max_connections);
     let (handle, guard) = match (options.transport, library) {
         (None | Some(Chosen::Libzmq), Ok(zmq)) => {
+            let admission = match (context, &curve) {
+                (Some(context), Some(Curve::Server { .. })) => Some(Admission::claim(context, rule.is_some())?),
+                _ => None,
+            };
+            let context = context.map_or_else(|| Context::new(zmq), |context| Ok(Context::Borrowed(context)));
+            let context = context.map_err(|error| start_error(StartError::Transport(error)))?;
             let guard = rule.map(|rule| py.detach(|| Guard::start(zmq, context, rule)).map(Arc::new)).transpose();
             let guard = guard.map_err(start_error)?;
-            let context = guard.as_ref().map_or(context, |guard| guard.context());
-            settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), keep_alive)));
-            let transport = move || LibzmqTransport::new(zmq, context, adopted, places);
+            settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), admission, keep_alive)));
+            let transport = move || Ok(LibzmqTransport::new(zmq, context, adopted, places));
             (py.detach(|| Handle::start(machine, transport, sink, settings)), guard)
         }
         (Some(Chosen::Libzmq), Err(error)) => return Err(start_error(StartError::Transport(error))),
@@ -454,8 +507,7 @@ pub(crate) fn use_libzmq(path: PathBuf) {
     let _ = LIBRARY.set(path);
 }
 
-/// Ends every role of this process, within the time its lingering takes, then the context they share. A signal whose
-/// handler raises ends the lingering.
+/// Ends every role of this process, within the time its lingering takes. A signal whose handler raises ends the lingering.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) {
     let roles: Arc<[_]> = {
@@ -476,7 +528,6 @@ pub(crate) fn shutdown(py: Python<'_>) {
         }
         drop(lingering);
         join_orphans();
-        terminate();
         // Who waited may have given up.
         let _ = report.send(());
     });
@@ -520,7 +571,7 @@ pub(crate) struct RoleOptions {
     pub(crate) outbox_bytes: usize,
     transport: Option<Chosen>,
     max_connections: Option<usize>,
-    context: Context,
+    context: Option<ContextPtr>,
     adopted: Vec<SocketPtr>,
     /// Who is let in, where not everybody is.
     rule: Option<Rule>,
@@ -586,12 +637,11 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
         };
         let mut keep_alive = vec![];
         let mut adopted = vec![];
-        let mut context = Context::Process;
+        let mut context = None;
         if let Some(address) = optional("context") {
             // SAFETY: the address is that of a pyzmq Context, which is kept alive below.
-            context = unsafe { ContextPtr::from_address(address.extract()?) }
-                .map(Context::Borrowed)
-                .ok_or_else(|| LocalProtocolError::new_err("the ZeroMQ context is closed"))?;
+            let given = unsafe { ContextPtr::from_address(address.extract()?) };
+            context = Some(given.ok_or_else(|| LocalProtocolError::new_err("the ZeroMQ context is closed"))?);
         }
         if let Some(address) = optional("socket") {
             // SAFETY: the address is that of a pyzmq socket, which is kept alive below and is ours to use.

@@ -1,16 +1,14 @@
-//! `trunkline._native.columns.Runs` and `Gaps`: the runs of CDTP, counted from tables of messages.
+//! `trunkline._native.columns.Runs`: the runs of CDTP, counted from tables of messages.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3_arrow::{PyArray, PyRecordBatch};
-use trunkline_columns::cdtp::{FRAMES, Gaps, Runs, run_fields};
+use pyo3_arrow::PyRecordBatch;
+use trunkline_columns::cdtp::{FRAMES, Runs, run_fields};
 use trunkline_columns::{ColumnError, RestType, ddl};
 use trunkline_wire::cdtp::MAP_BYTES;
-
-use crate::columns::array;
 
 /// Counts the runs of senders.
 #[pyclass(frozen, module = "trunkline._native.columns", name = "Runs")]
@@ -80,25 +78,6 @@ impl PyRunBatches {
             }))
         });
         over.map(|over| PyRecordBatch::new(over.map_err(|error| failed(&error))?).into_pyarrow(py)).transpose()
-    }
-}
-
-/// Finds the numbers that sources skip.
-#[pyclass(frozen, module = "trunkline._native.columns", name = "Gaps")]
-pub(crate) struct PyGaps(Mutex<Gaps>);
-
-#[pymethods]
-impl PyGaps {
-    #[new]
-    #[pyo3(signature = (source, *, sorted = true))]
-    fn new(source: Vec<String>, sorted: bool) -> Self {
-        Self(Mutex::new(Gaps::new(source, sorted)))
-    }
-
-    fn record<'py>(&self, py: Python<'py>, batch: PyRecordBatch) -> PyResult<Bound<'py, PyAny>> {
-        let batch = batch.into_inner();
-        let missed = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).record(&batch));
-        array(py, &PyArray::from_array_ref(Arc::new(missed.map_err(|error| failed(&error))?)))
     }
 }
 

@@ -64,7 +64,7 @@ impl PyTold {
 
     /// Those of the process this one was forked from are told there.
     fn ours(&self) -> PyResult<&Signal> {
-        if self.0.role().is_ours() { Ok(self.0.signal()) } else { Err(ended(None)) }
+        if self.0.role().is_ours() { Ok(self.0.signal()) } else { Err(ended(self.0.role().name(), None)) }
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
+use trunkline_wire::system_words;
 
 /// Why contents cannot be kept, or given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl StoreError {
     }
 
     pub(crate) fn of_system(path: &Path, error: &io::Error) -> Self {
-        let (path, what) = (path.to_owned(), error.to_string());
+        let (path, what) = (path.to_owned(), system_words(error));
         let is_full = matches!(
             error.kind(),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge

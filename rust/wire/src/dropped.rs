@@ -12,21 +12,38 @@ use crate::{DecodeError, DropKind, Frames, Verdict, Weight, cost};
 pub struct Dropped {
     /// Why.
     pub reason: DropReason,
-    /// Who sent it, where that is known, or, where it came back from the transport, who was to have it.
-    pub peer: Option<Bytes>,
     /// The message, bit for bit; empty where it came back from the transport.
     pub frames: Frames,
-    /// Where it came in.
-    pub place: Place,
+    /// Who sent it, or, where it came back from the transport, who was to have it.
+    pub origin: Origin,
 }
 
-/// Where a message came in, as far as whoever has the sockets tells.
+/// A peer, and the message of it that an event is about, as far as both are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// The endpoint, if it was the only one of its socket.
+pub struct Origin {
+    /// Its routing id (ROUTER), address (UDP) or subject (NATS).
+    pub peer: Option<Bytes>,
+    /// The user it is: by its key, or as it has logged in.
+    pub user: Option<Bytes>,
+    /// Where it connected from, as `tcp://127.0.0.1:37492`. The driver adds this and all below to what a message brings about.
+    pub address: Option<Box<str>>,
+    /// The endpoint the message arrived at, if it was the only one of its socket.
     pub endpoint: Option<Arc<str>>,
-    /// The number of its row, if it was recorded.
+    /// The number of the message's row, if it was recorded.
     pub seq: Option<u64>,
+}
+
+impl Origin {
+    /// A peer, and its user where it has one.
+    pub fn new(peer: Bytes, user: Option<Bytes>) -> Self {
+        Self { peer: Some(peer), user, ..Self::default() }
+    }
+}
+
+impl From<Option<Bytes>> for Origin {
+    fn from(peer: Option<Bytes>) -> Self {
+        Self { peer, ..Self::default() }
+    }
 }
 
 /// Why a message was dropped.
@@ -43,8 +60,8 @@ pub type DropCounts = BTreeMap<&'static str, u64>;
 
 impl Dropped {
     /// A message that came to nothing somewhere.
-    pub fn new(reason: impl Into<DropReason>, peer: Option<Bytes>, frames: Frames) -> Self {
-        Self { reason: reason.into(), peer, frames, place: Place::default() }
+    pub fn new(reason: impl Into<DropReason>, origin: impl Into<Origin>, frames: Frames) -> Self {
+        Self { reason: reason.into(), frames, origin: origin.into() }
     }
 
     /// Counts it.

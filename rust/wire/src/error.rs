@@ -71,7 +71,7 @@ kinds! {
     MissingId "missing_id" "an OK without the ID of the message it confirms",
     BadCommand "bad_command" "not a printable Class.Method name",
     BadStatus "bad_status" "not three digits from 200 to 599",
-    BadJson "bad_json" "not JSON, or not an object that every parser accepts",
+    BadJson "bad_json" "not JSON, not an object that every parser accepts, or more than 1,000,000 values",
     EmptyHeader "empty_header" "an empty frame in place of the header",
     UnknownType "unknown_type" "not one of the nine data types",
     BadShortString "bad_short_string" "a name that is not printable UTF-8",
@@ -81,7 +81,7 @@ kinds! {
     MissingField "missing_field" "a required field is missing or empty",
     BadBase64 "bad_base64" "bytes that are not in the required form",
     BadTimeout "bad_timeout" "a timeout below -1",
-    BadFieldTable "bad_field_table" "not a field table, or one with a duplicate name or more than 16 levels",
+    BadFieldTable "bad_field_table" "not a field table, or one with a duplicate name, more than 16 levels or more than 1,000,000 values",
 }
 
 kinds! {
@@ -104,6 +104,8 @@ kinds! {
     OwnEvent "own_event" "an event sent by this replica itself",
     UnknownType "unknown_type" "an event that is not about configurations",
     DeadLetterFull "dead_letter_full" "the dead-letter resource is full",
+    EchoTooLong "echo_too_long" "more than 16 KiB that the answer would have to repeat",
+    TooManyQueues "too_many_queues" "a queue beyond those that its user, or all users, may have",
 }
 
 /// These bytes are not a message.
@@ -143,6 +145,15 @@ impl Fault {
     }
 }
 
+/// What the system says of an error, without the number that Rust adds.
+pub fn system_words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match error.raw_os_error() {
+        Some(number) => text.replace(&format!(" (os error {number})"), ""),
+        None => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +166,12 @@ mod tests {
             let camel: String = slug.split('_').map(|word| word[..1].to_uppercase() + &word[1..]).collect();
             assert_eq!(camel, name);
         }
+    }
+
+    #[test]
+    fn what_the_system_says_has_no_number() {
+        assert_eq!(system_words(&std::io::Error::from_raw_os_error(2)), "No such file or directory");
+        assert_eq!(system_words(&std::io::Error::other("torn")), "torn");
     }
 
     #[test]

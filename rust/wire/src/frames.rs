@@ -59,6 +59,9 @@ impl PartialEq for Parcel {
 
 impl Eq for Parcel {}
 
+/// The most bytes of a message that an answer repeats: a peer that reads none of its answers makes others hold them.
+pub const ECHO_BYTES: usize = 16 << 10;
+
 /// The most frames a message may have.
 pub const MAX_FRAMES: usize = 10_000;
 

@@ -27,12 +27,13 @@ pub mod question;
 pub mod simulation;
 mod slab;
 mod status;
+mod throttle;
 pub mod zap;
 
 pub use calling::{CallId, Calling};
-pub use dropped::{DropCounts, DropReason, Dropped, Place};
-pub use error::{DecodeError, DropKind, ErrorKind, Fault};
-pub use frames::{FRAME_COST, Frames, MAX_FRAMES, Parcel, cost, nbytes};
+pub use dropped::{DropCounts, DropReason, Dropped, Origin};
+pub use error::{DecodeError, DropKind, ErrorKind, Fault, system_words};
+pub use frames::{ECHO_BYTES, FRAME_COST, Frames, MAX_FRAMES, Parcel, cost, nbytes};
 pub use lifecycle::Lifecycle;
 pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Label, Machine, Multicast, Nanos, Open, OptionValue, Output, Remote,

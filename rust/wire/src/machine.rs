@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::{Dropped, ErrorKind, Frames, Framing, Parcel};
+use crate::{ErrorKind, Frames, Framing, Origin, Parcel};
 
 /// Monotonic nanoseconds since an origin of the driver's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,9 +114,9 @@ pub trait Event: Send + 'static {
     /// The event's class and size in bytes.
     fn weight(&self) -> Weight;
 
-    /// The dropped message it tells of, if that is what it tells.
+    /// The peer it tells of, and the message that brought it about, if it tells of any.
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
+    fn origin(&mut self) -> Option<&mut Origin> {
         None
     }
 }
@@ -406,8 +406,6 @@ pub struct SocketOptions {
     pub immediate: bool,
     /// A ROUTER reports peers it cannot reach.
     pub mandatory: bool,
-    /// A ROUTER lets a new connection have the routing id of one that it has not seen end yet.
-    pub handover: bool,
     /// ZMTP heartbeats: interval and time-out.
     pub heartbeat: Option<(Duration, Duration)>,
     /// Our routing id.

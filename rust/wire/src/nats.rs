@@ -1,10 +1,18 @@
 //! What a server of NATS sends to its clients, and how they publish. Only messages are read; the rest is left to others.
 
+use std::fmt;
+
 use bytes::Bytes;
 use memchr::memmem;
 
 /// The longest line that begins a message: servers take none over 4 KiB unless they are told to.
 const LONGEST_LINE: usize = 64 << 10;
+
+/// The longest message: `max_payload` is no more than 64 MiB, and a server may add headers of its own.
+const LONGEST_MESSAGE: usize = (64 << 20) + (1 << 20);
+
+/// The longest of the other lines, which are handed over in parts.
+const LONGEST_OTHER: usize = 1 << 20;
 
 /// For how much there is room at once where a message has only begun: its line says any number.
 const MOST_AHEAD: usize = 1 << 20;
@@ -57,9 +65,21 @@ pub fn first(bytes: &[u8]) -> First<'_> {
     }
 }
 
+/// What was sent is not NATS: a message or a line is longer than a server's may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endless;
+
+impl fmt::Display for Endless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message or a line is longer than any that a NATS server sends")
+    }
+}
+
 /// What a server has sent, however it was cut.
 #[derive(Debug, Default)]
 pub struct Inflow {
+    /// How much was handed over of a line that has not ended.
+    unended: usize,
     /// What has only begun.
     begun: Vec<u8>,
     /// How long that is once it is whole, where that is known.
@@ -69,45 +89,66 @@ pub struct Inflow {
 impl Inflow {
     /// Takes more of it. Hands over each message, and each other line without a delivery, as it stands there: in what was given, or
     /// in bytes that may be kept.
-    pub fn feed(&mut self, mut sent: &[u8], mut take: impl FnMut(Option<Delivery<'_>>, &[u8], Option<&Bytes>)) {
+    ///
+    /// # Errors
+    /// When what begins is longer than any server sends; nothing more is to be read then.
+    pub fn feed(
+        &mut self,
+        mut sent: &[u8],
+        mut take: impl FnMut(Option<Delivery<'_>>, &[u8], Option<&Bytes>),
+    ) -> Result<(), Endless> {
         while !sent.is_empty() {
             if !self.begun.is_empty() {
                 sent = self.gather(sent);
                 let is_line = self.begun.ends_with(LINE_END) || self.begun.len() == LONGEST_LINE;
                 if self.whole.is_none() && !is_line {
-                    return;
+                    return Ok(());
                 }
                 if let First::Part(whole) = first(&self.begun) {
-                    self.begin(whole);
+                    self.begin(whole)?;
                     continue;
                 }
                 let whole = Bytes::from(std::mem::take(&mut self.begun));
                 let delivery = if let First::Message(delivery, _) = first(&whole) { Some(delivery) } else { None };
+                if delivery.is_none() {
+                    self.pass(&whole)?;
+                }
                 take(delivery, &whole, Some(&whole));
                 continue;
             }
             match first(sent) {
                 First::Part(whole) => {
                     self.begun.extend_from_slice(sent);
-                    self.begin(whole);
-                    return;
+                    return self.begin(whole);
                 }
                 First::Message(delivery, length) => {
                     take(Some(delivery), &sent[..length], None);
                     sent = &sent[length..];
                 }
                 First::Line(length) => {
+                    self.pass(&sent[..length])?;
                     take(None, &sent[..length], None);
                     sent = &sent[length..];
                 }
             }
         }
+        Ok(())
     }
 
-    fn begin(&mut self, whole: Option<usize>) {
+    /// A line, or a part of one.
+    fn pass(&mut self, line: &[u8]) -> Result<(), Endless> {
+        self.unended = if line.ends_with(LINE_END) { 0 } else { self.unended + line.len() };
+        if self.unended > LONGEST_OTHER { Err(Endless) } else { Ok(()) }
+    }
+
+    fn begin(&mut self, whole: Option<usize>) -> Result<(), Endless> {
+        if whole.is_some_and(|whole| whole > LONGEST_MESSAGE) {
+            return Err(Endless);
+        }
         self.whole = whole;
         let missing = whole.map_or(0, |whole| whole - self.begun.len());
         self.begun.reserve_exact(missing.min(MOST_AHEAD));
+        Ok(())
     }
 
     /// Adds to what has begun no more than belongs to it; what is left.
@@ -244,12 +285,29 @@ mod tests {
     fn fed(pieces: &[&[u8]]) -> Vec<(bool, Vec<u8>)> {
         let (mut inflow, mut taken) = (Inflow::default(), vec![]);
         for piece in pieces {
-            inflow.feed(piece, |delivery, whole, kept| {
-                assert!(kept.is_none_or(|kept| kept == whole));
-                taken.push((delivery.is_some(), delivery.map_or(whole, |delivery| delivery.body).to_vec()));
-            });
+            inflow
+                .feed(piece, |delivery, whole, kept| {
+                    assert!(kept.is_none_or(|kept| kept == whole));
+                    taken.push((delivery.is_some(), delivery.map_or(whole, |delivery| delivery.body).to_vec()));
+                })
+                .unwrap();
         }
         taken
+    }
+
+    #[test]
+    fn what_no_server_sends_is_not_gathered() {
+        let feed = |pieces: &[&[u8]]| {
+            let mut inflow = Inflow::default();
+            pieces.iter().try_for_each(|piece| inflow.feed(piece, |_, _, _| {}))
+        };
+        let message = |size: usize| format!("MSG a 7 {size}\r\n");
+        assert_eq!(feed(&[message(64 << 20).as_bytes()]), Ok(()));
+        assert_eq!(feed(&[message(1 << 27).as_bytes()]), Err(Endless));
+        assert_eq!(feed(&[b"MSG a 7 ", b"999999999999999\r\n"]), Err(Endless));
+        let part = vec![b'x'; LONGEST_LINE];
+        assert_eq!(feed(&[&part[..]; 16]), Ok(()));
+        assert_eq!(feed(&[&part[..]; 17]), Err(Endless));
     }
 
     #[test]
@@ -262,7 +320,7 @@ mod tests {
     #[test]
     fn a_size_that_nobody_sends_takes_no_memory() {
         let mut inflow = Inflow::default();
-        inflow.feed(b"MSG a 7 1000000000000\r\nabc", |_, _, _| panic!("it is not whole"));
+        inflow.feed(b"MSG a 7 60000000\r\nabc", |_, _, _| panic!("it is not whole")).unwrap();
         assert!(inflow.begun.capacity() <= 2 * MOST_AHEAD);
     }
 

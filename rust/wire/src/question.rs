@@ -65,6 +65,11 @@ impl<T> Questions<T> {
         self.answered(token)
     }
 
+    /// How many are open.
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
     /// Whether none is open.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()

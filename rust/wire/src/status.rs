@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::Nanos;
 
@@ -32,10 +34,9 @@ impl Status {
             _ => {
                 let stats = stats();
                 let mut told = serde_json::to_value(&stats).unwrap_or_default();
-                // A name is bytes, which JSON has no word for.
                 let entries = told[list].as_array_mut().into_iter().flatten();
                 for (entry, name) in entries.zip(names(&stats)) {
-                    entry[key] = Value::from(String::from_utf8_lossy(&name));
+                    entry[key] = named(&name);
                 }
                 let text = Bytes::from(told.to_string());
                 self.0 = Some((now, text.clone()));
@@ -43,4 +44,9 @@ impl Status {
             }
         }
     }
+}
+
+/// A name in JSON, which has text alone: one that is none is told apart from all others by its bytes.
+fn named(name: &[u8]) -> Value {
+    str::from_utf8(name).map_or_else(|_| json!({ "base64": STANDARD.encode(name) }), Value::from)
 }

@@ -1,6 +1,7 @@
 //! ZAP 1.0: which CURVE clients a context lets in, by a list or by asking.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,11 +17,15 @@ const ENDPOINT: &str = "inproc://zeromq.zap.01";
 
 const VERSION: &[u8] = b"1.0";
 
-/// How long somebody may think about a client, which waits meanwhile.
+/// How long a client waits for a decision.
 const THINKING: Duration = Duration::from_secs(5);
 
-/// Clients that are thought about at one time; more are turned away, and come again.
-const THOUGHT_ABOUT: usize = 1024;
+/// Clients that are decided about at one time: as many as there are threads for, and some more.
+const AT_ONCE: usize = 8;
+
+/// Clients that wait for their turn: from one address, and in all. More are turned away, and come again.
+const SHARE: usize = 64;
+const WAITING: usize = 1024;
 
 /// A CURVE public key.
 pub type Key = [u8; 32];
@@ -87,11 +92,83 @@ struct Waiting {
     candidate: Candidate,
 }
 
+/// The clients that wait for their turn: each address has its turns, however many others have.
+#[derive(Debug, Default)]
+struct Lines {
+    /// All of them in the order they came in, and until when each waits.
+    all: BTreeMap<u64, (Nanos, Waiting)>,
+    by_host: HashMap<IpAddr, BTreeSet<u64>>,
+    turns: VecDeque<IpAddr>,
+    next: u64,
+}
+
+impl Lines {
+    /// Takes one in; gives the one that there is no room for any more.
+    fn push(&mut self, now: Nanos, waiting: Waiting) -> Option<Waiting> {
+        let host = host(&waiting.candidate.address);
+        let line = self.by_host.entry(host).or_default();
+        if line.is_empty() {
+            self.turns.push_back(host);
+        }
+        line.insert(self.next);
+        let is_long = line.len() > SHARE;
+        self.all.insert(self.next, (now + THINKING, waiting));
+        self.next += 1;
+        let longest = || self.by_host.iter().max_by_key(|(_, line)| line.len()).map(|(host, _)| *host);
+        let fullest = if is_long { Some(host) } else { longest().filter(|_| self.all.len() > WAITING) };
+        let oldest = *self.by_host.get(&fullest?)?.first()?;
+        self.remove(oldest)
+    }
+
+    /// The next one: of the address whose turn it is the latest, as those before it may have given up.
+    fn pop(&mut self) -> Option<Waiting> {
+        let host = self.turns.pop_front()?;
+        self.turns.push_back(host);
+        let latest = *self.by_host.get(&host)?.last()?;
+        self.remove(latest)
+    }
+
+    /// One that has waited for too long.
+    fn expired(&mut self, now: Nanos) -> Option<Waiting> {
+        let (oldest, _) = self.all.first_key_value().filter(|(_, (due, _))| *due <= now)?;
+        self.remove(*oldest)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Waiting> {
+        let (_, waiting) = self.all.remove(&number)?;
+        let host = host(&waiting.candidate.address);
+        if let Some(line) = self.by_host.get_mut(&host) {
+            line.remove(&number);
+            if line.is_empty() {
+                self.by_host.remove(&host);
+                self.turns.retain(|turn| *turn != host);
+            }
+        }
+        Some(waiting)
+    }
+
+    fn poll_timeout(&self) -> Option<Nanos> {
+        self.all.first_key_value().map(|(_, (due, _))| *due)
+    }
+}
+
+/// What counts as one address: of IPv6 a network, as a host may have all of its addresses. Those that have none are one.
+fn host(address: &str) -> IpAddr {
+    let address = address.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    if let IpAddr::V6(six) = address
+        && six.to_ipv4_mapped().is_none()
+    {
+        return IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() >> 64 << 64));
+    }
+    address
+}
+
 /// Answers the sockets of its context, which ask about each client.
 #[derive(Debug)]
 pub struct Authenticator {
     rule: Rule,
-    waiting: Questions<Waiting>,
+    asked: Questions<Waiting>,
+    lines: Lines,
     outputs: VecDeque<Output<Zap>>,
     events: VecDeque<ZapEvent>,
     refused: u64,
@@ -111,7 +188,8 @@ impl Authenticator {
         });
         Self {
             rule,
-            waiting: Questions::new(THOUGHT_ABOUT, THINKING),
+            asked: Questions::new(AT_ONCE, THINKING),
+            lines: Lines::default(),
             outputs: VecDeque::from([open]),
             events: VecDeque::new(),
             refused: 0,
@@ -141,13 +219,24 @@ impl Authenticator {
                 self.answer(waiting, name);
             }
             (Rule::Asked, Some(_)) => {
-                let candidate = waiting.candidate.clone();
-                match self.waiting.ask(now, waiting) {
-                    Ok(token) => self.events.push_back(ZapEvent::Question(token, candidate)),
-                    Err(waiting) => self.turn_away(waiting),
+                if let Some(excess) = self.lines.push(now, waiting) {
+                    self.turn_away(excess);
                 }
+                self.ask(now);
             }
             (_, None) => self.answer(waiting, None),
+        }
+    }
+
+    /// Asks about as many as are decided about at one time.
+    fn ask(&mut self, now: Nanos) {
+        while self.asked.len() < AT_ONCE
+            && let Some(waiting) = self.lines.pop()
+        {
+            let candidate = waiting.candidate.clone();
+            if let Ok(token) = self.asked.ask(now, waiting) {
+                self.events.push_back(ZapEvent::Question(token, candidate));
+            }
         }
     }
 
@@ -205,18 +294,22 @@ impl Machine for Authenticator {
     }
 
     fn handle_timeout(&mut self, now: Nanos) {
-        while let Some((_, waiting)) = self.waiting.expired(now) {
+        while let Some(waiting) =
+            self.asked.expired(now).map(|(_, waiting)| waiting).or_else(|| self.lines.expired(now))
+        {
             self.turn_away(waiting);
         }
+        self.ask(now);
     }
 
-    fn handle_verb(&mut self, _now: Nanos, verb: ZapVerb) {
+    fn handle_verb(&mut self, now: Nanos, verb: ZapVerb) {
         match verb {
             ZapVerb::Allow(allowed) => self.rule = Rule::Listed(allowed),
             ZapVerb::Answer(token, name) => {
-                if let Some(waiting) = self.waiting.answered(token) {
+                if let Some(waiting) = self.asked.answered(token) {
                     self.answer(waiting, name);
                 }
+                self.ask(now);
             }
         }
     }
@@ -234,7 +327,7 @@ impl Machine for Authenticator {
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        self.waiting.poll_timeout()
+        self.asked.poll_timeout().into_iter().chain(self.lines.poll_timeout()).min()
     }
 
     fn stats(&self) -> u64 {
@@ -264,7 +357,11 @@ mod tests {
     use super::*;
 
     fn ask(zap: &mut Authenticator, peer: u8, key: Key) {
-        let frames = [&b""[..], b"1.0", b"7", b"", b"127.0.0.1", b"", b"CURVE", &key].map(Bytes::copy_from_slice);
+        ask_from(zap, "127.0.0.1", peer, key);
+    }
+
+    fn ask_from(zap: &mut Authenticator, address: &str, peer: u8, key: Key) {
+        let frames = [&b""[..], b"1.0", b"7", b"", address.as_bytes(), b"", b"CURVE", &key].map(Bytes::copy_from_slice);
         let peer = Some(Bytes::copy_from_slice(&[peer]));
         let frames = frames.into_iter().collect();
         zap.handle_message(Nanos(0), Incoming { socket: Zap, peer, user_id: None, host: None, frames });
@@ -324,12 +421,44 @@ mod tests {
     }
 
     #[test]
-    fn turns_away_whom_nobody_can_think_about() {
+    fn each_address_has_its_turns_and_its_share() {
         let mut zap = Authenticator::new(Rule::Asked);
-        for _ in 0..=THOUGHT_ABOUT {
-            ask(&mut zap, 5, [5; 32]);
+        for number in 0..=AT_ONCE + SHARE {
+            ask(&mut zap, u8::try_from(number).expect("few"), [5; 32]);
         }
-        assert_eq!(answers(&mut zap), [answer(5, "300", "")]);
+        // The oldest of those that wait is turned away.
+        assert_eq!(answers(&mut zap), [answer(u8::try_from(AT_ONCE).expect("few"), "300", "")]);
+        for (address, peer) in [("127.0.0.2", 200), ("2001:db8::1", 201), ("2001:db8::2", 202)] {
+            ask_from(&mut zap, address, peer, [5; 32]);
+        }
+        assert_eq!(answers(&mut zap), []);
+        let mut asked = vec![];
+        while let Some(event) = zap.poll_event() {
+            let ZapEvent::Question(token, candidate) = event else { continue };
+            asked.push(candidate.address);
+            zap.handle_verb(Nanos(0), ZapVerb::Answer(token, Some("ada".to_owned())));
+            if asked.len() > AT_ONCE + 4 {
+                break;
+            }
+        }
+        let (first, network) = ("127.0.0.1", "2001:db8::2");
+        assert_eq!(asked[AT_ONCE..], [first, "127.0.0.2", network, first, "2001:db8::1"]);
+    }
+
+    #[test]
+    fn the_address_with_most_makes_room_for_others() {
+        let mut zap = Authenticator::new(Rule::Asked);
+        for number in 0..AT_ONCE + WAITING {
+            let few = AT_ONCE + SHARE - 1;
+            let address =
+                if number < few { "127.0.0.1".to_owned() } else { format!("10.0.{}.{}", number / 250, number % 250) };
+            ask_from(&mut zap, &address, u8::from(number < few), [5; 32]);
+        }
+        assert_eq!(answers(&mut zap), []);
+        ask_from(&mut zap, "127.0.0.2", 3, [5; 32]);
+        assert_eq!(answers(&mut zap), [answer(1, "300", "")]);
+        zap.handle_timeout(Nanos(0) + THINKING);
+        assert_eq!((answers(&mut zap).len(), zap.poll_timeout()), (AT_ONCE + WAITING, None));
     }
 
     #[test]

@@ -10,11 +10,15 @@ use trunkline_wire::dcp::{
     encode_register, encode_reply, encode_request,
 };
 use trunkline_wire::{
-    DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Machine, Nanos, Output, SendId, SocketEvent,
+    DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Machine, Nanos, Origin, Output, SendId, SocketEvent,
     SocketKind, Unsent,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
+
+fn origin(peer: &str, user: Option<&str>) -> Origin {
+    Origin::new(bytes(peer), user.map(bytes))
+}
 
 fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
@@ -63,9 +67,13 @@ impl Desk {
     }
 
     fn receive(&mut self, peer: &str, frames: Frames) -> Option<ErrorKind> {
+        self.receive_of(None, peer, frames)
+    }
+
+    fn receive_of(&mut self, user: Option<&str>, peer: &str, frames: Frames) -> Option<ErrorKind> {
         let kind = self.broker.handle_message(
             self.now,
-            Incoming { socket: Front, peer: Some(bytes(peer)), user_id: None, host: None, frames },
+            Incoming { socket: Front, peer: Some(bytes(peer)), user_id: user.map(bytes), host: None, frames },
         );
         self.drain();
         kind.error
@@ -208,6 +216,41 @@ fn where_only_workers_are_believed_nobody_speaks_for_others() {
     assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y"), ("w", "reconnect")]));
 }
 
+#[test]
+fn what_an_answer_repeats_is_short() {
+    let mut desk = desk();
+    let long = "x".repeat((16 << 10) + 1);
+    desk.register("w", &long);
+    desk.ask("c", "trunkline.status", &long);
+    assert_eq!((desk.sent(), desk.dropped("echo_too_long")), (vec![], 2));
+    desk.register("w", &long[1..]);
+    desk.ask("c", "trunkline.status", &long[..16_000]);
+    assert_eq!(desk.sent().len(), 2);
+}
+
+// req: DCP-03
+#[test]
+fn a_worker_is_its_key_and_not_its_address() {
+    let mut desk =
+        Desk::new(BrokerSettings { client_address: ClientAddress::WorkersOnly, ..BrokerSettings::default() });
+    desk.receive_of(Some("ada"), "w", encode_register(bytes("pay")));
+    desk.ask("c", "pay", "1");
+    assert_eq!(desk.sent(), letters(&[("w", "register pay"), ("w", "request pay·c··1··x")]));
+    // Another key at that address is neither the worker nor the worker of old.
+    let reply = || encode_reply(bytes("c"), &[bytes("1")], &[bytes("forged")]);
+    desk.receive_of(Some("mallory"), "w", reply());
+    desk.ask("c", "pay", "2");
+    assert_eq!((desk.sent(), desk.dropped("spoofed")), (vec![], 1));
+    assert!(
+        matches!(&desk.events[..], [BrokerEvent::Registered { .. }, BrokerEvent::Gone { worker, lost: 1, .. }, BrokerEvent::Dropped(_)] if *worker == origin("w", Some("ada")))
+    );
+    desk.receive_of(Some("mallory"), "w", encode_header(MessageType::Ping, Width::One));
+    assert_eq!(desk.sent(), letters(&[("w", "reconnect")]));
+    // The worker of old may still have the answer.
+    desk.receive_of(Some("ada"), "w", encode_reply(bytes("c"), &[bytes("1")], &[bytes("y")]));
+    assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y"), ("w", "reconnect")]));
+}
+
 // req: DCP-22, DCP-25
 #[test]
 fn parts_pass_bit_by_bit_and_uncopied() {
@@ -283,12 +326,15 @@ fn the_bytes_of_all_queues_are_bounded() {
 #[test]
 fn who_waits_too_long_is_dropped() {
     let mut desk = desk();
-    desk.ask("c", "a", "1");
+    desk.receive_of(Some("ada"), "c", encode_request(bytes("a"), None, &[bytes("1")], &[bytes("x")]));
     desk.pass(SECOND * 59);
     desk.ask("c", "a", "2");
     assert_eq!(desk.broker.poll_timeout(), Some(Nanos(0) + SECOND * 60));
     desk.pass(SECOND);
     assert_eq!((desk.dropped("queue_expired"), desk.broker.stats().services[0].expired), (1, 1));
+    let is_named =
+        |event: &BrokerEvent| matches!(event, BrokerEvent::Dropped(told) if told.origin == origin("c", Some("ada")));
+    assert!(desk.events.iter().any(is_named));
     desk.register("w", "a");
     assert_eq!(desk.sent()[1].1, "request a·c··2··x");
 }
@@ -519,7 +565,9 @@ fn a_silent_worker_is_given_up_even_when_busy() {
     desk.pass(SECOND * 5 / 2);
     assert_eq!(desk.broker.stats().lost, 1);
     assert!(
-        desk.events.iter().any(|event| matches!(event, BrokerEvent::Gone { worker, lost: 1, .. } if worker == "v"))
+        desk.events
+            .iter()
+            .any(|event| matches!(event, BrokerEvent::Gone { worker, lost: 1, .. } if *worker == origin("v", None)))
     );
     desk.ask("c", "a", "2");
     assert_eq!(desk.sent(), letters(&[("w", "request a·c··2··x")]));
@@ -578,7 +626,7 @@ fn a_reply_to_nobody_is_counted() {
         desk.drain();
         assert_eq!(desk.dropped(slug), 1);
     }
-    let is_told = |event: &BrokerEvent| matches!(event, BrokerEvent::Dropped(Dropped { reason: DropReason::Undelivered(DropKind::Unroutable), peer: Some(peer), .. }) if peer == "gone");
+    let is_told = |event: &BrokerEvent| matches!(event, BrokerEvent::Dropped(Dropped { reason: DropReason::Undelivered(DropKind::Unroutable), origin: client, .. }) if *client == origin("gone", None));
     assert!(desk.events.iter().any(is_told));
 }
 

@@ -693,6 +693,44 @@ fn closing_waits_for_answers_and_then_leaves() {
 
 // req: MC0-27
 #[test]
+fn closing_waits_for_errors_about_what_is_not_confirmed() {
+    let mut bench = Bench::connected();
+    bench.put("1");
+    bench.sent();
+    bench.connector.handle_close(bench.now, 5 * SECOND);
+    assert_eq!(bench.sent(), ["NOOP·ID·#"]);
+    bench.error("forbidden", None);
+    assert!(!bench.events.is_empty(), "an error is told");
+    assert!(bench.sent().is_empty());
+    bench.events.clear();
+    bench.confirm();
+    assert_eq!(bench.sent(), ["DISCONNECT"]);
+    assert!(bench.events.is_empty(), "nobody asked for the NOOP");
+    assert_eq!(bench.connector.stats().errors, 1);
+}
+
+// req: MC0-27
+#[test]
+fn an_answer_to_something_later_is_as_good() {
+    let mut bench = Bench::connected();
+    bench.put("1");
+    bench.submit("2");
+    bench.sent();
+    bench.confirm();
+    bench.connector.handle_close(bench.now, 5 * SECOND);
+    assert_eq!(bench.sent(), ["DISCONNECT"]);
+    // Nor is anything to be heard of what went with a connection that is lost.
+    let mut bench = Bench::connected();
+    bench.put("1");
+    bench.sent();
+    bench.connector.handle_close(bench.now, 5 * SECOND);
+    assert_eq!(bench.sent(), ["NOOP·ID·#"]);
+    bench.break_off();
+    assert!(!bench.done.is_empty(), "closed at once");
+}
+
+// req: MC0-27
+#[test]
 fn closing_takes_no_longer_than_it_may() {
     let mut bench = Bench::connected();
     let call = bench.submit("1");

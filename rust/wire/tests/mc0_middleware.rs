@@ -10,7 +10,7 @@ use trunkline_wire::mc0::{
     Settings, Whom,
 };
 use trunkline_wire::{
-    Backlog, DropKind, DropReason, Frames, Incoming, MAX_FRAMES, Machine as _, Nanos, Output, Pattern, SendId,
+    Backlog, DropKind, DropReason, Frames, Incoming, MAX_FRAMES, Machine as _, Nanos, Origin, Output, Pattern, SendId,
     SocketEvent, SocketKind, Unsent,
 };
 
@@ -32,7 +32,7 @@ impl Bus {
         let mut machine = Middleware::new(settings);
         let opened = machine.poll_output();
         assert!(
-            matches!(opened, Some(Output::Open(open)) if open.kind == SocketKind::Router && open.options.mandatory && !open.options.handover)
+            matches!(opened, Some(Output::Open(open)) if open.kind == SocketKind::Router && open.options.mandatory)
         );
         Self { machine, now: Nanos(0), deaf: BTreeSet::new(), held: vec![] }
     }
@@ -639,8 +639,10 @@ fn a_change_of_the_policy_ends_subscriptions() {
         .handle_verb(bus.now, MiddlewareVerb::Enforce(Some(policy(&[("daq", &["*"], &["*"]), ("*", &["*"], &["b"])]))));
     let said = bus.drain();
     assert!(said.len() == 1 && said[0].starts_with("ops: ERROR·MESSAGE·") && said[0].contains("\"a\""), "{said:?}");
-    let curtailed = |event: &MiddlewareEvent| matches!(event, MiddlewareEvent::Curtailed { subscriptions: 1, .. });
-    assert_eq!(bus.events().iter().filter(|event| curtailed(event)).count(), 1);
+    let ops = Origin::new(Bytes::from_static(b"ops"), Some(Bytes::from_static(b"ops")));
+    let curtailed: Vec<_> =
+        bus.events().into_iter().filter(|event| matches!(event, MiddlewareEvent::Curtailed { .. })).collect();
+    assert_eq!(curtailed, [MiddlewareEvent::Curtailed { client: ops, subscriptions: 1 }]);
     bus.say_as("daq", Some("daq"), message(&["PUT", "TOPIC", "a", "", "x"]));
     assert_eq!(bus.drain(), ["daq: MESSAGE·TOPIC·a··x"]);
     bus.machine.handle_verb(bus.now, MiddlewareVerb::Enforce(Some(Policy::default())));
@@ -736,4 +738,46 @@ fn the_longest_ttl_is_a_setting() {
     let mut bus = Bus::new(settings);
     assert!(bus.say("a", &["CONNECT", "TTL", "501"])[0].contains("bad_ttl"));
     assert_eq!(bus.say("a", &["CONNECT", "ID", "x", "TTL", "500"]), ["a: OK·ID·x"]);
+}
+
+#[test]
+fn a_client_of_many_subscriptions_that_leaves_lets_others_wait_for_few() {
+    let mut bus = bus();
+    let topics: Vec<_> = (0..9_000).map(|number| format!("t{number}")).collect();
+    let mut words = vec!["SUB", ""];
+    words.extend(topics.iter().map(String::as_str));
+    for peer in ["many", "other"] {
+        bus.say(peer, &words);
+    }
+    bus.say("many", &["CONNECT"]);
+    assert_eq!(bus.machine.stats().subscriptions, 18_000);
+    bus.say("many", &["DISCONNECT"]);
+    assert_eq!((bus.machine.stats().subscriptions, bus.machine.stats().clients), (18_000, 1));
+    assert_eq!(bus.forgotten(), [Farewell::Left]);
+    // It has nothing from that moment on, and has only what it subscribes to where it comes again.
+    assert_eq!(bus.say("p", &["PUT", "TOPIC", "t1", "", "x"]).len(), 1);
+    bus.say("many", &["SUB", "", "new"]);
+    assert_eq!(bus.say("p", &["PUT", "TOPIC", "t1", "", "x"]).len(), 1);
+    assert_eq!(bus.say("p", &["PUT", "TOPIC", "new", "", "x"]).len(), 1);
+    let mut steps = 0;
+    while bus.machine.poll_timeout() == Some(Nanos(0)) {
+        bus.machine.handle_timeout(bus.now);
+        steps += 1;
+    }
+    assert_eq!((steps, bus.machine.stats().subscriptions, bus.machine.stats().clients), (9, 9_001, 2));
+    assert_eq!(bus.say("many", &["UNSUB", "", "new"]), Vec::<String>::new());
+    assert_eq!((bus.machine.stats().clients, bus.forgotten()), (1, vec![Farewell::Left]));
+}
+
+#[test]
+fn an_id_is_short() {
+    let mut bus = bus();
+    let [short, long] = [16 << 10, (16 << 10) + 1].map(|bytes| "i".repeat(bytes));
+    assert_eq!(bus.say("p", &["NOOP", "ID", &short]), [format!("p: OK·ID·{short}")]);
+    let said = bus.say("p", &["NOOP", "ID", &long]);
+    assert_eq!(
+        (said.len(), said[0].contains("an ID has 16384 bytes at most"), said[0].contains(&long)),
+        (1, true, false)
+    );
+    assert_eq!(bus.dropped("echo_too_long"), 1);
 }

@@ -524,6 +524,47 @@ fn a_pong_proves_what_went_before_its_ping() {
 
 // req: MTL-50
 #[test]
+fn a_writer_that_closes_hears_of_refusals_first() {
+    let mut bench = Bench::up(settings(false, false));
+    bench.send("a");
+    bench.said();
+    bench.flow.handle_close(bench.now, Duration::from_secs(5));
+    bench.drain();
+    assert_eq!(bench.said(), [data::ping()]);
+    assert!(!bench.flow.is_closed());
+    assert_eq!(bench.flow.backlog().messages, 1);
+    bench.take(data::response(2, 400));
+    bench.take(data::pong());
+    assert!(bench.flow.is_closed());
+    let stats = bench.flow.stats();
+    assert_eq!((stats.rejected, stats.unconfirmed, stats.at_risk), (1, 0, 0));
+}
+
+// req: MTL-50
+#[test]
+fn a_flush_ends_with_the_pong_after_the_last_content() {
+    let mut bench = Bench::up(settings(false, false));
+    bench.verb(FlowVerb::Flush);
+    assert!(bench.said().is_empty(), "nothing is to be shown");
+    // One that was said before proves nothing of what left after it.
+    bench.pass(Duration::from_millis(2500));
+    assert_eq!(bench.said(), [data::ping()]);
+    bench.send("a");
+    bench.verb(FlowVerb::Flush);
+    assert_eq!(bench.said().last(), Some(&data::ping()));
+    bench.take(data::pong());
+    assert_eq!(bench.flow.backlog().messages, 1);
+    bench.take(data::pong());
+    assert_eq!(bench.flow.backlog().messages, 0);
+    bench.send("b");
+    assert_eq!(bench.said().len(), 1, "a flush ends");
+    bench.flow.handle_close(bench.now, Duration::ZERO);
+    bench.drain();
+    assert_eq!(bench.flow.stats().at_risk, 1);
+}
+
+// req: MTL-50
+#[test]
 fn what_the_transport_did_not_take_is_not_at_risk_and_goes_again() {
     let mut bench = Bench::up(settings(false, false));
     bench.deaf = Some(vec![]);

@@ -459,11 +459,10 @@ impl World {
     fn absorb(&mut self) {
         let mut ended = false;
         while let Some(event) = self.bench.events.pop_front() {
-            let ServerEvent::LeaseEnded { peer, .. } = event else { continue };
-            let at = self
-                .readers
-                .iter()
-                .position(|reader| reader.as_ref().is_some_and(|reader| reader.peer.as_bytes() == peer));
+            let ServerEvent::LeaseEnded { client, .. } = event else { continue };
+            let at = self.readers.iter().position(|reader| {
+                reader.as_ref().is_some_and(|reader| client.peer.as_deref() == Some(reader.peer.as_bytes()))
+            });
             // Who took dead letters is gone as well by and by.
             let Some(at) = at else { continue };
             let said = self.bench.said(&self.readers[at].as_ref().unwrap().peer.clone());

@@ -10,7 +10,7 @@ use mtl::{Bench, CONTROL, EMPTY_TABLE, durable, settings, user, with_users};
 use serde_json::json;
 use trunkline_wire::mtl::data;
 use trunkline_wire::mtl::server::{
-    Access, Answer, LeaseEnd, Op, Question, Restored, ServerEvent, ServerSettings, ServerSocket, ServerVerb,
+    Access, Answer, Bounds, LeaseEnd, Op, Question, Restored, ServerEvent, ServerSettings, ServerSocket, ServerVerb,
     StoredContent, User,
 };
 use trunkline_wire::{Curve, ErrorKind, Frames, Framing, Incoming, Machine as _, SocketEvent, SocketOptions, Unsent};
@@ -192,7 +192,7 @@ fn what_is_ill_formed_is_dropped_in_silence() {
         let verdict = bench.take(CONTROL, "ada", None, frames(parts));
         assert_eq!(verdict.error, Some(*kind), "{parts:?}");
     }
-    let deep = format!("{{\"a\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!("{{\"a\": {}{}}}", "[".repeat(8_000), "]".repeat(8_000));
     assert_eq!(bench.send_control("ada", None, "Connection.Open", &deep).error, Some(ErrorKind::BadJson));
     assert!(bench.said("ada").is_empty());
     assert_eq!(bench.server.stats().dropped.values().sum::<u64>(), rows.len() as u64 + 1);
@@ -374,7 +374,7 @@ fn a_window_is_kept_and_confirms_open_it() {
 // req: MTL-51
 #[test]
 fn writers_are_confirmed_at_once_until_one_is_rejected() {
-    let bounds = trunkline_wire::mtl::server::Bounds { max_messages: 3, ..Default::default() };
+    let bounds = Bounds { max_messages: 3, ..Default::default() };
     let mut bench = Bench::new(ServerSettings { bounds, ..settings() });
     bench.writer("w", &["jobs"], "full");
     bench.write("w", 1, &["a", "b", "c", "d", "e"]);
@@ -497,7 +497,7 @@ fn a_reader_that_is_silent_gives_back_what_it_has() {
         bench
             .events
             .iter()
-            .any(|event| matches!(event, ServerEvent::LeaseEnded { why: LeaseEnd::Silent, peer } if peer == "r1"))
+            .any(|event| matches!(event, ServerEvent::LeaseEnded { why: LeaseEnd::Silent, client } if client.peer.as_deref() == Some(b"r1")))
     );
     assert_eq!(bench.server.stats().leases, 1);
     bench.reader("r2", "jobs", "full", 10);
@@ -510,7 +510,7 @@ fn a_reader_that_is_silent_gives_back_what_it_has() {
 #[test] // req: MTL-44, MTL-58
 fn who_reads_none_of_his_answers_has_no_lease_for_long() {
     let ended = |bench: &Bench, name: &str| {
-        let unread = |event: &ServerEvent| matches!(event, ServerEvent::LeaseEnded { why: LeaseEnd::Unread, peer } if peer == name);
+        let unread = |event: &ServerEvent| matches!(event, ServerEvent::LeaseEnded { why: LeaseEnd::Unread, client } if client.peer.as_deref() == Some(name.as_bytes()));
         bench.events.iter().filter(|event| unread(event)).count()
     };
     let mut bench = Bench::open();
@@ -710,7 +710,7 @@ fn what_the_transport_gives_back_is_not_of_the_window() {
 #[test]
 fn contents_wait_no_longer_than_they_may() {
     let ttl = Some(Duration::from_secs(10));
-    let bounds = trunkline_wire::mtl::server::Bounds { ttl, ..Default::default() };
+    let bounds = Bounds { ttl, ..Default::default() };
     let mut bench = Bench::new(ServerSettings { bounds, ..settings() });
     bench.writer("w", &["jobs"], "none");
     bench.write("w", 1, &["a"]);
@@ -819,7 +819,10 @@ fn a_login_goes_step_by_step() {
         ("SCRAM-SHA-256", &b"first"[..], &b""[..], false)
     );
     assert_eq!(bench.status("ada", "Connection.Authorize", &authorize("SCRAM-SHA-256", "")), 400);
-    bench.verb(ServerVerb::Answer(token, Answer::Challenge { challenge: "more".into(), state: "kept".into() }));
+    bench.verb(ServerVerb::Answer(
+        token,
+        Answer::Challenge { challenge: "more".into(), state: "kept".into(), proven: None },
+    ));
     assert_eq!(
         bench.reply("ada"),
         (402, json!({"status": "Challenged", "mechanism": "SCRAM-SHA-256", "challenge": "bW9yZQ=="}))
@@ -852,15 +855,76 @@ fn a_login_goes_step_by_step() {
 
 // req: MTL-28
 #[test]
-fn a_command_has_a_mebibyte_at_most() {
+fn a_command_has_a_mebibyte_at_most_and_much_less_before_the_login() {
     let mut bench = Bench::open();
     let body = |bytes: usize| format!("{{\"a\": \"{}\"}}", "x".repeat(bytes - 9));
-    bench.send_control("ada", None, "A.B", &body(1 << 20));
-    assert_eq!(bench.reply("ada").1["status"], "Open first");
-    bench.send_control("ada", None, "A.B", &body((1 << 20) + 1));
-    let (status, said) = bench.reply("ada");
-    assert_eq!((status, said["status"].as_str()), (400, Some("a command has up to 1048576 bytes of JSON")));
+    // What is longer is not looked at, and answered as what is shorter is.
+    let open = "this command has up to 16384 bytes of JSON";
+    for (name, status) in [("A.B", "Open first"), ("connection.OPEN", open)] {
+        bench.send_control("ada", None, name, &"[".repeat((16 << 10) + 1));
+        let (code, said) = bench.reply("ada");
+        assert_eq!((code, said["status"].as_str()), (400, Some(status)));
+    }
+    let mut strict = Bench::new(with_users());
+    strict.ask("ada", "Connection.Open", &self::open());
+    strict.send_control("ada", None, "A.B", &"[".repeat((16 << 10) + 1));
+    assert_eq!(strict.reply("ada").0, 401);
+    bench.enter("ada", "queue");
+    for (bytes, code, status) in
+        [(1 << 20, 501, "Not implemented"), ((1 << 20) + 1, 400, "a command has up to 1048576 bytes of JSON")]
+    {
+        bench.send_control("ada", None, "A.B", &body(bytes));
+        let (said, reply) = bench.reply("ada");
+        assert_eq!((said, reply["status"].as_str()), (code, Some(status)));
+    }
     assert!(bench.server.stats().dropped.is_empty());
+}
+
+#[test]
+fn a_peer_has_so_much_parsed_a_second() {
+    let mut bench = Bench::open();
+    for peer in ["ada", "eve"] {
+        bench.enter(peer, "queue");
+    }
+    let large = json!({"name": "jobs", "x": "x".repeat(1_000_000)});
+    for code in [200, 200, 200, 200, 503, 503] {
+        assert_eq!(bench.status("eve", "Queue.Info", &large), code);
+    }
+    // What is small is parsed all the same, and others have lost nothing.
+    assert_eq!(bench.status("eve", "Queue.Info", &json!({"name": "jobs"})), 200);
+    assert_eq!(bench.status("ada", "Queue.Info", &large), 200);
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.status("eve", "Queue.Info", &large), 200);
+}
+
+#[test]
+fn an_envelope_is_short() {
+    let mut bench = Bench::open();
+    for (bytes, replies) in [(16 << 10, 1), ((16 << 10) + 1, 0)] {
+        let body = open().to_string();
+        let frames = frames(&[&vec![b'e'; bytes], b"", b"Connection.Open", body.as_bytes()]);
+        bench.take(CONTROL, "ada", None, frames);
+        assert_eq!(bench.said("ada").len(), replies);
+    }
+    assert_eq!(bench.server.stats().dropped["echo_too_long"], 1);
+}
+
+#[test]
+fn commands_that_wait_for_their_replies_are_bounded_by_their_bytes() {
+    let mut bench = Bench::open();
+    let body = format!("{{\"a\": \"{}\"}}", "x".repeat(1_000_000));
+    for number in 0..20 {
+        let peer = format!("ada{number}");
+        bench.enter(&peer, "own");
+        bench.send_control(&peer, None, "Bank.Transfer", &body);
+        if number > 15 {
+            assert_eq!(bench.reply(&peer).0, 503, "{number}");
+        }
+    }
+    bench.answer(Answer::Failed);
+    assert_eq!(bench.reply("ada0").0, 500);
+    bench.send_control("ada19", None, "Bank.Transfer", &body);
+    assert!(bench.said("ada19").is_empty());
 }
 
 // req: MTL-01
@@ -930,7 +994,7 @@ fn a_login_has_sixteen_steps_at_most() {
     bench.ask("ada", "Connection.Open", &open());
     for _ in 0..16 {
         bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
-        bench.answer(Answer::Challenge { challenge: Bytes::new(), state: Bytes::new() });
+        bench.answer(Answer::Challenge { challenge: Bytes::new(), state: Bytes::new(), proven: None });
         assert_eq!(bench.reply("ada").0, 402);
     }
     assert_eq!(bench.status("ada", "Connection.Authorize", &authorize("SCRAM-SHA-256", "")), 401);
@@ -944,9 +1008,7 @@ fn a_login_has_sixteen_steps_at_most() {
 #[test]
 fn failures_slow_down_and_nobody_else() {
     let mut bench = Bench::new(with_users());
-    for peer in ["eve", "ada"] {
-        bench.ask(peer, "Connection.Open", &open());
-    }
+    bench.ask("eve", "Connection.Open", &open());
     let attempt = |bench: &mut Bench, peer: &str, answer| {
         bench.send_control(peer, None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
         bench.answer(answer);
@@ -957,8 +1019,11 @@ fn failures_slow_down_and_nobody_else() {
     }
     attempt(&mut bench, "eve", Answer::Refused(Some("ada".to_owned())));
     assert!(bench.said("eve").is_empty());
+    bench.host = Some("10.0.0.1".into());
+    bench.ask("ada", "Connection.Open", &open());
     attempt(&mut bench, "ada", Answer::Welcome(user("ada")));
     assert_eq!(bench.reply("ada").0, 201);
+    bench.host = None;
     bench.pass(Duration::from_millis(249));
     assert!(bench.said("eve").is_empty());
     assert_eq!(bench.status("eve", "Connection.Authorize", &authorize("SCRAM-SHA-256", "")), 400);
@@ -973,9 +1038,31 @@ fn failures_slow_down_and_nobody_else() {
         assert_eq!(bench.reply("eve").0, 401);
     }
     bench.pass(Duration::from_secs(60));
+    bench.ask("eve", "Connection.Open", &open());
     attempt(&mut bench, "eve", Answer::Refused(None));
     assert_eq!(bench.reply("eve").0, 401);
     assert_eq!(bench.server.stats().refused, 14);
+}
+
+// req: MTL-16, MTL-17, MTL-19
+#[test]
+fn a_login_ends_with_a_401() {
+    let mut bench = Bench::new(with_users());
+    bench.ask("ada", "Connection.Open", &open());
+    let mut first = |name: &str, body: &serde_json::Value, code| {
+        bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+        bench.answer(Answer::Challenge { challenge: "more".into(), state: "kept".into(), proven: None });
+        assert_eq!(bench.reply("ada").0, 402);
+        assert_eq!(bench.status("ada", name, body), code, "{name} {body}");
+        bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+        let (token, question) = bench.question();
+        assert!(matches!(question, Question::Login(login) if login.state.is_empty()), "{name} {body}");
+        bench.verb(ServerVerb::Answer(token, Answer::Failed));
+        assert_eq!(bench.reply("ada").0, 503);
+    };
+    first("Connection.Authorize", &authorize("X-OTHER", ""), 401);
+    first("Connection.Authorize", &authorize("SCRAM-SHA-256", "?"), 400);
+    first("Connection.Profile", &json!({"profile": "queue"}), 401);
 }
 
 // req: MTL-14
@@ -1011,23 +1098,62 @@ fn a_session_is_of_one_host() {
 
 // req: MTL-19
 #[test]
-fn failures_are_counted_by_host_too() {
+fn failures_are_counted_by_user_and_host() {
     let mut bench = Bench::new(with_users());
     bench.host = Some("10.0.0.2".into());
-    let attempt = |bench: &mut Bench, number: u32| {
-        let (peer, user) = (format!("eve{number}"), Some(format!("user{number}")));
-        bench.ask(&peer, "Connection.Open", &open());
-        bench.send_control(&peer, None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
-        bench.answer(Answer::Refused(user));
-        bench.said(&peer).len()
+    let attempt = |bench: &mut Bench, peer: &str, answer: Answer| {
+        bench.ask(peer, "Connection.Open", &open());
+        bench.send_control(peer, None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+        bench.answer(answer);
+        bench.said(peer).len()
     };
-    // Each time another name, on another connection.
+    let wrong = |user: &str| Answer::Refused(Some(user.to_owned()));
+    // Each time on another connection.
     for number in 0..5 {
-        assert_eq!(attempt(&mut bench, number), 1);
+        assert_eq!(attempt(&mut bench, &format!("eve{number}"), wrong("ada")), 1);
     }
-    assert_eq!(attempt(&mut bench, 5), 0);
+    assert_eq!(attempt(&mut bench, "eve5", wrong("ada")), 0);
+    // Neither another user of that host nor that user on another host has to wait, whatever the answer.
+    assert_eq!(attempt(&mut bench, "bob", wrong("bob")), 1);
+    assert_eq!(attempt(&mut bench, "bob2", Answer::Welcome(user("bob"))), 1);
     bench.host = Some("10.0.0.3".into());
-    assert_eq!(attempt(&mut bench, 6), 1);
+    assert_eq!(attempt(&mut bench, "ada", wrong("ada")), 1);
+    assert_eq!(attempt(&mut bench, "ada2", Answer::Welcome(user("ada"))), 1);
+}
+
+// req: MTL-19
+#[test]
+fn a_guess_that_does_not_wait_is_answered_no_sooner() {
+    let proven = || Answer::Challenge { challenge: "v".into(), state: "s".into(), proven: Some("ada".to_owned()) };
+    let mut bench = Bench::new(with_users());
+    let guess = |bench: &mut Bench, peer: &str, answer: Answer| {
+        bench.ask(peer, "Connection.Open", &open());
+        bench.send_control(peer, None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+        bench.answer(answer);
+    };
+    for number in 0..6 {
+        guess(&mut bench, &format!("eve{number}"), Answer::Refused(Some("ada".to_owned())));
+    }
+    assert!(bench.said("eve5").is_empty());
+    // The right one waits with the others, and is worth nothing meanwhile.
+    guess(&mut bench, "eve6", proven());
+    guess(&mut bench, "eve7", Answer::Welcome(user("ada")));
+    assert!(bench.said("eve6").is_empty() && bench.said("eve7").is_empty());
+    assert_eq!(bench.status("eve7", "Queue.List", &json!({})), 401);
+    // On its own connection it is no use to open anew, nor to ask for more than a few at a time.
+    assert_eq!(bench.status("eve5", "Connection.Open", &open()), 401);
+    assert_eq!(bench.status("eve5", "Connection.Authorize", &authorize("SCRAM-SHA-256", "")), 400);
+    for number in 8..20 {
+        let peer = format!("eve{number}");
+        guess(&mut bench, &peer, if number % 2 == 0 { proven() } else { Answer::Refused(Some("ada".to_owned())) });
+        if number > 8 {
+            assert_eq!(bench.reply(&peer).0, 503, "{number}");
+        }
+    }
+    bench.pass(Duration::from_millis(250));
+    assert_eq!(bench.reply("eve5").1["status"], "Opened anew since");
+    assert_eq!([bench.reply("eve6").0, bench.reply("eve7").0], [402, 201]);
+    assert_eq!(bench.server.stats().refused, 12);
 }
 
 #[test] // req: MTL-06
@@ -1078,6 +1204,109 @@ fn sessions_end_when_they_are_idle() {
     assert_eq!(bench.server.stats().sessions, 1);
     assert_eq!(bench.ask("ada", "Queue.List", &json!({})).1["status"], "Open first");
     assert_eq!(bench.status("w-control", "Queue.List", &json!({})), 200);
+}
+
+// req: MTL-06
+#[test]
+fn sessions_without_a_login_are_few_and_short() {
+    let mut bench = Bench::new(with_users());
+    for number in 0..11_000 {
+        bench.pass(Duration::from_millis(1));
+        bench.ask(&format!("eve{number}"), "Connection.Open", &open());
+    }
+    assert_eq!(bench.server.stats().sessions, 10_000);
+    let step = |bench: &mut Bench, peer: &str, bytes: usize| {
+        bench.send_control(peer, None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+        bench.answer(Answer::Challenge { challenge: Bytes::new(), state: vec![0; bytes].into(), proven: None });
+        bench.reply(peer).0
+    };
+    for number in 10_000..11_000 {
+        assert_eq!(step(&mut bench, &format!("eve{number}"), 10_000), 402);
+    }
+    // 16 MiB, of a KiB for each and what its login takes.
+    assert!(bench.server.stats().sessions < 7_000, "{}", bench.server.stats().sessions);
+    bench.ask("ada", "Connection.Open", &open());
+    bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+    bench.answer(Answer::Welcome(user("ada")));
+    assert_eq!(bench.reply("ada").0, 201);
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(bench.server.stats().sessions, 1);
+    assert_eq!(bench.status("ada", "Connection.Profile", &json!({"profile": "queue"})), 200);
+}
+
+#[test]
+fn a_queue_has_no_more_than_the_server_allows() {
+    let bounds = Bounds { max_messages: 10, max_bytes: 1000, ttl: Some(Duration::from_secs(1)), dead_letter: None };
+    let mut bench = Bench::new(ServerSettings { bounds, ..settings() });
+    bench.enter("boss", "queue");
+    for (name, most) in [("max-messages", 10), ("max-bytes", 1000), ("ttl-ms", 1000)] {
+        let body = |value: u64| json!({"name": name, name: value});
+        let (code, said) = bench.ask("boss", "Queue.Create", &body(most + 1));
+        assert_eq!(
+            (code, said["status"].as_str()),
+            (400, Some(&*format!("\"{name}\" is {most} at most on this server")))
+        );
+        assert_eq!(bench.status("boss", "Queue.Create", &body(most)), 200);
+    }
+}
+
+#[test]
+fn there_are_so_many_queues_of_a_user_and_in_all() {
+    let mut bench = Bench::new(ServerSettings { max_queues: 5, max_user_queues: 3, ..with_users() });
+    for name in ["ada", "bob"] {
+        bench.ask(name, "Connection.Open", &open());
+        bench.send_control(name, None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
+        bench.answer(Answer::Welcome(user(name)));
+        bench.reply(name);
+        bench.ask(name, "Connection.Profile", &json!({"profile": "queue"}));
+    }
+    let create = |bench: &mut Bench, peer: &str, name: &str| {
+        let (code, body) = bench.ask(peer, "Queue.Create", &json!({ "name": name }));
+        (code, body["status"].as_str().unwrap().to_owned())
+    };
+    let ok = (200, "OK".to_owned());
+    for name in ["a1", "a2", "a3", "a1"] {
+        assert_eq!(create(&mut bench, "ada", name), ok);
+    }
+    let (of_one, of_all) = ("a user may have 3 queues, and you have", "there may be 5 queues, and there are");
+    assert_eq!(create(&mut bench, "ada", "a4"), (429, of_one.to_owned()));
+    assert_eq!([create(&mut bench, "bob", "b1"), create(&mut bench, "bob", "b2")], [ok.clone(), ok.clone()]);
+    assert_eq!(create(&mut bench, "bob", "b3"), (429, of_all.to_owned()));
+    // A queue counts for the user that made it.
+    assert_eq!(bench.status("bob", "Queue.Delete", &json!({"name": "a1"})), 200);
+    assert_eq!([create(&mut bench, "ada", "a4"), create(&mut bench, "bob", "b3")], [ok, (429, of_all.to_owned())]);
+    assert_eq!(bench.server.stats().dropped["too_many_queues"], 3);
+}
+
+#[test]
+fn queues_are_listed_a_page_at_a_time() {
+    let mut bench = Bench::open();
+    bench.enter("boss", "queue");
+    for number in 0..1500 {
+        assert_eq!(bench.status("boss", "Queue.Create", &json!({"name": format!("q{number:04}")})), 200);
+    }
+    let page = |bench: &mut Bench, body: serde_json::Value| {
+        let (code, said) = bench.ask("boss", "Queue.List", &body);
+        let names: Vec<String> = serde_json::from_value(said["queues"].clone()).unwrap_or_default();
+        let ends = [names.first(), names.last()].map(|name| name.cloned().unwrap_or_default());
+        (code, names.len(), ends, said["more"].as_bool())
+    };
+    let ends = |first: &str, last: &str| [first.to_owned(), last.to_owned()];
+    let first = page(&mut bench, json!({}));
+    assert_eq!(first, (200, 1000, ends("jobs", "q0997"), Some(true)));
+    assert_eq!(page(&mut bench, json!({"limit": 5000})), first);
+    assert_eq!(page(&mut bench, json!({"after": "q0997"})), (200, 502, ends("q0998", "q1499"), None));
+    assert_eq!(page(&mut bench, json!({"after": "jobs", "limit": 2})), (200, 2, ends("logs", "q0000"), Some(true)));
+    assert_eq!(page(&mut bench, json!({"after": "q1499"})), (200, 0, ends("", ""), None));
+    for bad in [json!({"limit": 0}), json!({"limit": "5"}), json!({"after": 5})] {
+        assert_eq!(page(&mut bench, bad).0, 400);
+    }
+    // A reply has 64 KiB of names.
+    for number in 0..400 {
+        let name = format!("z{number:03}{}", "z".repeat(246));
+        assert_eq!(bench.status("boss", "Queue.Create", &json!({ "name": name })), 200);
+    }
+    assert_eq!(page(&mut bench, json!({"after": "q1499"})).1, (64 << 10) / 250);
 }
 
 #[test]
@@ -1348,6 +1577,32 @@ fn many_leases_are_not_kept() {
 }
 
 #[test]
+fn leases_name_so_many_resources() {
+    let mut bench = Bench::open();
+    bench.enter("ada", "queue");
+    let names: Vec<_> = (0..1000).map(|number| format!("q{number}")).collect();
+    for name in &names {
+        assert_eq!(bench.status("ada", "Queue.Create", &json!({ "name": name })), 200);
+    }
+    let mut more = names.clone();
+    more.push("jobs".to_owned());
+    assert_eq!(bench.status("ada", "Connection.Writer", &json!({ "resources": more })), 400);
+    // 200,000 in all, each of those that are used as well, until it ends.
+    let all = json!({ "resources": names });
+    let lease = bench.lease("ada", "Writer", &all);
+    assert_eq!(bench.data("w", data::lease(1, &lease)), [data::response(1, 200)]);
+    for number in 1..200 {
+        bench.pass(Duration::from_millis(1));
+        assert_eq!(bench.status("ada", "Connection.Writer", &all), 202, "{number}");
+    }
+    assert_eq!(bench.status("ada", "Connection.Writer", &json!({"resources": ["jobs"]})), 503);
+    assert_eq!(bench.info_of("ada", "q7")["writers"], 1);
+    bench.pass(Duration::from_secs(31));
+    assert_eq!(bench.info_of("ada", "q7")["writers"], 0);
+    bench.lease("ada", "Writer", &json!({"resources": ["jobs"]}));
+}
+
+#[test]
 fn what_is_gone_before_it_could_be_stored_is_not_stored() {
     let mut bench = Bench::new(durable(Restored::default()));
     bench.verb(ServerVerb::Stored(1));
@@ -1387,4 +1642,46 @@ fn a_deletion_that_could_not_be_stored_is_tried_again() {
     assert_eq!(bench.reply("boss").0, 507);
     bench.pass(Duration::from_secs(1));
     assert_eq!(bench.batches[0].ops, [Op::Delete { queue: 1 }]);
+}
+
+#[test]
+fn a_reader_of_one_at_a_time_has_all_there_is_in_many_queues() {
+    let mut bench = Bench::open();
+    bench.enter("boss", "queue");
+    bench.writer("w", &[], "none");
+    bench.connect("r", "queue", "Reader", &json!({"confirm": "full", "window": 1}));
+    bench.connect("other", "queue", "Reader", &json!({"confirm": "full", "window": 1}));
+    let names: Vec<_> = (0..2000).map(|number| format!("q{number:04}")).collect();
+    for (number, name) in (2..).zip(&names) {
+        assert_eq!(bench.status("boss", "Queue.Create", &json!({ "name": name })), 200);
+        assert_eq!(bench.data("r", data::summon(number, name)), [data::response(number, 200)]);
+    }
+    let mut sequence = 0;
+    let mut write = |bench: &mut Bench, name: &str| {
+        sequence += 1;
+        bench.data("w", data::content(sequence, name, &EMPTY_TABLE, Bytes::copy_from_slice(name.as_bytes())));
+    };
+    for name in &names {
+        write(&mut bench, name);
+    }
+    // Each in its turn; it stands in the ring of one after the other.
+    let mut had = vec![];
+    for number in 1..=1000 {
+        had.extend(bench.bodies("r"));
+        bench.take(CONTROL, "r", None, data::confirm(number, false));
+    }
+    assert_eq!(had, names[..1000]);
+    // What another reader takes meanwhile makes it wait for nothing: it has what other queues have.
+    bench.take(CONTROL, "other", None, data::summon(2, &names[1001]));
+    assert_eq!(bench.bodies("r"), [&*names[1000]]);
+    bench.said("other");
+    bench.take(CONTROL, "r", None, data::confirm(1001, false));
+    assert_eq!(bench.bodies("r"), [&*names[1002]]);
+    for name in [&names[0], &names[5]] {
+        write(&mut bench, name);
+    }
+    for number in 1002..=2000 {
+        bench.take(CONTROL, "r", None, data::confirm(number, false));
+    }
+    assert_eq!(bench.bodies("r").last(), Some(&names[5]));
 }

@@ -12,12 +12,16 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use trunkline_wire::Framing;
 use trunkline_wire::cdtp::{Run, RunBook};
 
+use std::io;
+
 use super::*;
+use crate::CaptureErrorKind;
 use crate::Keep;
 use crate::columns::Columns;
 use crate::faults::{Fault, FaultyDisk, Loss};
 use crate::retention::Now;
 use crate::runs::{self, Maps};
+use crate::source::Source;
 use crate::{Direction, Row, Rows};
 
 const DIRECTORY: &str = "capture";
@@ -81,7 +85,7 @@ fn at(wall: SystemTime) -> Now {
 }
 
 fn open(disk: &FaultyDisk) -> Result<(Store, Recovery), CaptureError> {
-    Store::open(Arc::new(disk.clone()), Path::new(DIRECTORY))
+    Store::open(Arc::new(disk.clone()), Path::new(DIRECTORY), &|| true)
 }
 
 /// A run with everything in it, giving how many rows it was told are durable before something went wrong.
@@ -169,7 +173,7 @@ fn runs_are_those_of_the_rows(disk: &FaultyDisk) {
     for number in Listing::new(disk.list(directory).unwrap()).segments {
         let path = directory.join(files::segment(number));
         let file = Source::from(Bytes::from(disk.contents(&path)));
-        reader::record_segment(&mut expected, number, &path, &file).unwrap();
+        record_segment(&mut expected, number, &path, &file).unwrap();
     }
     let (mut over, mut latest, mut maps) = (vec![], RunBook::default(), Maps::new());
     for number in list_notes(disk, directory).unwrap() {
@@ -212,6 +216,20 @@ fn a_run_and_the_next() {
         assert_eq!((durable, published_rows(&disk)), (ROWS * run, ROWS * run));
         runs_are_those_of_the_rows(&disk);
     }
+}
+
+#[test]
+fn segments_without_notes_are_summed_as_long_as_that_goes_on() {
+    let disk = FaultyDisk::default();
+    record(&disk).1.unwrap();
+    let directory = Path::new(DIRECTORY);
+    for number in list_notes(&disk, directory).unwrap() {
+        disk.remove(&directory.join(files::notes(number))).unwrap();
+    }
+    let opened = Store::open(Arc::new(disk.clone()), directory, &|| false);
+    assert_eq!(opened.err().map(|error| error.kind()), Some(CaptureErrorKind::Unreadable));
+    open(&disk).unwrap();
+    runs_are_those_of_the_rows(&disk);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::Options;
 use crate::{
     ColumnError, ColumnKind, Mode,
     output::{BytesLists, Numbers, list_type},
+    table::Mismatches,
     tags::{self, TagColumns, TagMap},
 };
 
@@ -112,6 +113,10 @@ impl Body {
     }
 
     /// The bytes they take.
+    pub(super) fn mismatches(&self) -> Mismatches {
+        self.tags.mismatches().map(|(name, count)| (name.to_owned(), count)).collect()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.sequence.bytes()
             + self.tags.bytes()

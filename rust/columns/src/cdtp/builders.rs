@@ -15,8 +15,9 @@ use super::{
 };
 use crate::{
     Builder, ColumnError, Message,
+    limits::MAX_BYTES,
     output::{Lists, list_type},
-    table::MAX_BYTES,
+    table::Mismatches,
     tags::TagMap,
 };
 
@@ -57,6 +58,10 @@ impl Builder<Cdtp> for Rows {
 
     fn bytes(&self) -> usize {
         size_of::<i32>() * (self.single + self.records.len()) + self.messages.bytes()
+    }
+
+    fn mismatches(&self) -> Mismatches {
+        self.messages.mismatches()
     }
 
     #[allow(clippy::inline_always)] // what is said of a message is large, and would go from hand to hand

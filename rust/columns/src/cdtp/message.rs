@@ -20,6 +20,7 @@ use crate::{
     ColumnError, ColumnKind, Mode,
     options::{UTC, timestamp_type},
     output::{Bytes, Numbers, Slugs},
+    table::Mismatches,
     tags::micros,
 };
 
@@ -140,6 +141,10 @@ impl Messages {
     }
 
     /// The bytes they take.
+    pub(super) fn mismatches(&self) -> Mismatches {
+        self.body.mismatches()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         let slugs = [&self.variant, &self.message_type, &self.error].map(Slugs::bytes);
         slugs.into_iter().sum::<usize>()

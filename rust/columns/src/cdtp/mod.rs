@@ -6,11 +6,11 @@ mod message;
 mod runs;
 
 pub use builders::{Rows, Structs};
-pub use runs::{FRAMES, Gaps, Runs, run_fields};
+pub use runs::{FRAMES, Runs, numbered, run_fields};
 
 use trunkline_wire::{
     DecodeError,
-    cdtp::{Cdtp, Layout, Settings, Variant, decode_header},
+    cdtp::{Cdtp, Layout, MessageType, Settings, Variant, decode_header},
 };
 
 use crate::{ColumnKind, Input, Message, Mode, Need, PlanError, Setting, Table, Tags};
@@ -54,6 +54,10 @@ impl Table for Cdtp {
         ColumnKind::TagsExceedVariant,
         ColumnKind::MessageTooLarge,
     ];
+
+    fn message_types() -> Vec<&'static str> {
+        MessageType::ALL.map(MessageType::slug).into()
+    }
 
     fn settings(options: &Options) -> &Settings {
         &options.settings

@@ -9,7 +9,7 @@ use arrow_array::{
 };
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, Schema};
-use trunkline_wire::cdtp::{Follower, MessageType, Run, RunMessage, boundary_map};
+use trunkline_wire::cdtp::{MessageType, Run, RunMessage, boundary_map};
 
 use crate::{
     BATCH_BYTES, ColumnError, RestType,
@@ -85,7 +85,8 @@ impl Runs {
             if over.bytes() >= BATCH_BYTES {
                 return Ok((over.finish()?, Some(row)));
             }
-            let message_type = numbered(&rows.types, rows.record.value(row), row);
+            let message_type =
+                numbered(rows.types.is_valid(row).then(|| rows.types.value(row)), rows.record.value(row));
             if message_type.is_none() && rows.record.value(row) != FRAMES {
                 continue;
             }
@@ -153,41 +154,6 @@ impl Sender {
             run.follow(message_type, sequence);
         }
         over
-    }
-}
-
-/// Finds the numbers that sources skip, as a receiver does (CDTP-21).
-///
-/// It is given rows with `record`, `type` and `sequence`, those of each source in the order of `seq` and `record`. Rows of
-/// one source have equal texts in its columns.
-#[derive(Debug)]
-pub struct Gaps {
-    columns: Vec<String>,
-    sources: Sources<Follower>,
-}
-
-impl Gaps {
-    /// For rows whose source these columns tell. Where rows are `sorted`, those of a source stand together, and what is
-    /// known of it is let go once they are over.
-    pub fn new(columns: Vec<String>, sorted: bool) -> Self {
-        Self { columns, sources: Sources::new(sorted) }
-    }
-
-    /// How many numbers are missing before that of each row; null for one that has none. One that a BIGINT cannot hold is null
-    /// in the table, and larger than any other here.
-    pub fn record(&mut self, batch: &RecordBatch) -> Result<Int64Array, ColumnError> {
-        let source = self.columns.iter().map(|name| text(batch, name)).collect::<Result<Vec<_>, _>>()?;
-        let (records, types, sequence) = (records(batch)?, text(batch, "type")?, numbers(batch, "sequence")?);
-        let mut missed = Vec::with_capacity(batch.num_rows());
-        for row in 0..batch.num_rows() {
-            let message_type = numbered(&types, records.value(row), row);
-            let sequence = if sequence.is_valid(row) { sequence.value(row) } else { i64::MAX };
-            missed.push(message_type.zip(u64::try_from(sequence).ok()).map(|(message_type, sequence)| {
-                let (follower, _) = self.sources.of(&source, row, Follower::new);
-                i64::try_from(follower.follow(message_type, sequence)).unwrap_or(i64::MAX)
-            }));
-        }
-        Ok(missed.into())
     }
 }
 
@@ -263,8 +229,8 @@ impl Rows {
 
 /// The type of a row of a message that knows runs, one for each of its numbers: those of a CDTP2 BOR or EOR number its two
 /// records.
-fn numbered(types: &StringArray, record: i32, row: usize) -> Option<MessageType> {
-    let message_type = types.is_valid(row).then(|| types.value(row).parse().ok()).flatten()?;
+pub fn numbered(kind: Option<&str>, record: i32) -> Option<MessageType> {
+    let message_type = kind?.parse().ok()?;
     (message_type == MessageType::Dat || record == 0).then_some(message_type)
 }
 

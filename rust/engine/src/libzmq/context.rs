@@ -1,16 +1,12 @@
-//! Contexts that no other code can close.
+//! Contexts: a role has one of its own, whose end says that all it has sent is with the system.
 
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Once, OnceLock};
 
 use super::ffi::{ContextPtr, Libzmq};
 use crate::transport::TransportError;
 
 static LIBRARY: OnceLock<Result<Libzmq, String>> = OnceLock::new();
-
-/// One context per process id: a child after fork makes its own, and never touches its parent's.
-static SHARED: Mutex<Option<HashMap<u32, ContextPtr>>> = Mutex::new(None);
 
 /// Loads libzmq from `path`, once a process.
 ///
@@ -26,51 +22,47 @@ pub fn load(path: &Path) -> Result<&'static Libzmq, TransportError> {
 /// Where a role's sockets live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// In the context of this process.
-    Process,
-    /// In this one, which ends with the transport and so is nobody else's to end.
-    Private(ContextPtr),
-    /// In someone else's.
+    /// In this one, which ends with the transport.
+    Own(ContextPtr),
+    /// In one that ends with its owner: another role, or the user.
     Borrowed(ContextPtr),
 }
 
 impl Context {
-    /// A new one for a role, or a group of roles that one of them ends.
+    /// A new one. It has neither threads nor descriptors before its first socket.
     ///
     /// # Errors
     /// When libzmq cannot make one.
-    pub fn private(zmq: &Libzmq) -> Result<Self, TransportError> {
-        zmq.context().map(Self::Private)
+    pub fn new(zmq: &Libzmq) -> Result<Self, TransportError> {
+        seed();
+        zmq.context().map(Self::Own)
     }
 
     /// The same context for a role that does not end it.
     #[must_use]
-    pub fn lent(self) -> Self {
+    pub fn borrowed(self) -> Self {
         match self {
-            Self::Private(context) => Self::Borrowed(context),
-            Self::Process | Self::Borrowed(_) => self,
+            Self::Own(context) | Self::Borrowed(context) => Self::Borrowed(context),
+        }
+    }
+
+    pub(super) fn pointer(self) -> ContextPtr {
+        match self {
+            Self::Own(context) | Self::Borrowed(context) => context,
         }
     }
 }
 
-pub(super) fn process(zmq: &Libzmq) -> Result<ContextPtr, TransportError> {
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-    let contexts = shared.get_or_insert_default();
-    if let Some(context) = contexts.get(&std::process::id()) {
-        return Ok(*context);
-    }
-    let context = zmq.context()?;
-    contexts.insert(std::process::id(), context);
-    Ok(context)
-}
-
-/// Ends the context of this process; waits until what lingers there is sent or given up. Every role must have ended.
-pub fn terminate() {
-    let context = {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.as_mut().and_then(|contexts| contexts.remove(&std::process::id()))
-    };
-    if let (Some(context), Some(Ok(zmq))) = (context, LIBRARY.get()) {
-        zmq.terminate(context);
-    }
+/// Seeds the C library's `rand`, once a process: libzmq numbers peers without a routing id from what that gives, and a peer
+/// that knows the next number can claim it.
+fn seed() {
+    static SEEDED: Once = Once::new();
+    SEEDED.call_once(|| {
+        let mut seed = [0; 4];
+        // A system without randomness leaves libzmq's own start.
+        if getrandom::fill(&mut seed).is_ok() {
+            // SAFETY: sets a number under a lock of the C library.
+            unsafe { libc::srand(u32::from_ne_bytes(seed)) };
+        }
+    });
 }

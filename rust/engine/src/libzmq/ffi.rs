@@ -41,12 +41,14 @@ pub(super) mod option {
     pub(in crate::libzmq) const RCVHWM: c_int = 24;
     pub(in crate::libzmq) const LAST_ENDPOINT: c_int = 32;
     pub(in crate::libzmq) const ROUTER_MANDATORY: c_int = 33;
+    /// `TCP_KEEPALIVE`, and its IDLE, CNT and INTVL.
+    pub(in crate::libzmq) const KEEPALIVE: [c_int; 4] = [34, 36, 35, 37];
     pub(in crate::libzmq) const IMMEDIATE: c_int = 39;
+    pub(in crate::libzmq) const IPV6: c_int = 42;
     pub(in crate::libzmq) const CURVE_SERVER: c_int = 47;
     pub(in crate::libzmq) const CURVE_PUBLICKEY: c_int = 48;
     pub(in crate::libzmq) const CURVE_SECRETKEY: c_int = 49;
     pub(in crate::libzmq) const CURVE_SERVERKEY: c_int = 50;
-    pub(in crate::libzmq) const ROUTER_HANDOVER: c_int = 56;
     pub(in crate::libzmq) const HANDSHAKE_IVL: c_int = 66;
     pub(in crate::libzmq) const HEARTBEAT_IVL: c_int = 75;
     pub(in crate::libzmq) const HEARTBEAT_TIMEOUT: c_int = 77;
@@ -136,7 +138,7 @@ functions! {
 }
 
 /// A context of libzmq.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContextPtr(pub(crate) NonNull<c_void>);
 
 // SAFETY: libzmq's contexts may be used from any thread.

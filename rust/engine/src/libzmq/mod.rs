@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use trunkline_wire::{Curve, MAX_FRAMES, OptionValue, Remote, SocketEvent, SocketKind, SocketOptions};
 
-pub use context::{Context, load, terminate};
+pub use context::{Context, load};
 pub use ffi::{ContextPtr, Libzmq, SocketPtr};
 pub use places::Places;
 
-use crate::transport::{Capabilities, Interest, Received, Taken, Transport, TransportError};
+use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
 use ffi::{FrameReader, event, option};
 use shaking::Shaking;
 
@@ -29,7 +29,8 @@ static MONITORS: AtomicU64 = AtomicU64::new(0);
 pub struct LibzmqTransport {
     zmq: &'static Libzmq,
     context: ContextPtr,
-    private: bool,
+    /// Whether the context ends with the transport, and has not ended yet.
+    ends_context: bool,
     adopted: VecDeque<SocketPtr>,
     places: Places,
     reader: FrameReader,
@@ -46,14 +47,16 @@ pub struct Socket {
     data_fd: c_int,
     monitor_fd: c_int,
     authenticated: bool,
+    /// Whether it has to know the key of whom it dials.
+    knows_server: bool,
     /// Whether messages in an envelope tell their host.
     hosts: bool,
     adopted: bool,
     /// Set while nothing was done with the socket since there was nothing to receive.
     is_drained: bool,
     shaking: Shaking,
-    /// A failed handshake is followed by a disconnection of somebody who never was connected.
-    refused: usize,
+    /// Why handshakes failed, each until the disconnection that follows says whose it was; none where that was our doing.
+    refused: VecDeque<Option<String>>,
     /// Those who were turned away: their handshakes fail for no other reason.
     turned_away: usize,
     /// When a peer last could not be let in for want of something of ours, as descriptors.
@@ -66,6 +69,10 @@ pub struct Socket {
 /// The longest that a peer may take to say who it is: who says nothing holds a descriptor.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
+/// TCP asks an idle peer whether it is there: on, after so many seconds, so often in vain, so many seconds apart. A host that
+/// lost its power would else keep its routing id for ever.
+const KEEPALIVE: [i64; 4] = [1, 30, 3, 10];
+
 /// libzmq tries again and again without a pause: what comes within so long of the last is no news.
 const SAME_WANT: Duration = Duration::from_secs(1);
 
@@ -77,34 +84,25 @@ const OLD_NEWS: usize = 256;
 
 impl LibzmqTransport {
     /// A transport whose sockets live in `context`. The first sockets it is asked for are the `adopted` ones.
-    ///
-    /// # Errors
-    /// When libzmq cannot make a context.
-    pub fn new(
-        zmq: &'static Libzmq,
-        context: Context,
-        adopted: Vec<SocketPtr>,
-        places: Places,
-    ) -> Result<Self, TransportError> {
-        let pointer = match context {
-            Context::Process => context::process(zmq)?,
-            Context::Private(context) | Context::Borrowed(context) => context,
-        };
-        Ok(Self {
+    pub fn new(zmq: &'static Libzmq, context: Context, adopted: Vec<SocketPtr>, places: Places) -> Self {
+        Self {
             zmq,
-            context: pointer,
-            private: matches!(context, Context::Private(_)),
+            context: context.pointer(),
+            ends_context: matches!(context, Context::Own(_)),
             adopted: adopted.into(),
             places,
             reader: FrameReader::new(zmq),
             poll: Vec::new(),
-        })
+        }
     }
 
     fn set(&self, socket: SocketPtr, options: &SocketOptions) -> Result<(), TransportError> {
         let int = |option, value: i64| self.zmq.set_int(socket, option, value);
         int(option::LINGER, 0)?;
         int(option::HANDSHAKE_IVL, milliseconds(HANDSHAKE))?;
+        for (option, value) in option::KEEPALIVE.into_iter().zip(KEEPALIVE) {
+            int(option, value)?;
+        }
         if let Some(messages) = options.send_hwm {
             int(option::SNDHWM, messages.into())?;
         }
@@ -119,9 +117,6 @@ impl LibzmqTransport {
         }
         if options.mandatory {
             int(option::ROUTER_MANDATORY, 1)?;
-        }
-        if options.handover {
-            int(option::ROUTER_HANDOVER, 1)?;
         }
         if let Some((interval, timeout)) = options.heartbeat {
             int(option::HEARTBEAT_IVL, milliseconds(interval))?;
@@ -149,6 +144,12 @@ impl LibzmqTransport {
             }
         }
         Ok(())
+    }
+
+    /// libzmq takes addresses of IPv6 on sockets alone that are told to. On those it takes names for IPv6 first, so that
+    /// others are not.
+    fn allow_family(&self, socket: SocketPtr, endpoint: &str) -> Result<(), TransportError> {
+        if endpoint.starts_with("tcp://[") { self.zmq.set_int(socket, option::IPV6, 1) } else { Ok(()) }
     }
 
     /// Watches the socket's connections; the endpoint is of our making and unique within the process.
@@ -201,6 +202,24 @@ fn pattern(number: c_int) -> &'static str {
     usize::try_from(number).ok().and_then(|number| PATTERNS.get(number)).copied().unwrap_or("draft")
 }
 
+/// The host of an address, as libzmq writes it.
+fn host_of(address: &str) -> &str {
+    let host = address.trim_start_matches("tcp://").rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_matches(['[', ']'])
+}
+
+/// What ZAP says of a client that is not let in.
+const NOT_ALLOWED: i32 = 400;
+
+/// How a handshake broke the protocol, by libzmq's number.
+fn broken(error: i32) -> &'static str {
+    match error {
+        0x1100_0001 => "the keys of the two sides do not fit together",
+        0x1100_0002 => "only one side is encrypted",
+        _ => "the peer does not follow ZMTP",
+    }
+}
+
 fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
@@ -250,11 +269,12 @@ impl Transport for LibzmqTransport {
                 data_fd: self.zmq.int(data, option::FD)?,
                 monitor_fd: self.zmq.int(monitor, option::FD)?,
                 authenticated: matches!(options.curve, Some(Curve::Server { .. })),
+                knows_server: matches!(options.curve, Some(Curve::Client { .. })),
                 hosts: options.hosts,
                 adopted: adopted.is_some(),
                 is_drained: false,
                 shaking: Shaking::default(),
-                refused: 0,
+                refused: VecDeque::new(),
                 turned_away: 0,
                 wanting: None,
                 has_news: true,
@@ -270,6 +290,7 @@ impl Transport for LibzmqTransport {
 
     fn bind(&mut self, socket: &mut Socket, endpoint: &str) -> Result<String, TransportError> {
         socket.is_drained = false;
+        self.allow_family(socket.data, endpoint)?;
         self.zmq.bind(socket.data, endpoint)?;
         let real = self.zmq.text(socket.data, option::LAST_ENDPOINT)?;
         socket.bound.push(real.clone());
@@ -283,6 +304,7 @@ impl Transport for LibzmqTransport {
 
     fn connect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
         socket.is_drained = false;
+        self.allow_family(socket.data, endpoint)?;
         self.zmq.connect(socket.data, endpoint)
     }
 
@@ -330,6 +352,15 @@ impl Transport for LibzmqTransport {
             more = another;
         }
         Ok(Some(received))
+    }
+
+    fn address(&self, _socket: &Socket) -> Option<Box<str>> {
+        let text = |name| String::from_utf8(self.reader.property(name)?.into()).ok();
+        let (host, connection) = (text(c"Peer-Address")?, text(c"__fd")?.parse().ok()?);
+        // The descriptor may be another's by now: only one from the same host is believed.
+        // One that has just been accepted may have no place yet.
+        let address = self.places.address(connection).or_else(|| places::address(connection));
+        address.filter(|address| host_of(address) == host).map(Into::into)
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
@@ -385,11 +416,14 @@ impl Transport for LibzmqTransport {
                     }
                     refused(reason)
                 }
-                event::DISCONNECTED if socket.refused > 0 => {
-                    self.places.leave(value);
+                event::DISCONNECTED if !socket.refused.is_empty() => {
+                    let address = self.places.leave(value);
                     socket.shaking.failed(value);
-                    socket.refused -= 1;
-                    continue;
+                    let Some(reason) = socket.refused.pop_front().flatten() else {
+                        old += 1;
+                        continue;
+                    };
+                    refused(address.map_or_else(|| reason.clone(), |address| format!("{address}: {reason}")))
                 }
                 event::DISCONNECTED => {
                     socket.shaking.ended(value);
@@ -402,22 +436,32 @@ impl Transport for LibzmqTransport {
                     }
                     refused(std::io::Error::from_raw_os_error(value).to_string())
                 }
+                event::HANDSHAKE_FAILED_NO_DETAIL if socket.turned_away > 0 => {
+                    socket.turned_away -= 1;
+                    socket.refused.push_back(None);
+                    continue;
+                }
                 event::HANDSHAKE_FAILED_NO_DETAIL => {
-                    socket.refused += 1;
-                    if socket.turned_away > 0 {
-                        socket.turned_away -= 1;
-                        old += 1;
-                        continue;
-                    }
-                    refused("the peer disconnected during the handshake: is only one side encrypted?".to_owned())
+                    let question = if socket.knows_server {
+                        "is the server key the one of this server, and is the server encrypted?"
+                    } else {
+                        "is only one side encrypted?"
+                    };
+                    socket.refused.push_back(Some(format!("the peer disconnected during the handshake: {question}")));
+                    continue;
                 }
                 event::HANDSHAKE_FAILED_PROTOCOL => {
-                    socket.refused += 1;
-                    refused("the peer does not follow ZMTP, or only one side is encrypted".to_owned())
+                    socket.refused.push_back(Some(broken(value).to_owned()));
+                    continue;
                 }
                 event::HANDSHAKE_FAILED_AUTH => {
-                    socket.refused += 1;
-                    refused(format!("authentication failed with status {value}"))
+                    let reason = match (socket.authenticated, value) {
+                        (true, _) => "its key is not allowed",
+                        (false, NOT_ALLOWED) => "the peer does not allow this key",
+                        (false, _) => "the peer refuses this key",
+                    };
+                    socket.refused.push_back(Some(format!("{reason}: authentication failed with status {value}")));
+                    continue;
                 }
                 _ => continue,
             });
@@ -484,6 +528,12 @@ impl Transport for LibzmqTransport {
             let _ = self.zmq.set_int(socket.data, option::LINGER, milliseconds(linger));
         }
     }
+
+    /// A context ends when the last byte of its sockets is with the system, or their linger is over.
+    fn ending(&mut self) -> Ending {
+        let (zmq, context) = (self.zmq, self.context);
+        if std::mem::take(&mut self.ends_context) { Box::new(move || zmq.terminate(context)) } else { Box::new(|| {}) }
+    }
 }
 
 impl Drop for Socket {
@@ -498,8 +548,9 @@ impl Drop for Socket {
 }
 
 impl Drop for LibzmqTransport {
+    /// One that never ran has nothing to send.
     fn drop(&mut self) {
-        if self.private {
+        if self.ends_context {
             self.zmq.terminate(self.context);
         }
     }

@@ -71,7 +71,7 @@ fn last_place() -> Option<u64> {
 }
 
 /// Where a peer dialled from. One that is gone again has none, nor has one on this machine's file system.
-fn address(connection: c_int) -> Option<String> {
+pub(super) fn address(connection: c_int) -> Option<String> {
     let name = getpeername::<SockaddrStorage>(connection).ok()?;
     let four = name.as_sockaddr_in().map(|name| format!("tcp://{name}"));
     four.or_else(|| name.as_sockaddr_in6().map(|name| format!("tcp://{name}")))

@@ -31,9 +31,14 @@ pub(crate) fn libzmq() -> &'static Libzmq {
     load(&PathBuf::from(path)).expect("the library loads")
 }
 
+/// A context for one role.
+pub(crate) fn context() -> Context {
+    Context::new(libzmq()).expect("a context")
+}
+
 impl Tested for LibzmqTransport {
     fn make(context: Context) -> Result<Self, TransportError> {
-        Self::new(libzmq(), context, vec![], Places::default())
+        Ok(Self::new(libzmq(), context, vec![], Places::default()))
     }
 }
 
@@ -44,7 +49,7 @@ impl Tested for ZeromqTransport {
 }
 
 pub(crate) fn start<T: Tested, M: Machine + Send + 'static>(machine: M) -> Handle<M> {
-    start_in::<T, M>(machine, Context::Process, Settings::default())
+    start_in::<T, M>(machine, context(), Settings::default())
 }
 
 pub(crate) fn start_in<T: Tested, M: Machine + Send + 'static>(

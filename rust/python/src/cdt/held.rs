@@ -14,6 +14,7 @@ pub(super) struct Held {
     message: Message<'static>,
     body: Frame,
     settings: Option<Settings>,
+    originator: Option<Box<str>>,
 }
 
 impl Held {
@@ -23,22 +24,37 @@ impl Held {
         // that moves to. The message is kept beside it, and lent for no longer than both are.
         let bytes: &'static [u8] = unsafe { std::slice::from_raw_parts(body.as_ptr(), body.len()) };
         let message = cdt::decode(bytes, kind, &settings).map_err(|rejected| rejected.fault)?;
-        Ok(Self { message, body, settings: Some(settings) })
+        Ok(Self { message, body, settings: Some(settings), originator: None })
     }
 
     #[inline]
     pub(super) fn received(received: Received) -> Self {
-        let Received { message, body, settings } = received;
-        Self { message, body: Frame::Native(body), settings: Some(settings) }
+        let Received { message, body, settings, originator } = received;
+        Self { message, body: Frame::Native(body), settings: Some(settings), originator }
     }
 
     pub(super) fn built(message: Message<'static>) -> Self {
-        Self { message, body: Frame::Native(Bytes::new()), settings: None }
+        Self { message, body: Frame::Native(Bytes::new()), settings: None, originator: None }
     }
 
     #[inline]
     pub(super) fn message(&self) -> &Message<'_> {
         &self.message
+    }
+
+    /// The same, of an event that this service has sent.
+    pub(super) fn sent_by(self, originator: Option<Box<str>>) -> Self {
+        Self { originator, ..self }
+    }
+
+    /// The service that sent it; none if that is not known.
+    pub(super) fn originator(&self) -> Option<&str> {
+        self.originator.as_deref()
+    }
+
+    /// How it was read; none if it was built.
+    pub(super) fn settings(&self) -> Option<Settings> {
+        self.settings
     }
 
     /// Its body, bit for bit where it is wanted as it was.

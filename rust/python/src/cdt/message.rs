@@ -10,11 +10,12 @@ use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use trunkline_wire::Fault;
 use trunkline_wire::cdt::{self, BytesEncoding, Codec, Kind, Message, Received, Settings};
 
 use super::held::Held;
 use crate::errors::{LocalProtocolError, decode_error};
-use crate::frames::{self, Frame};
+use crate::frames::{self, Frame, counted};
 
 /// What messages are made of by those who build them.
 fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
@@ -121,17 +122,31 @@ fn hash(held: &Held) -> u64 {
     hasher.finish()
 }
 
-/// How a message is made again from a pickle: its kind, and its body as JSON.
-type Reduced<'py> = (Bound<'py, PyAny>, (&'static str, Bound<'py, PyBytes>));
+/// How a body was read: its codec, the encoding of bytes, and whether strictly; and who sent an event.
+type Read<'a> = (&'static str, &'static str, bool, Option<&'a str>);
 
-fn reduced<'py>(py: Python<'py>, held: &Held) -> PyResult<Reduced<'py>> {
-    let body = cdt::encode(held.message(), &Settings::default());
+/// How a message is made again from a pickle: its kind, its body, and how that was read; as JSON if it was built.
+type Reduced<'py, 'a> = (Bound<'py, PyAny>, (&'static str, Bound<'py, PyBytes>, Option<Read<'a>>));
+
+fn reduced<'py, 'a>(py: Python<'py>, held: &'a Held) -> PyResult<Reduced<'py, 'a>> {
+    let read = held.settings().map(|settings| {
+        let codec = match settings.codec {
+            Codec::Json => "json",
+            Codec::Avro => "avro",
+        };
+        let bytes_encoding = match settings.bytes_encoding {
+            BytesEncoding::Base64 => "base64",
+            BytesEncoding::Latin1 => "latin1",
+        };
+        (codec, bytes_encoding, settings.strict, held.originator())
+    });
+    let body = held.encoded(py, held.settings().unwrap_or_default());
     let restore = py.import("trunkline.cdt")?.getattr("_restore")?;
-    Ok((restore, (held.message().kind.name(), PyBytes::new(py, &body))))
+    Ok((restore, (held.message().kind.name(), body, read)))
 }
 
 macro_rules! messages {
-    ($($class:ident $kind:ident $name:literal $signature:literal { $($(#[$doc:meta])* $getter:ident($message:ident) -> $type:ty = $get:expr;)* })*) => {
+    ($($class:ident $kind:ident $name:literal $signature:literal { $($(#[$doc:meta])* $getter:ident($message:ident) -> $type:ty = $get:expr;)* $(@ $(#[$more:meta])* $of_held:ident($held:ident) -> $kept:ty = $look:expr;)* })*) => {
         $(
             #[doc = concat!("A `", $name, "` of CDT.")]
             #[pyclass(frozen, module = "trunkline.cdt", name = $name)]
@@ -143,6 +158,16 @@ macro_rules! messages {
                 #[pyo3(signature = (**fields), text_signature = $signature)]
                 fn new(fields: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
                     built(Kind::$kind, fields).map(Self)
+                }
+
+                /// What a pattern in `match` names by position.
+                #[classattr]
+                #[allow(non_upper_case_globals)] // the name is Python's
+                const __match_args__: (&'static str, &'static str) = ("app_version_name", "endpoint_id");
+
+                /// All attributes, by name.
+                fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+                    crate::fields::to_dict(slf.as_any())
                 }
 
                 /// The id for tracing messages; an answer has that of its request (CDT-12, CDT-21).
@@ -184,6 +209,15 @@ macro_rules! messages {
                     }
                 )*
 
+                $(
+                    $(#[$more])*
+                    #[getter]
+                    fn $of_held(&self) -> $kept {
+                        let $held = &self.0;
+                        $look
+                    }
+                )*
+
                 fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
                     let py = other.py();
                     let is_equal = other.cast::<Self>().ok().map(|other| other.get().0.message() == self.0.message());
@@ -198,7 +232,7 @@ macro_rules! messages {
                     hash(&self.0)
                 }
 
-                fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+                fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, '_>> {
                     reduced(py, &self.0)
                 }
 
@@ -275,12 +309,16 @@ messages! {
         content_type(message) -> Option<&str> = optional(&message.content_type);
         /// The configuration itself; None if it must be pulled (CDT-45).
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
+        @ /// The service that sent it, from the subject it came by; None for one that was not received.
+        originator(held) -> Option<&str> = held.originator();
     }
     PyConfigUpdated ConfigUpdated "ConfigUpdated" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, app_version_name, endpoint_id, config_id, originator_replica_id=None)" {
         /// The id of the configuration (CDT-41).
         config_id(message) -> &str = &message.config_id;
         /// The replica that sent it; None if not given (CDT-44).
         originator_replica_id(message) -> Option<&str> = optional(&message.originator_replica_id);
+        @ /// The service that sent it, from the subject it came by; None for one that was not received.
+        originator(held) -> Option<&str> = held.originator();
     }
 }
 
@@ -293,7 +331,7 @@ fn shown(message: &Message<'_>) -> String {
     if message.kind.has_status() {
         said.push(format!("status_code={}", message.status_code));
     }
-    said.extend(message.content.as_ref().map(|content| format!("content=<{} bytes>", content.len())));
+    said.extend(message.content.as_ref().map(|content| format!("content=<{}>", counted(content.len(), "byte"))));
     format!("{}({})", message.kind.name(), said.join(", "))
 }
 
@@ -375,9 +413,21 @@ pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> 
 
 /// Restores a pickled message.
 #[pyfunction]
-#[pyo3(name = "_restore")]
-pub(crate) fn restore<'py>(py: Python<'py>, kind: &str, body: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-    let read = cdt::decode(body, kind_of(kind)?, &Settings::default()).map_err(|rejected| rejected.fault.in_frame(0));
-    let message = read.map_err(|error| decode_error("cdt", error))?.into_owned();
-    object(py, Held::built(message))
+#[pyo3(name = "_restore", signature = (kind, body, read = None))]
+pub(crate) fn restore<'py>(
+    py: Python<'py>,
+    kind: &str,
+    body: &Bound<'py, PyBytes>,
+    read: Option<(String, String, bool, Option<String>)>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let kind = kind_of(kind)?;
+    let invalid = |fault: Fault| decode_error("cdt", fault.in_frame(0));
+    let Some((codec, bytes_encoding, strict, originator)) = read else {
+        let message = cdt::decode(body.as_bytes(), kind, &Settings::default());
+        return object(py, Held::built(message.map_err(|rejected| invalid(rejected.fault))?.into_owned()));
+    };
+    let (codec, bytes_encoding) = (self::codec(&codec)?, self::bytes_encoding(&bytes_encoding)?);
+    let settings = Settings { codec, bytes_encoding, strict, kind: None };
+    let held = Held::decoded(Frame::of("body", body.as_any())?, kind, settings).map_err(invalid)?;
+    object(py, held.sent_by(originator.map(String::into_boxed_str)))
 }

@@ -42,7 +42,8 @@ impl PyInflow {
         self.inflow = Inflow::default();
     }
 
-    /// Takes more of it: the first bytes of a buffer. Gives the messages of ours, and whatever else is whole, as it came.
+    /// Takes more of it: the first bytes of a buffer. Gives the messages of ours, and whatever else is whole, as it came, but
+    /// of several lines of INFO the last one.
     fn feed<'py>(
         &mut self,
         buffer: &Bound<'py, PyByteArray>,
@@ -53,11 +54,18 @@ impl PyInflow {
         let sent = held
             .get(..nbytes)
             .ok_or_else(|| PyValueError::new_err(format!("a buffer of {} bytes has no {nbytes}", held.len())))?;
-        let (mut messages, mut others) = (PyMessages::default(), vec![]);
+        let (mut messages, mut others, mut info) = (PyMessages::default(), vec![], vec![]);
         let Self { inflow, numbers } = self;
-        inflow.feed(sent, |delivery, whole, kept| {
+        let fed = inflow.feed(sent, |delivery, whole, kept| {
             let ours = delivery.and_then(|delivery| Some((numbers.get(&delivery.subscription)?, delivery)));
-            let Some((&socket, delivery)) = ours else { return others.extend_from_slice(whole) };
+            let Some((&socket, delivery)) = ours else {
+                // The last one says all: to read each of a flood would take longer than to send it.
+                if delivery.is_none() && whole.starts_with(b"INFO ") && whole.ends_with(LINE_END) {
+                    info.clear();
+                    return info.extend_from_slice(whole);
+                }
+                return others.extend_from_slice(whole);
+            };
             let keep = |part: &[u8]| kept.map_or_else(|| Bytes::copy_from_slice(part), |kept| kept.slice_ref(part));
             let frames = [delivery.reply_to, delivery.block, delivery.body].map(keep);
             messages.push(Carried {
@@ -67,6 +75,8 @@ impl PyInflow {
                 frames: Frames::from(frames).into(),
             });
         });
+        fed.map_err(|endless| PyValueError::new_err(endless.to_string()))?;
+        others.extend_from_slice(&info);
         Ok((messages, PyBytes::new(buffer.py(), &others)))
     }
 }

@@ -23,13 +23,14 @@ use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{ErrorKind, Frames, msgpack as wire_msgpack};
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error, naming};
-use crate::frames::{self, Frame};
+use crate::fields;
+use crate::frames::{self, Frame, counted};
 use crate::msgpack;
 
 /// Objects that Python makes of the tags of a message: an empty map is one byte there, and some ninety here.
 const MAX_OBJECTS: u64 = 1_000_000;
 
-/// A message of a sender.
+/// A message of CDTP, of any header.
 #[pyclass(frozen, module = "trunkline.cdtp", name = "Message")]
 pub(crate) struct Message {
     /// Frame 0. A record of a CDTP2 message shares it with the other records.
@@ -124,7 +125,7 @@ pub(crate) fn encoded_map(argument: &str, map: Option<&Bound<'_, PyAny>>) -> PyR
         }
     }
     let mut encoded = Vec::with_capacity(64);
-    msgpack::from_python(map.as_any(), &mut encoded).map_err(|error| naming(argument, map.py(), error))?;
+    msgpack::from_dict(argument, map, &mut encoded)?;
     Ok(encoded.into())
 }
 
@@ -259,6 +260,16 @@ fn oversize(error: wire_msgpack::Oversize) -> PyErr {
 
 #[pymethods]
 impl Message {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str, &'static str) = ("sender", "payload");
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     #[new]
     #[pyo3(signature = (sender, payload = None, *, variant = "S", tags = None, timestamp_ns = None, r#type = None, sequence = None))]
     #[allow(clippy::too_many_arguments)] // the fields of a header
@@ -410,15 +421,16 @@ impl Message {
         let timestamp = self.timestamp_ns().map_or_else(String::new, |time| format!(", timestamp_ns={time}"));
         let bytes: usize = self.payload.iter().map(|frame| frame.len()).sum();
         let tags = if self.has_too_many_tags() {
-            format!("<{} bytes>", self.tags.len())
+            format!("<{}>", counted(self.tags.len(), "byte"))
         } else {
             self.tags_once(py)?.to_string()
         };
         Ok(format!(
-            "Message({:?}, variant={:?}{message_type}{sequence}{timestamp}, tags={tags}, payload=<{} frames, {bytes} bytes>)",
+            "Message({:?}, variant={:?}{message_type}{sequence}{timestamp}, tags={tags}, payload=<{}, {}>)",
             self.sender_name(),
             self.variant.slug(),
-            self.payload.len(),
+            counted(self.payload.len(), "frame"),
+            counted(bytes, "byte"),
         ))
     }
 }
@@ -446,6 +458,16 @@ impl PyBatch {
 
 #[pymethods]
 impl PyBatch {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str, &'static str) = ("sender", "type");
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     /// The sender's name (CDTP-04).
     #[getter]
     fn sender(&self) -> &str {
@@ -526,7 +548,7 @@ impl PyBatch {
 
     fn __repr__(&self) -> String {
         let (sender, slug) = (self.sender(), self.batch.message_type.slug());
-        format!("Batch({sender:?}, type={slug:?}, <{} messages>)", self.batch.records.len())
+        format!("Batch({sender:?}, type={slug:?}, <{}>)", counted(self.batch.records.len(), "message"))
     }
 }
 

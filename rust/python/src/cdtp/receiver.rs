@@ -16,7 +16,7 @@ use crate::chirp::BeaconOptions;
 use crate::counters::counters;
 use crate::errors::dropped;
 use crate::frames::Frame;
-use crate::reader::{Next, Reader};
+use crate::reader::{Look, Next, Reader};
 use crate::role::{Role, RoleOptions, connection, start, trouble};
 
 /// A receiver, which finds its senders where it is in a group.
@@ -71,14 +71,14 @@ enum Given {
 }
 
 impl PyReceiver {
-    fn next(&self) -> Given {
+    fn next(&self, look: &mut Look) -> Given {
         let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(message) = batch.as_mut().and_then(Iterator::next) {
                 return Given::Record(message);
             }
             *batch = None;
-            match self.reader.next() {
+            match self.reader.next(look) {
                 Next::Event(ReceiverEvent::Message { mut frames, layout: Layout::Batch(records) }) => {
                     *batch = frames.drain(..).next().map(|frame| Records { frame, batch: records, next: 0 });
                 }
@@ -100,8 +100,9 @@ impl PyReceiver {
 
     /// The next message without a wait; notices on the way are told. `None` when there is none now.
     fn take<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
+        let mut look = Look::default();
         loop {
-            match slf.get().next() {
+            match slf.get().next(&mut look) {
                 Given::Came(Next::Event(ReceiverEvent::Message { frames, layout: Layout::Single(head) })) => {
                     return Message::single(frames.into_iter().map(Frame::Native), head)
                         .into_pyobject(slf.py())
@@ -167,8 +168,9 @@ impl PyReceiver {
         if slf.as_super().get().ours().is_err() {
             return Ok(());
         }
+        let mut look = Look::default();
         loop {
-            match slf.get().next() {
+            match slf.get().next(&mut look) {
                 Given::Came(Next::Event(notice)) => slf.get().notify(slf.py(), notice)?,
                 Given::Record(_) => {}
                 Given::Came(Next::Trouble(what)) => slf.get().warn(slf.py(), what)?,

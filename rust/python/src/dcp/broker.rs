@@ -11,7 +11,7 @@ use trunkline_wire::dcp::{Broker, BrokerEvent, BrokerSettings, ClientAddress, Ov
 
 use super::heartbeat;
 use crate::counters::{add_listening, counters};
-use crate::errors::dropped;
+use crate::errors::{client, dropped};
 use crate::frames;
 use crate::role::{Role, RoleOptions, connection, notices, seconds, start};
 
@@ -108,11 +108,11 @@ pub(crate) fn told(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyT
     let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
     match event {
         BrokerEvent::Registered { worker, service } => {
-            ("registered", bytes(&worker), bytes(&service)).into_pyobject(py)
+            ("registered", client(py, worker), bytes(&service)).into_pyobject(py)
         }
-        BrokerEvent::Refused { worker, service } => ("refused", bytes(&worker), bytes(&service)).into_pyobject(py),
+        BrokerEvent::Refused { worker, service } => ("refused", client(py, worker), bytes(&service)).into_pyobject(py),
         BrokerEvent::Gone { worker, service, lost } => {
-            ("gone", bytes(&worker), bytes(&service), lost).into_pyobject(py)
+            ("gone", client(py, worker), bytes(&service), lost).into_pyobject(py)
         }
         BrokerEvent::Dropped(dropped) => self::dropped(py, "dcp", &dropped),
         BrokerEvent::Connection(what) => connection(what).into_pyobject(py),

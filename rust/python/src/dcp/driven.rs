@@ -64,7 +64,7 @@ impl Answers for Desk {
     }
 
     fn ended(&self) -> Option<PyErr> {
-        self.is_over().then(|| ended(None))
+        self.is_over().then(|| ended("trunkline-dcp-worker", None))
     }
 }
 

@@ -7,7 +7,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::Frames;
 use trunkline_wire::dcp::{
@@ -17,7 +17,8 @@ use trunkline_wire::dcp::{
 
 use super::metadata;
 use crate::errors::{LocalProtocolError, decode_error};
-use crate::frames::{self, Frame};
+use crate::fields;
+use crate::frames::{self, Frame, counted};
 
 /// A message of any of the six types.
 #[pyclass(frozen, module = "trunkline.dcp", name = "Message")]
@@ -62,6 +63,16 @@ fn role(name: Option<&str>) -> PyResult<Option<Role>> {
 
 #[pymethods]
 impl Message {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str,) = ("type",);
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     #[new]
     #[pyo3(signature = (r#type, *, service = None, client = None, metadata = None, data = None))]
     fn new(
@@ -161,7 +172,7 @@ impl Message {
             let data = &self.frames[body.data()];
             let bytes: usize = data.iter().map(|frame| frame.len()).sum();
             said.push(format!("metadata={}", self.metadata(py)?.repr()?));
-            said.push(format!("data=<{} parts, {bytes} bytes>", data.len()));
+            said.push(format!("data=<{}, {}>", counted(data.len(), "part"), counted(bytes, "byte")));
         }
         Ok(format!("Message({})", said.join(", ")))
     }
@@ -214,6 +225,16 @@ impl PyReply {
 
 #[pymethods]
 impl PyReply {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str, &'static str) = ("data", "metadata");
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     #[new]
     #[pyo3(signature = (data, metadata = None))]
     fn new(data: &Bound<'_, PyAny>, metadata: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
@@ -255,6 +276,7 @@ impl PyReply {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let bytes: usize = self.data.iter().map(Bytes::len).sum();
         let metadata = self.metadata(py)?.repr()?.to_string();
-        Ok(format!("Reply(data=<{} parts, {bytes} bytes>, metadata={metadata})", self.data.len()))
+        let data = counted(self.data.len(), "part");
+        Ok(format!("Reply(data=<{data}, {}>, metadata={metadata})", counted(bytes, "byte")))
     }
 }

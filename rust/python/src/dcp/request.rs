@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_engine::{Handle, Running as _};
 use trunkline_wire::Frames;
 use trunkline_wire::dcp::{Body, JobId, Layout, WorkerVerb, Working, WorkingVerb};
 
 use crate::errors::{LocalProtocolError, ended};
+use crate::fields;
 use crate::frames;
 
 /// Where the answers to requests go.
@@ -28,8 +29,8 @@ impl Answers for Handle<Working> {
 
     fn ended(&self) -> Option<PyErr> {
         match self.is_ours() {
-            false => Some(ended(None)),
-            true if self.is_over() => Some(ended(self.end().as_ref())),
+            false => Some(ended(self.name(), None)),
+            true if self.is_over() => Some(ended(self.name(), self.end().as_ref())),
             true => None,
         }
     }
@@ -87,6 +88,16 @@ impl PyRequest {
 
 #[pymethods]
 impl PyRequest {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str, &'static str) = ("service", "data");
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     /// The requested service.
     #[getter]
     fn service<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {

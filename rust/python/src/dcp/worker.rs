@@ -17,7 +17,7 @@ use crate::caller::{Caller, Outgoing};
 use crate::counters::counters;
 use crate::errors::{LocalProtocolError, dropped};
 use crate::frames;
-use crate::reader::{Next, Reader};
+use crate::reader::{Look, Next, Reader};
 use crate::role::{RoleOptions, connection, seed, start, trouble};
 
 /// A worker's engine.
@@ -51,8 +51,9 @@ impl PyWorker {
     /// The next request without a wait; notices on the way are told. `None` when there is none now.
     fn take(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
         let (this, py) = (slf.get(), slf.py());
+        let mut look = Look::default();
         loop {
-            match this.reader.next() {
+            match this.reader.next(&mut look) {
                 Next::Event(WorkingEvent::Work(WorkerEvent::Request { job, frames, body })) => {
                     return Ok(Some(this.request(job, frames, body)));
                 }
@@ -137,8 +138,9 @@ impl PyWorker {
     fn give_back(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.as_super().as_super().get().ours()?;
         let this = slf.get();
+        let mut look = Look::default();
         loop {
-            match this.reader.next() {
+            match this.reader.next(&mut look) {
                 Next::Event(WorkingEvent::Work(WorkerEvent::Request { job, frames, body })) => {
                     this.request(job, frames, body).give_back();
                 }

@@ -19,7 +19,7 @@ use crate::caller::{Called, Caller, Outgoing, Reply};
 use crate::counters::counters;
 use crate::errors::{LocalProtocolError, MiddlewareError, PeerLostError, dropped};
 use crate::frames::{self, within};
-use crate::reader::{Next, Reader};
+use crate::reader::{Look, Next, Reader};
 use crate::role::{RoleOptions, connection, seconds, seed, start};
 use crate::told::PyTold;
 
@@ -131,8 +131,9 @@ impl PyConnector {
 
     /// The next message without a wait. `None` when there is none now.
     fn take(slf: &Bound<'_, Self>) -> PyResult<Option<Message>> {
+        let mut look = Look::default();
         loop {
-            match slf.get().reader.next() {
+            match slf.get().reader.next(&mut look) {
                 Next::Event(ConnectorEvent::Message { frames, layout }) => {
                     return Ok(Some(Message::of(frames, layout)));
                 }

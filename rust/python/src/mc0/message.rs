@@ -5,14 +5,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use pyo3::IntoPyObjectExt;
 use pyo3::basic::CompareOp;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::Frames;
 use trunkline_wire::mc0::{Layout, Settings, Verb, decode as decode_layout, encode as encode_frames};
 
 use super::text::{headers, text};
 use crate::errors::{LocalProtocolError, decode_error};
-use crate::frames::{self, Frame};
+use crate::fields;
+use crate::frames::{self, Frame, counted};
 
 /// A message with any of the nine verbs.
 #[pyclass(frozen, module = "trunkline.mc0", name = "Message")]
@@ -45,6 +46,16 @@ impl Message {
 
 #[pymethods]
 impl Message {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str, &'static str, &'static str) = ("verb", "headers", "positional");
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     #[new]
     #[pyo3(
         signature = (verb, headers = None, positional = None, *, leading_delimiter = true),
@@ -171,7 +182,7 @@ impl Message {
             said.push(format!("topics={}", self.topics(py)?.repr()?));
         } else if !positional.is_empty() {
             let bytes: usize = positional.iter().map(|frame| frame.len()).sum();
-            said.push(format!("positional=<{} frames, {bytes} bytes>", positional.len()));
+            said.push(format!("positional=<{}, {}>", counted(positional.len(), "frame"), counted(bytes, "byte")));
         }
         Ok(format!("Message({})", said.join(", ")))
     }

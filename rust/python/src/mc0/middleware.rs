@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 use trunkline_engine::{Handle, Queued};
 use trunkline_wire::mc0::{
     Entry, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Policy, Settings, Whom,
@@ -13,7 +12,7 @@ use trunkline_wire::mc0::{
 use trunkline_wire::{Framing, Pattern};
 
 use crate::counters::{add_listening, counters};
-use crate::errors::dropped;
+use crate::errors::{client, dropped};
 use crate::role::{Role, RoleOptions, connection, notices, start};
 
 /// A middleware's engine.
@@ -122,12 +121,13 @@ impl PyMiddleware {
 }
 
 pub(crate) fn told(py: Python<'_>, event: MiddlewareEvent) -> PyResult<Bound<'_, PyTuple>> {
-    let bytes = |bytes: &Bytes| PyBytes::new(py, bytes);
     match event {
-        MiddlewareEvent::Joined { client } => ("joined", bytes(&client)).into_pyobject(py),
-        MiddlewareEvent::Forgotten { client, why } => ("forgotten", bytes(&client), why.slug()).into_pyobject(py),
-        MiddlewareEvent::Curtailed { client, subscriptions } => {
-            ("curtailed", bytes(&client), subscriptions).into_pyobject(py)
+        MiddlewareEvent::Joined { client: joined } => ("joined", client(py, joined)).into_pyobject(py),
+        MiddlewareEvent::Forgotten { client: gone, why } => {
+            ("forgotten", client(py, gone), why.slug()).into_pyobject(py)
+        }
+        MiddlewareEvent::Curtailed { client: curtailed, subscriptions } => {
+            ("curtailed", client(py, curtailed), subscriptions).into_pyobject(py)
         }
         MiddlewareEvent::Dropped(dropped) => self::dropped(py, "mc0", &dropped),
         MiddlewareEvent::Connection(what) => connection(what).into_pyobject(py),

@@ -76,6 +76,7 @@ impl Spoken for Server {
             "challenge" => Answer::Challenge {
                 challenge: given.extract::<Vec<u8>>("challenge")?.into(),
                 state: given.extract::<Vec<u8>>("state")?.into(),
+                proven: given.optional("proven")?.map(|user| user.extract()).transpose()?,
             },
             "welcome" => Answer::Welcome(User {
                 name: given.extract("name")?,

@@ -21,10 +21,11 @@ use super::table;
 use crate::caller::{Called, Caller, Outgoing, Reply};
 use crate::counters::counters;
 use crate::errors::{ClosedError, LeaseRefusedError, LocalProtocolError, PeerLostError, RemoteProtocolError, dropped};
-use crate::frames::{self, within};
+use crate::fields;
+use crate::frames::{self, counted, within};
 use crate::machine::{Desk, Given as Said, Make, Spoken, maker, no_verb};
 use crate::names::name;
-use crate::reader::{Next, Reader};
+use crate::reader::{Look, Next, Reader};
 use crate::role::{Role, RoleOptions, connection, seconds, start};
 use crate::told::PyTold;
 
@@ -108,6 +109,16 @@ impl Settles for Desk {
 
 #[pymethods]
 impl PyContent {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str, &'static str) = ("resource", "body");
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     /// The resource it was delivered from.
     #[getter]
     fn resource<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
@@ -153,7 +164,8 @@ impl PyContent {
 
     fn __repr__(&self) -> String {
         let (source, sequence) = (self.source(), self.layout.sequence);
-        format!("Content({source:?}, sequence={sequence}, body=<{} bytes>)", self.frames[1].len())
+        let body = counted(self.frames[1].len(), "byte");
+        format!("Content({source:?}, sequence={sequence}, body=<{body}>)")
     }
 }
 
@@ -195,8 +207,9 @@ impl PyFlow {
     /// The next content without a wait. `None` when there is none now.
     fn take(slf: &Bound<'_, Self>) -> PyResult<Option<PyContent>> {
         let this = slf.get();
+        let mut look = Look::default();
         loop {
-            match this.reader.next() {
+            match this.reader.next(&mut look) {
                 Next::Event(FlowEvent::Content { connection, frames, layout, only }) => {
                     let reader = this.reader.handle.clone();
                     *this.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection, layout.sequence));
@@ -311,6 +324,12 @@ impl PyFlow {
             within([properties, body].into_iter(), self.max_message_bytes)?;
         }
         Ok(PyOutbound { verb: Some(verb), bytes: bytes + 2 * FRAME_COST })
+    }
+
+    /// What has contents without confirmation count as waiting until they are known to have arrived; goes where they go.
+    #[staticmethod]
+    fn flushing() -> PyOutbound {
+        PyOutbound { verb: Some(FlowVerb::Flush), bytes: 0 }
     }
 
     /// Hands a content to the engine; false when there is no room.
@@ -478,6 +497,7 @@ impl Spoken for Flow {
                 sending(resource.unwrap_or_default(), &said.any("properties")?, &said.any("body")?)
                     .map(|(verb, _)| verb)
             }
+            "flush" => Ok(FlowVerb::Flush),
             "confirm" => {
                 let (connection, sequence, multiple) = about(said.extract("multiple")?)?;
                 Ok(FlowVerb::Confirm { connection, sequence, multiple })

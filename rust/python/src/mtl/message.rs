@@ -14,7 +14,8 @@ use trunkline_wire::{Frames, Protocol as _};
 
 use super::{json, table};
 use crate::errors::{LocalProtocolError, decode_error};
-use crate::frames::{self, Frame};
+use crate::fields;
+use crate::frames::{self, Frame, counted};
 use crate::names::name;
 
 /// A command of the control flow.
@@ -65,6 +66,16 @@ fn objects<'py>(py: Python<'py>, frames: &[Bytes]) -> PyResult<Bound<'py, PyTupl
 
 #[pymethods]
 impl PyCommand {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str, &'static str) = ("name", "body");
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     #[new]
     #[pyo3(signature = (name, body = None), text_signature = "(name, body=None)")]
     fn new(name: &str, body: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
@@ -117,6 +128,16 @@ impl PyReply {
 
 #[pymethods]
 impl PyReply {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str, &'static str) = ("status", "body");
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     #[new]
     #[pyo3(signature = (status, body = None), text_signature = "(status, body=None)")]
     fn new(status: u16, body: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
@@ -188,6 +209,16 @@ const NUMBERED: [Kind; 7] =
 
 #[pymethods]
 impl PyMessage {
+    /// What a pattern in `match` names by position.
+    #[classattr]
+    #[allow(non_upper_case_globals)] // the name is Python's
+    const __match_args__: (&'static str,) = ("type",);
+
+    /// All attributes, by name.
+    fn to_dict<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        fields::to_dict(slf.as_any())
+    }
+
     #[new]
     #[pyo3(
         signature = (kind, *, sequence = None, lease = None, resource = None, properties = None, multiple = None, recycle = None, status = None, body = None),
@@ -342,7 +373,7 @@ impl PyMessage {
         said.extend(flags.iter().filter(|(_, is_set)| *is_set == Some(true)).map(|(name, _)| format!("{name}=True")));
         said.extend(self.status().map(|status| format!("status={status}")));
         if self.has(&[Kind::Content]) {
-            said.push(format!("body=<{} bytes>", self.body.len()));
+            said.push(format!("body=<{}>", counted(self.body.len(), "byte")));
         }
         Ok(format!("Message({})", said.join(", ")))
     }

@@ -21,7 +21,7 @@ use trunkline_wire::question::Token;
 use super::json;
 use super::message::PyReply;
 use crate::counters::{add_listening, counters};
-use crate::errors::dropped;
+use crate::errors::{client, dropped};
 use crate::role::{Role, RoleOptions, connection, seconds, start};
 use crate::told::PyTold;
 
@@ -48,6 +48,8 @@ pub(crate) struct Given {
     max_queue: u64,
     max_queue_bytes: u64,
     queue_ttl_s: Option<f64>,
+    max_queues: u64,
+    max_user_queues: u64,
     max_recycle: u32,
     ping_interval_s: f64,
     liveness: u32,
@@ -84,6 +86,8 @@ impl Given {
                 ttl: self.queue_ttl_s.map(|ttl| seconds("queue_ttl_s", ttl)).transpose()?,
                 dead_letter: None,
             },
+            max_queues: self.max_queues,
+            max_user_queues: self.max_user_queues,
             max_recycle: self.max_recycle,
             pings: pings(self.ping_interval_s, self.liveness)?,
             session_idle: seconds("session_idle_s", self.session_idle_s)?,
@@ -211,8 +215,8 @@ impl PyServer {
     }
 
     /// Answers a question: the login continues with this challenge.
-    fn challenge(&self, token: u64, challenge: Vec<u8>, state: Vec<u8>) {
-        self.answer(token, Answer::Challenge { challenge: challenge.into(), state: state.into() });
+    fn challenge(&self, token: u64, challenge: Vec<u8>, state: Vec<u8>, proven: Option<String>) {
+        self.answer(token, Answer::Challenge { challenge: challenge.into(), state: state.into(), proven });
     }
 
     /// Answers a question: the login has succeeded.
@@ -308,10 +312,12 @@ pub(crate) fn told(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, PyT
             ("store", batch.number, ops).into_pyobject(py)
         }
         ServerEvent::StoreFailed(reason) => ("store_failed", reason).into_pyobject(py),
-        ServerEvent::LoggedIn { peer, user } => ("logged_in", bytes(&peer), user).into_pyobject(py),
-        ServerEvent::Refused { peer, user } => ("login_refused", bytes(&peer), user).into_pyobject(py),
-        ServerEvent::Leased { peer, reads } => ("leased", bytes(&peer), reads).into_pyobject(py),
-        ServerEvent::LeaseEnded { peer, why } => ("lease_ended", bytes(&peer), why.slug()).into_pyobject(py),
+        ServerEvent::LoggedIn { client } => ("logged_in", self::client(py, client)).into_pyobject(py),
+        ServerEvent::Refused { client, user } => ("login_refused", self::client(py, client), user).into_pyobject(py),
+        ServerEvent::Leased { client, reads } => ("leased", self::client(py, client), reads).into_pyobject(py),
+        ServerEvent::LeaseEnded { client, why } => {
+            ("lease_ended", self::client(py, client), why.slug()).into_pyobject(py)
+        }
         ServerEvent::GivenUp(resource) => ("given_up", resource).into_pyobject(py),
         ServerEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
         ServerEvent::Connection(what) => connection(what).into_pyobject(py),

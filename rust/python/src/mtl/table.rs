@@ -16,6 +16,7 @@ use trunkline_wire::mtl::table::{self, Array, Table, Unwritable, Value, Writer};
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames;
 use crate::names::name_of_bytes;
+use crate::scalars::{Scalar, scalar};
 
 fn decimal(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     static DECIMAL: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -139,7 +140,10 @@ fn array_to_python<'py>(py: Python<'py>, mut array: Array<'_>) -> Result<Bound<'
 
 /// The dictionary that these bytes are, with their length.
 pub(super) fn to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyDict>> {
-    let read = Table::new(bytes).map_err(Trouble::from).and_then(|table| table_to_python(py, table));
+    // Each value takes a byte at least.
+    let bounded = if bytes.len() > table::VALUES { table::check(bytes) } else { Ok(()) };
+    let read =
+        bounded.and_then(|()| Table::new(bytes)).map_err(Trouble::from).and_then(|table| table_to_python(py, table));
     read.map_err(|trouble| match trouble {
         Trouble::Python(error) => error,
         // Where the first fault is, is for the codec to say.
@@ -185,6 +189,7 @@ fn unwritable(argument: &str, error: Unwritable) -> PyErr {
         Unwritable::LongName => format!("{argument}: a name must be at most 128 bytes of UTF-8"),
         Unwritable::TooDeep => format!("{argument}: tables and arrays must not be nested more than 16 deep"),
         Unwritable::TooLong => format!("{argument}: a field table must be smaller than 4 GiB"),
+        Unwritable::TooMany => format!("{argument}: a field table must not have more than 1,000,000 values"),
     })
 }
 
@@ -210,10 +215,7 @@ fn write_value(argument: &str, writer: &mut Writer, value: &Bound<'_, PyAny>) ->
     if let Ok(value) = value.cast::<PyBool>() {
         writer.boolean(value.is_true());
     } else if value.is_instance_of::<PyInt>() {
-        let number = value.extract().map_err(|_: PyErr| {
-            PyOverflowError::new_err(format!("{argument}: the number {value} does not fit in 64 bits with its sign"))
-        })?;
-        writer.int(number);
+        writer.int(integer(argument, value)?);
     } else if value.is_instance_of::<PyFloat>() {
         writer.float(value.extract()?);
     } else if value.is_none() {
@@ -246,12 +248,25 @@ fn write_value(argument: &str, writer: &mut Writer, value: &Bound<'_, PyAny>) ->
         let (places, digits) = scaled(argument, value)?;
         writer.decimal(places, digits);
     } else {
-        let kind = value.get_type().qualname()?;
-        return Err(PyTypeError::new_err(format!(
-            "{argument} takes bool, int, float, str, bytes, datetime, Decimal, None, list and dict, not {kind}"
-        )));
+        match scalar(value)? {
+            Some(Scalar::Bool(value)) => writer.boolean(value),
+            Some(Scalar::Int(value)) => writer.int(integer(argument, &value)?),
+            Some(Scalar::Float(value)) => writer.float(value),
+            None => {
+                let kind = value.get_type().qualname()?;
+                return Err(PyTypeError::new_err(format!(
+                    "{argument} takes bool, int, float, str, bytes, datetime, Decimal, None, list and dict, not {kind}"
+                )));
+            }
+        }
     }
     Ok(())
+}
+
+fn integer(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    value.extract().map_err(|_| {
+        PyOverflowError::new_err(format!("{argument}: the number {value} does not fit in 64 bits with its sign"))
+    })
 }
 
 /// The decimal places and the digits of a number of type Decimal.

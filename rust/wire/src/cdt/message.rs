@@ -183,6 +183,8 @@ pub struct Received {
     pub body: Bytes,
     /// The encoding of the body.
     pub settings: Settings,
+    /// The service that sent it, as the subject of an event has it.
+    pub originator: Option<Box<str>>,
 }
 
 /// The fault of a body, and the fields that could be read.

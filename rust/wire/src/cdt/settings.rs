@@ -61,6 +61,12 @@ impl Part {
         subject.and_then(|subject| told(subject).kind).ok_or_else(|| DropKind::UnknownType.into())
     }
 
+    /// The service that sent an event.
+    pub(super) fn originator<S>(incoming: &Incoming<S>) -> Option<Box<str>> {
+        let subject = str::from_utf8(incoming.peer.as_deref().unwrap_or_default()).ok()?;
+        told(subject).originator.map(Box::from)
+    }
+
     /// Reads an answer or an event whose time is not over.
     pub(super) fn read(&self, unix_ms: i64, kind: Kind, body: &Bytes) -> Result<Message<'static>, DropReason> {
         let read = decode_shared(body, kind, &self.body).map_err(|Rejected { fault, .. }| fault.in_frame(2))?;

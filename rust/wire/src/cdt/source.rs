@@ -10,8 +10,8 @@ use super::settings::{Clock, Part, SourceStats};
 use super::watches::Watches;
 use super::{Content, Kind, Message, Received};
 use crate::{
-    CallId, Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Output, SendId,
-    SocketEvent, Verdict, Weight,
+    CallId, Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Origin, Output,
+    SendId, SocketEvent, Verdict, Weight,
 };
 
 /// The shortest time that the wire has a number for.
@@ -180,8 +180,8 @@ impl Event for SourceEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
 }
 
@@ -453,7 +453,11 @@ impl Source {
             }
             return self.finish(now, number, Ended::Applied(config_id));
         }
-        self.finish(now, number, Ended::Answered(Box::new(Received { message: response, body, settings })));
+        self.finish(
+            now,
+            number,
+            Ended::Answered(Box::new(Received { message: response, body, settings, originator: None })),
+        );
     }
 
     fn on_event(&mut self, now: Nanos, kind: Kind, incoming: Incoming<Hearing>) -> Verdict {
@@ -480,7 +484,8 @@ impl Source {
             return self.drop(DropKind::OwnEvent.into(), incoming);
         }
         self.stats.events += 1;
-        self.events.push_back(SourceEvent::Told(Box::new(Received { message: event, body, settings: part.body })));
+        let told = Received { message: event, body, settings: part.body, originator: Part::originator(&incoming) };
+        self.events.push_back(SourceEvent::Told(Box::new(told)));
         Verdict::default()
     }
 

@@ -11,8 +11,8 @@ use super::subject::answered_by;
 use super::{Content, Kind, Message, Received, Rejected, decode_shared, encode};
 use crate::question::{Questions, Token};
 use crate::{
-    Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Output, SendId, SocketEvent,
-    Verdict, Weight,
+    Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Origin, Output, SendId,
+    SocketEvent, Verdict, Weight,
 };
 
 /// What the store may be asked at a time.
@@ -183,8 +183,8 @@ impl Event for TargetEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
 }
 
@@ -473,7 +473,8 @@ impl Target {
             return self.drop(DropKind::OwnEvent.into(), incoming);
         }
         self.stats.events += 1;
-        self.events.push_back(TargetEvent::Told(Box::new(Received { message: event, body, settings: part.body })));
+        let told = Received { message: event, body, settings: part.body, originator: Part::originator(&incoming) };
+        self.events.push_back(TargetEvent::Told(Box::new(told)));
         Verdict::default()
     }
 

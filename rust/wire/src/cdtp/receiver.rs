@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::runs::{self, Follower, MAP_BYTES, numbers};
 use super::{Layout, MessageType, Settings, decode};
 use crate::{
-    Connection, DropCounts, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Output, SocketEvent,
-    SocketKind, SocketOptions, Verdict, Weight, cost, shortened,
+    Connection, DropCounts, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Origin, Output,
+    SocketEvent, SocketKind, SocketOptions, Verdict, Weight, cost, shortened,
 };
 
 /// A socket that has been empty this long has given up what had arrived.
@@ -88,8 +88,8 @@ impl Event for ReceiverEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
 }
 
@@ -412,7 +412,7 @@ impl Machine for Receiver {
     type Stats = ReceiverStats;
 
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Data>) -> Verdict {
-        let Incoming { socket, frames, .. } = incoming;
+        let Incoming { socket, user_id: user, frames, .. } = incoming;
         let bytes = crate::nbytes(&frames);
         self.stats.received += 1;
         self.stats.bytes += bytes;
@@ -428,7 +428,7 @@ impl Machine for Receiver {
                 Verdict::default()
             }
             Err(error) => {
-                let dropped = Dropped::new(error, None, frames);
+                let dropped = Dropped::new(error, Origin { user, ..Origin::default() }, frames);
                 dropped.count(&mut self.stats.dropped);
                 self.events.push_back(ReceiverEvent::Dropped(dropped));
                 error.into()

@@ -6,6 +6,7 @@ use std::mem;
 use std::ops::BitOr;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 use super::decode::is_map;
 use super::{Head, Layout, MessageType, Settings, decode_header};
@@ -91,7 +92,7 @@ impl fmt::Display for Condition {
 
 /// Follows the numbers of one run: `missed += seq − 1 − last`, where `last` is the highest so far. A number that comes
 /// late after all does not take that back. The EOR bears the number of the last DAT or the one after.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Follower {
     last: Option<u64>,
 }

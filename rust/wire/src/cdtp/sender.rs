@@ -115,7 +115,7 @@ impl Event for SenderEvent {
     }
 }
 
-/// Counters of a sender. A CDTP2 record is a message, and so is a BOR or an EOR.
+/// Counters of a sender, in the messages that receivers give: a CDTP2 record is one, and its BOR and EOR have two each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SenderStats {
     /// Messages the transport has taken.
@@ -242,13 +242,14 @@ impl Sender {
         sequence: u64,
         map: &Bytes,
     ) -> Result<(), Oversize> {
-        let frames = if self.settings.variant == Variant::Two {
+        if self.settings.variant == Variant::Two {
             let records: [(u64, &[u8], &[Bytes]); 2] = [(0, EMPTY_MAP, &[]), (1, map, &[])];
-            smallvec![encode_batch(&self.settings.name, message_type, &records)?.into()]
+            let frames = smallvec![encode_batch(&self.settings.name, message_type, &records)?.into()];
+            self.push(frames, records.len());
         } else {
-            smallvec![self.header(timestamp, message_type, sequence, EMPTY_MAP)?, map.clone()]
-        };
-        self.push(frames, 1);
+            let frames = smallvec![self.header(timestamp, message_type, sequence, EMPTY_MAP)?, map.clone()];
+            self.push(frames, 1);
+        }
         Ok(())
     }
 

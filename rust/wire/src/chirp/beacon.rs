@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use super::{Datagram, Id, Kind, Service, decode};
 use crate::{
     DropCounts, DropKind, DropReason, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Multicast, Nanos, Open,
-    Output, SocketEvent, SocketKind, SocketOptions, Verdict, Weight,
+    Origin, Output, SocketEvent, SocketKind, SocketOptions, Verdict, Weight,
 };
 
 /// The UDP port of CHIRP (CHIRP-04).
@@ -132,8 +132,8 @@ impl Event for BeaconEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Body, Layout, Role, Settings, decode, encode_request};
 use crate::{
     Backlog, CallId, Calling, Connection, DropCounts, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos,
-    Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
+    Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
 /// The least time between two attempts, however little one may take: billions of them are not to be made in one go.
@@ -110,8 +110,8 @@ impl Event for ClientEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
 }
 
@@ -305,7 +305,7 @@ impl Machine for Client {
             // The codec lets nothing else through to a client.
             Ok(Layout::Register | Layout::Ping | Layout::Pong | Layout::Request(_) | Layout::Reconnect) => {}
             Err(error) => {
-                let dropped = Dropped::new(error, None, frames);
+                let dropped = Dropped::new(error, Origin::default(), frames);
                 dropped.count(&mut self.stats.dropped);
                 self.events.push_back(ClientEvent::Dropped(dropped));
                 return error.into();

@@ -17,7 +17,7 @@ use super::{
 use crate::dialling::{Dialling, Link};
 use crate::{
     Backlog, Connection, DecodeError, DropCounts, Dropped, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine,
-    Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
+    Nanos, Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
@@ -145,8 +145,8 @@ impl Event for WorkerEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
 }
 
@@ -427,7 +427,7 @@ impl Worker {
     }
 
     fn drop(&mut self, error: DecodeError, frames: Frames) -> ErrorKind {
-        let dropped = Dropped::new(error, None, frames);
+        let dropped = Dropped::new(error, Origin::default(), frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(WorkerEvent::Dropped(dropped));
         error.kind

@@ -7,7 +7,7 @@ use super::{
     Asking, Back, Client, ClientEvent, ClientStats, ClientVerb, Outcome, Worker, WorkerEvent, WorkerStats, WorkerVerb,
 };
 use crate::{
-    Backlog, CallId, Calling, Dropped, Event, Incoming, Machine, Nanos, Output, SendId, SocketEvent, Verdict, Weight,
+    Backlog, CallId, Calling, Event, Incoming, Machine, Nanos, Origin, Output, SendId, SocketEvent, Verdict, Weight,
 };
 
 /// Marks the number of a send of the client's.
@@ -41,10 +41,10 @@ impl Event for WorkingEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
+    fn origin(&mut self) -> Option<&mut Origin> {
         match self {
-            Self::Work(event) => event.dropped(),
-            Self::Call(event) => event.dropped(),
+            Self::Work(event) => event.origin(),
+            Self::Call(event) => event.origin(),
         }
     }
 }

@@ -11,6 +11,10 @@ use crate::{DecodeError, ErrorKind, Frames};
 /// send one.
 pub const COMMAND_BYTES: usize = 1 << 20;
 
+/// The most values in JSON, by the marks before them: each takes thirty times its bytes in memory, and as much again where
+/// it becomes an object of Python's.
+pub const VALUES: usize = 1_000_000;
+
 /// A JSON object; members keep their order, and of several with one name the last one counts.
 pub type Json = Map<String, Value>;
 
@@ -73,8 +77,11 @@ impl Reply {
     }
 }
 
-/// JSON that every parser takes: no numbers out of range, no halves of characters, 128 levels.
+/// JSON that every parser takes: no numbers out of range, no halves of characters, 128 levels, and [`VALUES`] values.
 fn json(bytes: &[u8], frame: usize) -> Result<Json, DecodeError> {
+    if let Some(offset) = beyond(bytes) {
+        return Err(DecodeError { kind: ErrorKind::BadJson, frame, offset });
+    }
     serde_json::from_slice(bytes).map_err(|error| {
         let offset = match error.classify() {
             Category::Eof => bytes.len(),
@@ -89,6 +96,41 @@ fn json(bytes: &[u8], frame: usize) -> Result<Json, DecodeError> {
         };
         DecodeError { kind: ErrorKind::BadJson, frame, offset }
     })
+}
+
+/// Where JSON has more than [`VALUES`] values, which is looked for before any of them is made.
+pub(super) fn beyond(bytes: &[u8]) -> Option<usize> {
+    // Each takes a byte at least.
+    if bytes.len() <= VALUES {
+        return None;
+    }
+    let (mut count, mut at) = (0, 0);
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => at = end_of_text(bytes, at),
+            // Before each value stands one of these, but for the first.
+            b',' | b':' | b'[' | b'{' => count += 1,
+            _ => {}
+        }
+        if count > VALUES {
+            return Some(at);
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Where the text ends that begins here.
+fn end_of_text(bytes: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+        at += found;
+        if bytes[at] == b'"' {
+            return at;
+        }
+        at += 2;
+    }
+    bytes.len()
 }
 
 fn written(body: &Json) -> Bytes {

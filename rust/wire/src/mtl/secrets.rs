@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::control::Json;
+use super::control::{Json, beyond};
 use super::data::Kind;
 use super::{FIRST_OF_CONTROL, status};
 use crate::Frames;
@@ -73,6 +73,9 @@ fn hidden_members(frame: &Bytes, name: &[u8]) -> Option<Bytes> {
     let hidden = || is_secret.then(|| Bytes::from_static(HIDDEN.as_bytes())).filter(|_| !frame.is_empty());
     if !is_secret && frame.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return None;
+    }
+    if beyond(frame).is_some() {
+        return Some(Bytes::from_static(HIDDEN.as_bytes()));
     }
     let Ok(mut said) = serde_json::from_slice::<Json>(frame) else { return hidden() };
     let mut any = false;

@@ -16,6 +16,9 @@ pub const DEPTH: usize = 16;
 /// The longest name, in bytes.
 pub const NAME: usize = 128;
 
+/// Values in a table, to its depths: each becomes an object of some 60 bytes where it is read, however few it has here.
+pub const VALUES: usize = 1_000_000;
+
 /// Names up to which each is held against all others.
 const FEW: usize = 16;
 
@@ -254,26 +257,30 @@ pub fn check(bytes: &[u8]) -> Result<(), Fault> {
     if bytes == [0; 4] {
         return Ok(());
     }
-    check_table(Table::new(bytes)?)
+    check_table(Table::new(bytes)?, &mut 0)
 }
 
-fn check_table(mut table: Table<'_>) -> Result<(), Fault> {
+fn check_table(mut table: Table<'_>, count: &mut usize) -> Result<(), Fault> {
     let mut names = Names::default();
-    while let Some((_, value)) = table.next_new_field(&mut names)? {
-        check_value(value)?;
+    loop {
+        let start = table.at();
+        let Some((_, value)) = table.next_new_field(&mut names)? else { return Ok(()) };
+        check_value(value, start, count)?;
     }
-    Ok(())
 }
 
-fn check_value(value: Value<'_>) -> Result<(), Fault> {
+fn check_value(value: Value<'_>, start: usize, count: &mut usize) -> Result<(), Fault> {
+    *count += 1;
+    if *count > VALUES {
+        return bad(start);
+    }
     match value {
-        Value::Table(table) => check_table(table),
-        Value::Array(mut array) => {
-            while let Some(value) = array.next_value()? {
-                check_value(value)?;
-            }
-            Ok(())
-        }
+        Value::Table(table) => check_table(table, count),
+        Value::Array(mut array) => loop {
+            let start = array.source.at();
+            let Some(value) = array.next_value()? else { return Ok(()) };
+            check_value(value, start, count)?;
+        },
         Value::Bool(_)
         | Value::Int(_)
         | Value::Float(_)
@@ -301,6 +308,8 @@ pub enum Unwritable {
     TooDeep,
     /// 4 GiB or more.
     TooLong,
+    /// More than [`VALUES`] values.
+    TooMany,
 }
 
 impl Writer {
@@ -429,10 +438,14 @@ impl Writer {
     /// The table, with its length.
     ///
     /// # Errors
-    /// When it is too long.
+    /// When it is too long, or has too many values.
     pub fn finish(mut self) -> Result<Vec<u8>, Unwritable> {
         while !self.open.is_empty() {
             self.end()?;
+        }
+        // Each takes a byte at least.
+        if self.bytes.len() > VALUES && check(&self.bytes).is_err() {
+            return Err(Unwritable::TooMany);
         }
         Ok(self.bytes)
     }

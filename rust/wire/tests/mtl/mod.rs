@@ -43,6 +43,8 @@ pub(crate) fn settings() -> ServerSettings {
         virtual_hosts: vec!["/".to_owned(), "other".to_owned()],
         profiles: profiles(),
         bounds: Bounds::default(),
+        max_queues: 10_000,
+        max_user_queues: 1_000,
         max_recycle: 5,
         pings: Pings::default(),
         session_idle: Duration::from_secs(3600),

@@ -41,6 +41,8 @@ impl Service {
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) address: Bytes,
+    /// The name it has proved by its key.
+    pub(super) user: Option<Bytes>,
     pub(super) service: Slot,
     is_free: bool,
     /// Requests in hand, in the order they were given.
@@ -52,6 +54,8 @@ pub(super) struct Worker {
 pub(super) struct Request {
     /// The message, for as long as it may have to be sent (again), shared with the transport meanwhile.
     frames: Option<Arc<Frames>>,
+    /// The name its client has proved by its key.
+    user: Option<Bytes>,
     service: Slot,
     /// A digest of the client's address and the metadata.
     key: u64,
@@ -61,9 +65,9 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// The message, if it is still there.
-    pub(super) fn into_frames(self) -> Frames {
-        self.frames.map(Arc::unwrap_or_clone).unwrap_or_default()
+    /// The message, if it is still there, and its client's user.
+    pub(super) fn into_parts(self) -> (Frames, Option<Bytes>) {
+        (self.frames.map(Arc::unwrap_or_clone).unwrap_or_default(), self.user)
     }
 }
 
@@ -190,7 +194,7 @@ impl Board {
     // Workers.
 
     /// Puts a worker that is not free in charge of a service.
-    pub(super) fn register(&mut self, now: Nanos, address: &Bytes, service: Slot) -> Slot {
+    pub(super) fn register(&mut self, now: Nanos, address: &Bytes, user: Option<&Bytes>, service: Slot) -> Slot {
         self.services[service].workers += 1;
         if let Some(worker) = self.worker(address) {
             self.unfree(worker);
@@ -199,9 +203,11 @@ impl Board {
             self.tidy(before);
             return worker;
         }
+        // Copies: both may be pieces of something larger.
         let address = Bytes::copy_from_slice(address);
         let worker = self.workers.insert(Worker {
             address: address.clone(),
+            user: user.map(|user| Bytes::copy_from_slice(user)),
             service,
             is_free: false,
             held: List::new(),
@@ -210,6 +216,11 @@ impl Board {
         self.by_address.insert(address, worker);
         self.silence.push_back(&mut self.silent, worker);
         worker
+    }
+
+    /// The name that a worker has proved by its key.
+    pub(super) fn user(&self, worker: Slot) -> Option<&Bytes> {
+        self.workers[worker].user.as_ref()
     }
 
     /// Notes that a worker was heard.
@@ -298,9 +309,17 @@ impl Board {
     }
 
     /// Takes in a request of this cost that is neither queued nor given yet.
-    pub(super) fn add(&mut self, due: Nanos, service: Slot, frames: Frames, cost: usize, key: u64) -> Slot {
+    pub(super) fn add(
+        &mut self,
+        due: Nanos,
+        service: Slot,
+        frames: Frames,
+        user: Option<Bytes>,
+        cost: usize,
+        key: u64,
+    ) -> Slot {
         self.cost += cost;
-        self.requests.insert(Request { frames: Some(Arc::new(frames)), service, key, cost, due, with: None })
+        self.requests.insert(Request { frames: Some(Arc::new(frames)), user, service, key, cost, due, with: None })
     }
 
     pub(super) fn queue(&mut self, request: Slot) {

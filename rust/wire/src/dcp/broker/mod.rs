@@ -6,6 +6,7 @@ mod settings;
 pub use settings::{BrokerEvent, BrokerSettings, BrokerStats, ClientAddress, Overflow, ServiceStats};
 
 use std::collections::{HashSet, VecDeque};
+use std::hash::Hash;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,12 +17,12 @@ use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, e
 use crate::slab::{Slab, Slot};
 use crate::status::{STATUS, Status};
 use crate::{
-    DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, Machine, NAME_BYTES, Nanos, Open, Output, Parcel,
-    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict,
+    DropKind, DropReason, Dropped, ECHO_BYTES, Frames, Incoming, Lifecycle, Machine, NAME_BYTES, Nanos, Open, Origin,
+    Output, Parcel, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict,
 };
 
-/// Addresses that are remembered beyond a worker's life, and those of peers with wide types.
-const ADDRESSES: usize = 65_536;
+/// Workers that are remembered beyond their lives, and peers with wide types.
+const REMEMBERED: usize = 65_536;
 
 /// Marks the number of a reply's send.
 const REPLY: u64 = 1 << 63;
@@ -43,10 +44,10 @@ pub struct Broker {
     board: Board,
     /// The clients of replies the transport has not taken yet.
     replies: Slab<Bytes>,
-    /// Workers of old, whose late replies are no forgeries.
-    former: Addresses,
+    /// Workers of old by address and user: their late replies are no forgeries.
+    former: Latest<(Bytes, Option<Bytes>)>,
     /// Peers that last wrote types of four bytes.
-    wide: Addresses,
+    wide: Latest<Bytes>,
     stats: BrokerStats,
     status: Status,
     outputs: VecDeque<Output<Front>>,
@@ -61,7 +62,7 @@ impl Broker {
             kind: SocketKind::Router,
             bind: settings.bind.clone(),
             connect: vec![],
-            options: SocketOptions { mandatory: true, handover: true, ..settings.options.clone() },
+            options: SocketOptions { mandatory: true, ..settings.options.clone() },
         });
         Self {
             decode: Settings { role: Some(Role::Broker), compat_dagbox: settings.compat_dagbox },
@@ -69,8 +70,8 @@ impl Broker {
             state: Lifecycle::Open,
             board: Board::new(),
             replies: Slab::new(),
-            former: Addresses::default(),
-            wide: Addresses::default(),
+            former: Latest::default(),
+            wide: Latest::default(),
             stats: BrokerStats::default(),
             status: Status::default(),
             outputs: VecDeque::from([open]),
@@ -78,18 +79,27 @@ impl Broker {
         }
     }
 
-    fn on_register(&mut self, now: Nanos, peer: &Bytes, frames: Frames) {
+    fn on_register(&mut self, now: Nanos, peer: &Bytes, user: Option<&Bytes>, frames: Frames) {
         let name = &frames[SERVICE];
         let is_allowed = |allowed: &HashSet<Bytes>| allowed.contains(name) || name == LEAVING;
+        if name.len() > ECHO_BYTES {
+            return self.drop(DropKind::EchoTooLong, Origin::new(peer.clone(), user.cloned()), frames);
+        }
         let is_own = self.settings.status && name == STATUS;
         if is_own || !self.settings.services.as_ref().is_none_or(is_allowed) {
-            self.events.push_back(BrokerEvent::Refused { worker: peer.clone(), service: name.clone() });
+            self.events.push_back(BrokerEvent::Refused {
+                worker: Origin::new(peer.clone(), user.cloned()),
+                service: name.clone(),
+            });
             return;
         }
-        self.events.push_back(BrokerEvent::Registered { worker: peer.clone(), service: name.clone() });
+        self.events.push_back(BrokerEvent::Registered {
+            worker: Origin::new(peer.clone(), user.cloned()),
+            service: name.clone(),
+        });
         let service = self.board.service(name);
         let is_again = self.board.worker(peer).is_some_and(|worker| self.board.service_of(worker) == service);
-        let worker = self.board.register(now, peer, service);
+        let worker = self.board.register(now, peer, user, service);
         if is_again {
             // It begins anew: nobody works on what it had in hand, and what it was never sent it may yet have.
             let left = self.board.relieve(now + self.settings.queue_ttl, worker, |is_sent| !is_sent);
@@ -107,7 +117,8 @@ impl Broker {
         }
     }
 
-    fn on_request(&mut self, now: Nanos, peer: Bytes, worker: Option<Slot>, mut frames: Frames, body: &Body) {
+    fn on_request(&mut self, now: Nanos, sender: Origin, worker: Option<Slot>, mut frames: Frames, body: &Body) {
+        let peer = sender.peer.clone().unwrap_or_default();
         let mut forwards = false;
         let mut metadata_end = body.metadata.end;
         match body.client {
@@ -129,9 +140,12 @@ impl Broker {
             self.free(now, worker);
         }
         if self.settings.status && frames[SERVICE] == STATUS {
+            if crate::nbytes(&frames[REQUEST_CLIENT..metadata_end]) > ECHO_BYTES as u64 {
+                return self.drop(DropKind::EchoTooLong, sender, frames);
+            }
             return self.tell_status(now, &frames, metadata_end);
         }
-        self.admit(now, peer, frames, key);
+        self.admit(now, sender, frames, key);
     }
 
     /// Answers a request for the broker's own service.
@@ -147,14 +161,12 @@ impl Broker {
         self.deliver(request[REQUEST_CLIENT].clone(), reply);
     }
 
-    fn on_reply(&mut self, now: Nanos, peer: Bytes, worker: Option<Slot>, frames: Frames, body: &Body) {
-        if worker.is_none()
-            && self.settings.client_address == ClientAddress::WorkersOnly
-            && !self.former.contains(&peer)
-        {
-            self.drop_good(DropKind::Spoofed, Some(peer), frames);
-            return;
-        }
+    /// Whether a peer that is no worker may reply: a worker of old, where only workers are believed.
+    fn may_reply(&self, peer: &Bytes, user: Option<&Bytes>) -> bool {
+        self.settings.client_address == ClientAddress::Any || self.former.contains(&(peer.clone(), user.cloned()))
+    }
+
+    fn on_reply(&mut self, now: Nanos, peer: &Bytes, worker: Option<Slot>, frames: Frames, body: &Body) {
         let client = body.client.unwrap_or(SERVICE);
         let key = self.board.digest(&frames[client..body.metadata.end]);
         self.deliver(frames[client].clone(), frames);
@@ -166,12 +178,12 @@ impl Broker {
                 }
                 self.free(now, worker);
             }
-            None => self.send_header(&peer, MessageType::Reconnect),
+            None => self.send_header(peer, MessageType::Reconnect),
         }
     }
 
     /// Gives a new request to a worker at once, or lets it wait, or drops it.
-    fn admit(&mut self, now: Nanos, peer: Bytes, frames: Frames, key: u64) {
+    fn admit(&mut self, now: Nanos, sender: Origin, frames: Frames, key: u64) {
         let service = self.board.service(&frames[SERVICE]);
         let is_open = self.state.is_open();
         let entry = self.board.service_mut(service);
@@ -180,11 +192,13 @@ impl Broker {
         let is_kept = worker.is_none() || self.settings.requeue;
         let cost = Board::cost_of(&frames);
         if is_kept && !self.make_room(service, cost, worker.is_none()) {
-            self.drop_good(DropKind::QueueFull, Some(peer), frames);
+            self.drop(DropKind::QueueFull, sender, frames);
             self.board.tidy(service);
             return;
         }
-        let request = self.board.add(now + self.settings.queue_ttl, service, frames, cost, key);
+        // A request that was forwarded is its client's, who may be anyone.
+        let user = sender.user.filter(|_| sender.peer.as_ref() == frames.get(REQUEST_CLIENT));
+        let request = self.board.add(now + self.settings.queue_ttl, service, frames, user, cost, key);
         match worker {
             Some(worker) => {
                 let send = self.board.give(request, worker);
@@ -244,9 +258,10 @@ impl Broker {
         let (gone, left) = self.board.forget(due, worker, |is_sent| requeue || (is_unreachable && !is_sent));
         let service = self.board.service_mut(gone.service).name.clone();
         if self.settings.client_address == ClientAddress::WorkersOnly {
-            self.former.insert(&gone.address);
+            self.former.insert((Bytes::copy_from_slice(&gone.address), gone.user.clone()));
         }
-        self.events.push_back(BrokerEvent::Gone { worker: gone.address, service, lost: left.lost });
+        let worker = Origin::new(gone.address, gone.user);
+        self.events.push_back(BrokerEvent::Gone { worker, service, lost: left.lost });
         self.go_on_without(now, left);
     }
 
@@ -266,18 +281,13 @@ impl Broker {
     }
 
     fn drop_queued(&mut self, request: Slot, kind: DropKind) {
-        let gone = self.board.drop_queued(request);
-        let frames = gone.into_frames();
-        let client = frames.get(REQUEST_CLIENT).cloned();
-        self.drop_good(kind, client, frames);
+        let (frames, user) = self.board.drop_queued(request).into_parts();
+        let client = Origin { peer: frames.get(REQUEST_CLIENT).cloned(), user, ..Origin::default() };
+        self.drop(kind, client, frames);
     }
 
-    fn drop_good(&mut self, kind: DropKind, peer: Option<Bytes>, frames: Frames) {
-        self.drop(kind.into(), peer, frames);
-    }
-
-    fn drop(&mut self, reason: DropReason, peer: Option<Bytes>, frames: Frames) {
-        let dropped = Dropped::new(reason, peer, frames);
+    fn drop(&mut self, reason: impl Into<DropReason>, origin: impl Into<Origin>, frames: Frames) {
+        let dropped = Dropped::new(reason, origin, frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(BrokerEvent::Dropped(dropped));
     }
@@ -330,7 +340,7 @@ impl Broker {
         if send.0 & REPLY != 0 {
             let kind = if unsent == Unsent::PeerFull { DropKind::PeerFull } else { DropKind::Unroutable };
             let client = self.reply_of(send);
-            self.drop_good(kind, client, Frames::new());
+            self.drop(kind, client, Frames::new());
             return;
         }
         let Some((request, worker)) = self.board.sending(send) else { return };
@@ -366,35 +376,43 @@ impl Machine for Broker {
     type Stats = BrokerStats;
 
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Front>) -> Verdict {
-        let Incoming { frames, peer, .. } = incoming;
+        let Incoming { frames, peer, user_id: user, .. } = incoming;
         let peer = peer.unwrap_or_default();
         self.stats.received += 1;
         self.stats.bytes += crate::nbytes(&frames);
-        let worker = self.board.worker(&peer);
+        let mut worker = self.board.worker(&peer);
+        if let Some(other) = worker.filter(|worker| self.board.user(*worker) != user.as_ref()) {
+            // Another key has the address now: the worker that registered there is gone.
+            self.forget(now, other, false);
+            worker = None;
+        }
         if let Some(worker) = worker {
             self.board.hear(now, worker);
         }
         let layout = match decode(&frames, self.decode) {
             Ok(layout) => layout,
             Err(error) => {
-                self.drop(error.into(), Some(peer), frames);
+                self.drop(error, Origin::new(peer, user), frames);
                 return error.into();
             }
         };
         if self.settings.compat_dagbox {
             match frames[TYPE].len() {
                 1 => self.wide.remove(&peer),
-                _ => self.wide.insert(&peer),
+                _ => self.wide.insert(Bytes::copy_from_slice(&peer)),
             }
         }
         match layout {
-            Layout::Register => self.on_register(now, &peer, frames),
+            Layout::Register => self.on_register(now, &peer, user.as_ref(), frames),
             Layout::Ping => self.on_ping(now, &peer, worker),
             Layout::Pong if worker.is_none() => self.send_header(&peer, MessageType::Reconnect),
             // The codec lets no reconnect through to a broker.
             Layout::Pong | Layout::Reconnect => {}
-            Layout::Request(body) => self.on_request(now, peer, worker, frames, &body),
-            Layout::Reply(body) => self.on_reply(now, peer, worker, frames, &body),
+            Layout::Request(body) => self.on_request(now, Origin::new(peer, user), worker, frames, &body),
+            Layout::Reply(_) if worker.is_none() && !self.may_reply(&peer, user.as_ref()) => {
+                self.drop(DropKind::Spoofed, Origin::new(peer, user), frames);
+            }
+            Layout::Reply(body) => self.on_reply(now, &peer, worker, frames, &body),
         }
         self.close_if_done(now);
         Verdict::default()
@@ -501,26 +519,30 @@ impl Machine for Broker {
     }
 }
 
-/// The addresses put in last; the oldest go when there are many.
-#[derive(Debug, Default)]
-struct Addresses {
-    all: HashSet<Bytes>,
-    order: VecDeque<Bytes>,
+/// What was put in last; the oldest goes when there is much.
+#[derive(Debug)]
+struct Latest<T> {
+    all: HashSet<T>,
+    order: VecDeque<T>,
 }
 
-impl Addresses {
-    fn contains(&self, address: &Bytes) -> bool {
-        self.all.contains(address)
+impl<T> Default for Latest<T> {
+    fn default() -> Self {
+        Self { all: HashSet::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T: Clone + Eq + Hash> Latest<T> {
+    fn contains(&self, one: &T) -> bool {
+        self.all.contains(one)
     }
 
-    fn insert(&mut self, address: &Bytes) {
-        if self.all.contains(address) {
+    fn insert(&mut self, one: T) {
+        if !self.all.insert(one.clone()) {
             return;
         }
-        let address = Bytes::copy_from_slice(address);
-        self.order.push_back(address.clone());
-        self.all.insert(address);
-        if self.order.len() > ADDRESSES
+        self.order.push_back(one);
+        if self.order.len() > REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
             self.all.remove(&oldest);
@@ -528,7 +550,7 @@ impl Addresses {
     }
 
     /// Its place in the order stays, and may cost a later entry some of its time.
-    fn remove(&mut self, address: &Bytes) {
-        self.all.remove(address);
+    fn remove(&mut self, one: &T) {
+        self.all.remove(one);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{Connection, DropCounts, Dropped, Event, SocketOptions, Weight};
+use crate::{Connection, DropCounts, Dropped, Event, Origin, SocketOptions, Weight};
 
 /// How a broker is set up.
 #[derive(Clone, Debug)]
@@ -89,22 +89,22 @@ pub enum ClientAddress {
 pub enum BrokerEvent {
     /// A worker registered, or changed its service.
     Registered {
-        /// Its address.
-        worker: Bytes,
+        /// The worker.
+        worker: Origin,
         /// The service.
         service: Bytes,
     },
     /// A worker may not offer this service.
     Refused {
-        /// Its address.
-        worker: Bytes,
+        /// The worker.
+        worker: Origin,
         /// The service.
         service: Bytes,
     },
     /// A worker is gone.
     Gone {
-        /// Its address.
-        worker: Bytes,
+        /// The worker.
+        worker: Origin,
         /// The service.
         service: Bytes,
         /// Requests lost with it.
@@ -128,8 +128,12 @@ impl Event for BrokerEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        match self {
+            Self::Registered { worker, .. } | Self::Refused { worker, .. } | Self::Gone { worker, .. } => Some(worker),
+            Self::Dropped(dropped) => Some(&mut dropped.origin),
+            Self::Connection(_) => None,
+        }
     }
 }
 

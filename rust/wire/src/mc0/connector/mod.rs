@@ -18,7 +18,7 @@ use super::{Header, Layout, Settings, TTL, VERSION, Verb, decode, encode};
 use crate::dialling::{Dialling, Link};
 use crate::{
     Backlog, CallId, DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Lifecycle, MAX_FRAMES, Machine, Nanos,
-    Open, Output, SocketEvent, SocketKind, SocketOptions, Verdict,
+    Open, Origin, Output, SocketEvent, SocketKind, SocketOptions, Verdict,
 };
 
 /// The version we speak (MC0-20).
@@ -26,6 +26,9 @@ const OURS: &[u8] = b"0.3";
 
 /// What a middleware begins the text of an ERROR with that forgets a connector for not reading.
 const DISCONNECTED: &[u8] = b"disconnected:";
+
+/// The NOOP that follows what is not confirmed when a connector closes; its user knows nothing of it.
+const LAST: CallId = CallId(u64::MAX);
 
 /// The connector's only socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +55,8 @@ pub struct Connector {
     is_lost: bool,
     /// When to say something, having said nothing.
     noop_at: Option<Nanos>,
+    /// The last message on this connection that is not confirmed, unless an answer to something later has come.
+    unproved: Option<Place>,
     /// What is subscribed to, and confirmed.
     topics: BTreeSet<Bytes>,
     calls: Calls,
@@ -87,6 +92,7 @@ impl Connector {
             is_pressed: false,
             is_lost: false,
             noop_at: None,
+            unproved: None,
             topics: BTreeSet::new(),
             calls: Calls::new(seed),
             outgoing: Outgoing::default(),
@@ -127,6 +133,10 @@ impl Connector {
     fn lose(&mut self, then: Link) {
         self.stats.reconnects += u64::from(self.is_begun);
         self.is_begun = false;
+        self.unproved = None;
+        if !self.state.is_open() {
+            self.give_up(LAST);
+        }
         (self.link, self.greeting, self.heard, self.noop_at, self.patience) = (then, None, None, None, None);
         for id in self.outgoing.renew() {
             self.outputs.push_back(Output::Withdraw { socket: Bus, id });
@@ -196,6 +206,7 @@ impl Connector {
             return None;
         }
         self.outgoing.forget(place, vec![]);
+        self.unproved = self.unproved.filter(|put| *put > place);
         self.calls.remove(id).map(|call| (id, call))
     }
 
@@ -241,7 +252,7 @@ impl Connector {
     }
 
     fn drop(&mut self, reason: DropReason, frames: Frames) {
-        let dropped = Dropped::new(reason, None, frames);
+        let dropped = Dropped::new(reason, Origin::default(), frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(ConnectorEvent::Dropped(dropped));
     }
@@ -376,7 +387,7 @@ impl Machine for Connector {
             ConnectorVerb::Put(put) if self.state.is_open() => {
                 self.stats.put += 1;
                 let frames = self.put(None, put);
-                self.outgoing.push(What::Plain, frames);
+                self.unproved = Some(self.outgoing.push(What::Plain, frames));
             }
             ConnectorVerb::Put(_) => {}
             ConnectorVerb::Cancel(call) => self.give_up(call),
@@ -386,7 +397,10 @@ impl Machine for Connector {
 
     /// Waits for the answers to what was asked and for the transport to take the rest, for as long as `grace`, and leaves.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
-        self.state.drain(now, grace);
+        if self.state.drain(now, grace) && self.link == Link::Up && self.unproved.is_some() {
+            // An error about what is not confirmed comes before the answer to this.
+            self.ask(now, LAST, Asked::Ping, None);
+        }
         self.close_if_done(now);
     }
 
@@ -407,7 +421,8 @@ impl Machine for Connector {
     }
 
     fn poll_event(&mut self) -> Option<ConnectorEvent> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        if matches!(event, ConnectorEvent::Ended(LAST, _)) { self.poll_event() } else { Some(event) }
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {

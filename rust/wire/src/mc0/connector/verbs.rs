@@ -8,7 +8,7 @@ use super::calls::Kind;
 use super::outgoing::{Fate, What};
 use super::{Bus, Connector};
 use crate::mc0::{Header, ID, Layout, TOPIC, Verb};
-use crate::{CallId, Calling, Connection, Dropped, Event, Frames, Nanos, Output, Weight, cost};
+use crate::{CallId, Calling, Connection, Dropped, Event, Frames, Nanos, Origin, Output, Weight, cost};
 
 /// A message for a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,8 +118,8 @@ impl Event for ConnectorEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
 }
 

@@ -3,7 +3,6 @@
 mod letter;
 mod peers;
 mod settings;
-mod throttle;
 mod topics;
 
 pub use settings::{
@@ -17,14 +16,14 @@ use bytes::Bytes;
 
 use self::letter::Letter;
 use self::peers::{Bounds, Duty, Excess, Peers, Standing};
-use self::throttle::Throttle;
 use self::topics::Topics;
 use super::{Layout, Verb, decode, id};
 use crate::slab::Slot;
 use crate::status::{STATUS, Status};
+use crate::throttle::Throttle;
 use crate::{
-    DecodeError, DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Lifecycle, MAX_FRAMES, Machine, Nanos,
-    Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
+    DecodeError, DropKind, DropReason, Dropped, ECHO_BYTES, ErrorKind, Frames, Incoming, Lifecycle, MAX_FRAMES,
+    Machine, Nanos, Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
 };
 
 /// Topics that are listed among the counters.
@@ -35,6 +34,13 @@ const GHOSTS: u64 = 1000;
 
 /// Clients that are asked for each connection that ends then: more than can leave with it.
 const ASKED: usize = 2;
+
+/// Errors without an ID that a peer is sent at once, and every second.
+const ERRORS: u32 = 200;
+const ERRORS_PER_SECOND: u32 = 100;
+
+/// Subscriptions that are ended at one time.
+const AT_ONCE: usize = 1000;
 
 /// The longest topic, in bytes.
 const TOPIC_BYTES: usize = 64 << 10;
@@ -55,6 +61,8 @@ pub struct Middleware {
     peers: Peers,
     topics: Topics,
     throttle: Throttle,
+    /// Clients of old that have many subscriptions still.
+    leaving: VecDeque<Slot>,
     stats: MiddlewareStats,
     status: Status,
     outputs: VecDeque<Output<Front>>,
@@ -96,7 +104,8 @@ impl Middleware {
             state: Lifecycle::Open,
             peers: Peers::new(),
             topics: Topics::new(),
-            throttle: Throttle::new(),
+            throttle: Throttle::new(ERRORS, ERRORS_PER_SECOND),
+            leaving: VecDeque::new(),
             stats: MiddlewareStats::default(),
             status: Status::default(),
             outputs: VecDeque::from([open]),
@@ -152,7 +161,7 @@ impl Middleware {
         if !entry.is_client() {
             entry.standing = Standing::Subscriber;
             self.stats.clients += 1;
-            self.events.push_back(MiddlewareEvent::Joined { client: sender.address.clone() });
+            self.events.push_back(MiddlewareEvent::Joined { client: entry.origin() });
         }
         peer
     }
@@ -227,7 +236,9 @@ impl Middleware {
         found.bytes += crate::nbytes(&frames[layout.positional()]);
         found.messages += found.subscribers.len() as u64;
         for subscriber in &found.subscribers {
-            self.peers.send(*subscriber, &letter);
+            if self.peers.get(*subscriber).is_client() {
+                self.peers.send(*subscriber, &letter);
+            }
         }
         Ok(())
     }
@@ -245,15 +256,15 @@ impl Middleware {
         let verb = frames.get(usize::from(sender.is_delimited)).and_then(|verb| Verb::from_frame(verb));
         // Two that answer answers would never end.
         let is_answer = matches!(verb, Some(Verb::Ok | Verb::Error));
-        if !is_answer && (sender.id.is_some() || self.throttle.allows(now, &sender.address)) {
+        if !is_answer && (sender.id.is_some() || self.throttle.allows(now, &sender.address, 1)) {
             let peer = self.remembered(now, sender);
             self.peers.send(peer, &Letter::error(text, sender.id.take(), Some(sender.is_delimited)));
         }
-        self.drop(reason, Some(sender.address.clone()), frames);
+        self.drop(reason, Origin::new(sender.address.clone(), sender.user.clone()), frames);
     }
 
-    fn drop(&mut self, reason: DropReason, peer: Option<Bytes>, frames: Frames) {
-        let dropped = Dropped::new(reason, peer, frames);
+    fn drop(&mut self, reason: DropReason, origin: Origin, frames: Frames) {
+        let dropped = Dropped::new(reason, origin, frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(MiddlewareEvent::Dropped(dropped));
     }
@@ -266,7 +277,7 @@ impl Middleware {
         let told = kind != DropKind::PeerFull || self.peers.begins_to_lose(peer, count);
         *self.stats.dropped.entry(kind.slug()).or_default() += count - u64::from(told);
         if told {
-            self.drop(kind.into(), Some(self.peers.get(peer).address.clone()), Frames::new());
+            self.drop(kind.into(), self.peers.get(peer).origin(), Frames::new());
         }
     }
 
@@ -275,13 +286,28 @@ impl Middleware {
         let entry = self.peers.get_mut(peer);
         if std::mem::replace(&mut entry.standing, Standing::Stranger) != Standing::Stranger {
             self.stats.clients -= 1;
-            self.events.push_back(MiddlewareEvent::Forgotten { client: entry.address.clone(), why });
-        }
-        for topic in self.peers.get(peer).topics() {
-            self.unsubscribe(peer, topic);
+            self.events.push_back(MiddlewareEvent::Forgotten { client: entry.origin(), why });
         }
         self.peers.stop(peer);
-        self.peers.tidy(peer);
+        if self.peers.get(peer).subscriptions.len() > AT_ONCE {
+            // A peer that comes to its address meanwhile begins anew.
+            self.peers.disown(peer);
+            self.leaving.push_back(peer);
+        } else {
+            self.unsubscribe_some(peer);
+        }
+    }
+
+    /// Ends subscriptions of a peer that is no client any more: as many as others may wait for. Whether there are none left.
+    fn unsubscribe_some(&mut self, peer: Slot) -> bool {
+        for topic in self.peers.get(peer).topics(AT_ONCE) {
+            self.unsubscribe(peer, topic);
+        }
+        let is_done = self.peers.get(peer).subscriptions.is_empty();
+        if is_done {
+            self.peers.tidy(peer);
+        }
+        is_done
     }
 
     /// The same, with what waits for it.
@@ -310,21 +336,21 @@ impl Middleware {
         self.settings.policy = policy;
         let Some(policy) = self.settings.policy.take() else { return };
         let clients: Vec<_> = self.peers.clients().collect();
-        for client in clients {
-            let peer = self.peers.get(client);
+        for slot in clients {
+            let peer = self.peers.get(slot);
             let user = peer.user.as_deref();
             let is_lost = |topic: &Slot| !policy.may_subscribe(user, self.topics.name(*topic));
             let lost: Vec<_> = peer.subscriptions.keys().copied().filter(is_lost).collect();
             let Some(first) = lost.first() else { continue };
             let topic = shown(self.topics.name(*first));
             let text = format!("the policy has changed: {} of your subscriptions ended, one to {topic}", lost.len());
-            let (address, subscriptions) = (peer.address.clone(), lost.len() as u64);
-            self.events.push_back(MiddlewareEvent::Curtailed { client: address, subscriptions });
-            self.peers.send(client, &Letter::error(text, None, None));
+            let (client, subscriptions) = (peer.origin(), lost.len() as u64);
+            self.events.push_back(MiddlewareEvent::Curtailed { client, subscriptions });
+            self.peers.send(slot, &Letter::error(text, None, None));
             for topic in lost {
-                self.unsubscribe(client, topic);
+                self.unsubscribe(slot, topic);
             }
-            self.leave_if_nothing(Some(client));
+            self.leave_if_nothing(Some(slot));
         }
         self.settings.policy = Some(policy);
     }
@@ -346,13 +372,13 @@ impl Middleware {
     }
 
     fn on_unsent(&mut self, now: Nanos, peer: Slot, unsent: Unsent) {
-        let address = self.peers.address(peer).cloned();
+        let origin = self.peers.origin(peer).unwrap_or_default();
         if !self.peers.settle(now, peer, false) {
             return;
         }
         let kind = if unsent == Unsent::PeerFull { DropKind::PeerFull } else { DropKind::Unroutable };
-        self.drop(kind.into(), address, Frames::new());
-        if unsent == Unsent::Unreachable && self.peers.address(peer).is_some() {
+        self.drop(kind.into(), origin, Frames::new());
+        if unsent == Unsent::Unreachable && self.peers.origin(peer).is_some() {
             self.forget_all(peer, Farewell::Gone, DropKind::Unroutable);
         }
     }
@@ -395,8 +421,14 @@ impl Machine for Middleware {
             peer = None;
         }
         let decoded = decode(&frames, self.settings.decode);
-        let id = decoded.map_or_else(|_| id(&frames), |layout| layout.id);
-        let mut sender = Sender { address, user, peer, id: id.map(|id| frames[id].clone()), is_delimited };
+        let id = decoded.map_or_else(|_| id(&frames), |layout| layout.id).map(|id| frames[id].clone());
+        let is_long = id.as_ref().is_some_and(|id| id.len() > ECHO_BYTES);
+        let mut sender = Sender { address, user, peer, id: id.filter(|_| !is_long), is_delimited };
+        if is_long {
+            let text = format!("an ID has {ECHO_BYTES} bytes at most");
+            self.refuse(now, &mut sender, frames, (DropKind::EchoTooLong.into(), text));
+            return Verdict::default();
+        }
         match decoded {
             Ok(layout) => {
                 if let Err(refusal) = self.take(now, &mut sender, &frames, &layout) {
@@ -447,6 +479,11 @@ impl Machine for Middleware {
                 Duty::Nothing => {}
             }
         }
+        if let Some(peer) = self.leaving.front()
+            && self.unsubscribe_some(*peer)
+        {
+            self.leaving.pop_front();
+        }
         self.close_if_done(now);
     }
 
@@ -488,7 +525,9 @@ impl Machine for Middleware {
         if self.state.is_closing() {
             return None;
         }
-        [self.peers.poll_timeout(), self.state.poll_timeout()].into_iter().flatten().min()
+        // The rest of their subscriptions is next, after all that has come meanwhile.
+        let leaving = self.leaving.front().map(|_| Nanos(0));
+        [leaving, self.peers.poll_timeout(), self.state.poll_timeout()].into_iter().flatten().min()
     }
 
     fn reads(&self, _socket: Front) -> bool {

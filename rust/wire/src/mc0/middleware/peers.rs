@@ -10,8 +10,8 @@ use foldhash::quality::RandomState;
 use super::Overflow;
 use super::letter::Letter;
 use super::topics::Subscriptions;
-use crate::Nanos;
 use crate::slab::{Slab, Slot};
+use crate::{Nanos, Origin};
 
 /// What the transport is asked to take for one peer at a time; the rest waits here, where there are rules for it.
 const BATCH: u32 = 64;
@@ -69,8 +69,14 @@ impl Peer {
         self.standing != Standing::Stranger
     }
 
-    pub(super) fn topics(&self) -> Vec<Slot> {
-        self.subscriptions.keys().copied().collect()
+    /// Who it is, as events tell.
+    pub(super) fn origin(&self) -> Origin {
+        Origin::new(self.address.clone(), self.user.clone())
+    }
+
+    /// Topics that it is subscribed to, so many at most.
+    pub(super) fn topics(&self, most: usize) -> Vec<Slot> {
+        self.subscriptions.keys().take(most).copied().collect()
     }
 
     /// Whether it has read all it was sent, as far as anybody can know.
@@ -168,9 +174,9 @@ impl Peers {
         (peer.is_client() && peer.is_served()).then_some(self.sought)
     }
 
-    /// The address of a peer, while it is remembered.
-    pub(super) fn address(&self, peer: Slot) -> Option<&Bytes> {
-        self.all.get(peer).map(|peer| &peer.address)
+    /// Who a peer is, while it is remembered.
+    pub(super) fn origin(&self, peer: Slot) -> Option<Origin> {
+        self.all.get(peer).map(Peer::origin)
     }
 
     pub(super) fn clients(&self) -> impl Iterator<Item = Slot> {
@@ -416,7 +422,7 @@ impl Peers {
     /// Forgets a peer that there is nothing to remember of.
     pub(super) fn tidy(&mut self, slot: Slot) {
         let Some(peer) = self.all.get(slot) else { return };
-        if peer.is_client() || !peer.is_served() || peer.is_ready || peer.is_touched {
+        if peer.is_client() || !peer.subscriptions.is_empty() || !peer.is_served() || peer.is_ready || peer.is_touched {
             return;
         }
         self.weigh(slot);
@@ -431,6 +437,8 @@ impl Peers {
     /// Has what waits for a peer, but nobody at its address any more: another may come there.
     pub(super) fn disown(&mut self, slot: Slot) {
         let address = self.all[slot].address.clone();
-        self.by_address.remove(&address);
+        if self.by_address.get(&address) == Some(&slot) {
+            self.by_address.remove(&address);
+        }
     }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::mc0::{Policy, Settings};
-use crate::{Connection, DropCounts, Dropped, Event, SocketOptions, Weight};
+use crate::{Connection, DropCounts, Dropped, Event, Origin, SocketOptions, Weight};
 
 /// How a middleware is set up.
 #[derive(Clone, Debug)]
@@ -99,20 +99,20 @@ impl Farewell {
 pub enum MiddlewareEvent {
     /// A peer said CONNECT, or subscribed, for the first time.
     Joined {
-        /// Its address.
-        client: Bytes,
+        /// The client.
+        client: Origin,
     },
     /// A client is forgotten.
     Forgotten {
-        /// Its address.
-        client: Bytes,
+        /// The client.
+        client: Origin,
         /// Why.
         why: Farewell,
     },
     /// A client lost subscriptions to a change of the policy.
     Curtailed {
-        /// Its address.
-        client: Bytes,
+        /// The client.
+        client: Origin,
         /// How many.
         subscriptions: u64,
     },
@@ -133,8 +133,12 @@ impl Event for MiddlewareEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        match self {
+            Self::Joined { client } | Self::Forgotten { client, .. } | Self::Curtailed { client, .. } => Some(client),
+            Self::Dropped(dropped) => Some(&mut dropped.origin),
+            Self::Connection(_) => None,
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use super::{Spoken, decode, redacted};
 use crate::question::{Questions, Token};
 use crate::{
     Backlog, CallId, Calling, DecodeError, Dropped, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine, Nanos,
-    Open, Output, SocketEvent, SocketKind, Verdict, Weight,
+    Open, Origin, Output, SocketEvent, SocketKind, Verdict, Weight,
 };
 
 /// What a server says to whom it does not know.
@@ -383,7 +383,7 @@ impl Machine for Client {
         match read {
             Ok(reply) => self.on_reply(reply),
             Err(error) => {
-                let dropped = Dropped::new(error, None, frames);
+                let dropped = Dropped::new(error, Origin::default(), frames);
                 dropped.count(&mut self.stats.dropped);
                 self.events.push_back(ClientEvent::Dropped(dropped));
                 self.on_garbage(error);
@@ -517,8 +517,8 @@ impl Event for ClientEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
 }
 

@@ -19,7 +19,7 @@ use super::redacted;
 use crate::question::Questions;
 use crate::{
     Backlog, CallId, Calling, DropKind, DropReason, Dropped, Frames, Incoming, Label, Lifecycle, Machine, Nanos, Open,
-    Output, SendId, SocketEvent, SocketKind, SocketOptions, Verdict,
+    Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Verdict,
 };
 
 /// The first wait before another lease is asked for; each is twice the one before.
@@ -421,7 +421,7 @@ impl Flow {
     }
 
     fn drop(&mut self, reason: DropReason, frames: Frames) {
-        let dropped = Dropped::new(reason, None, frames);
+        let dropped = Dropped::new(reason, Origin::default(), frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(FlowEvent::Dropped(dropped));
     }
@@ -448,12 +448,22 @@ impl Flow {
         self.calls.is_empty() && (self.writing.is_idle() || self.link == Link::Failed) && !self.is_leaving()
     }
 
+    /// Asks whether what is not confirmed has arrived, where that is waited for.
+    fn ping_after_last(&mut self) {
+        if self.link == Link::Up && self.writing.wants_ping() {
+            self.writing.asked();
+            self.letters.push_back(data::ping());
+        }
+    }
+
     fn close_if_done(&mut self, now: Nanos) {
+        self.ping_after_last();
         let is_done = self.is_done();
         let Some(linger) = self.state.close(now, is_done) else { return };
         for call in std::mem::take(&mut self.calls).into_keys() {
             self.events.push_back(FlowEvent::Ended(call, FlowOutcome::Unanswered));
         }
+        self.stats.at_risk += self.writing.unproved();
         if !matches!(self.link, Link::Showing(_) | Link::Up) {
             self.state = Lifecycle::Closed;
             return;
@@ -596,6 +606,7 @@ impl Machine for Flow {
                     self.writing.push(now, resource, properties, body);
                 }
             }
+            FlowVerb::Flush => self.writing.flush(),
             FlowVerb::Confirm { connection, sequence, multiple } => {
                 let settled = self.settled(connection, sequence, multiple);
                 self.stats.confirmed += settled.len() as u64;
@@ -631,6 +642,8 @@ impl Machine for Flow {
     /// Waits until what was given to be sent is settled, for as long as `grace`, and leaves.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         if self.state.drain(now, grace) {
+            // A refusal is told before the end, each time.
+            self.writing.flush();
             self.take_leave(now);
         }
         self.close_if_done(now);

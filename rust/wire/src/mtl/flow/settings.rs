@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::mtl::Pings;
 use crate::mtl::data::Layout;
 use crate::question::Token;
-use crate::{CallId, Connection, DropCounts, Dropped, Event, Frames, SocketOptions, Weight, cost};
+use crate::{CallId, Connection, DropCounts, Dropped, Event, Frames, Origin, SocketOptions, Weight, cost};
 
 /// A lease, and where to redeem it (MTL-26).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,8 @@ pub enum FlowVerb {
         /// The body.
         body: Bytes,
     },
+    /// Have contents that are not confirmed count as waiting until the server has answered a Ping that follows them.
+    Flush,
     /// Confirm a content, or all up to it (MTL-51).
     Confirm {
         /// The connection it came on.
@@ -196,8 +198,8 @@ impl Event for FlowEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
 }
 

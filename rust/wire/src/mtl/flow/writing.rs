@@ -45,11 +45,13 @@ pub(super) struct Writing {
     /// How many were given so far.
     count: u64,
     bytes: usize,
-    /// What left on this connection without anything showing that it arrived, and how much of it before a Ping.
-    unproved: u64,
-    before_ping: u64,
-    /// Pings that have no answer.
-    pings: u64,
+    /// How many left unconfirmed on this connection, and how many of them a Pong has shown to have arrived.
+    left: u64,
+    proved: u64,
+    /// For each Ping without an answer, how many had left before it.
+    pings: VecDeque<u64>,
+    /// Whether those that left unconfirmed count as waiting until a Pong follows them.
+    is_flushing: bool,
     /// Unconfirmed contents by their sequence, so that a refusal finds its ordinal.
     recent: VecDeque<(u64, u64)>,
     /// How long the last ones took from when they were given until they were settled.
@@ -67,9 +69,10 @@ impl Writing {
             open: VecDeque::new(),
             count: 0,
             bytes: 0,
-            unproved: 0,
-            before_ping: 0,
-            pings: 0,
+            left: 0,
+            proved: 0,
+            pings: VecDeque::new(),
+            is_flushing: false,
             recent: VecDeque::new(),
             times: Arc::default(),
         }
@@ -99,7 +102,7 @@ impl Writing {
         }
         if let Some(open) = self.open.pop_front() {
             self.bytes -= open.mine.cost();
-            self.unproved += 1;
+            self.left += 1;
             self.recent.push_back((open.sequence, open.ordinal));
             if self.recent.len() > RECENT {
                 self.recent.pop_front();
@@ -145,17 +148,30 @@ impl Writing {
 
     /// A Ping was said.
     pub(super) fn asked(&mut self) {
-        // The next Pong answers the first of them.
-        if self.pings == 0 {
-            self.before_ping = self.unproved;
-        }
-        self.pings += 1;
+        self.pings.push_back(self.left);
     }
 
-    /// It was answered: what went before it has arrived.
+    /// The first Ping was answered: what went before it has arrived, and what the server had to say of it came before.
     pub(super) fn proved(&mut self) {
-        self.pings = self.pings.saturating_sub(1);
-        self.unproved -= std::mem::take(&mut self.before_ping);
+        self.proved = self.pings.pop_front().unwrap_or(self.proved);
+        self.is_flushing &= !self.is_idle();
+    }
+
+    /// Has those that leave unconfirmed count as waiting until it is known that they have arrived.
+    pub(super) fn flush(&mut self) {
+        self.is_flushing = !self.is_confirmed;
+        self.is_flushing &= !self.is_idle();
+    }
+
+    /// Whether a Ping is due: all have left, and no Ping followed the last of them.
+    pub(super) fn wants_ping(&self) -> bool {
+        let asked = self.pings.back().copied().unwrap_or(self.proved);
+        self.is_flushing && self.waiting.is_empty() && self.open.is_empty() && asked < self.left
+    }
+
+    /// How many left unconfirmed, and may not have arrived.
+    pub(super) fn unproved(&self) -> u64 {
+        self.left - self.proved
     }
 
     /// The connection is lost: what is not settled goes again. Gives how many went unconfirmed of which nobody knows.
@@ -169,15 +185,18 @@ impl Writing {
             self.waiting.push_front((ordinal, mine));
         }
         self.recent.clear();
-        (self.before_ping, self.pings) = (0, 0);
-        std::mem::take(&mut self.unproved)
+        let unproved = self.unproved();
+        (self.left, self.proved) = (0, 0);
+        self.pings.clear();
+        unproved
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.open.is_empty()
+        self.backlog().messages == 0
     }
 
     pub(super) fn backlog(&self) -> Backlog {
-        Backlog { messages: self.waiting.len() + self.open.len(), bytes: self.bytes }
+        let unproved = if self.is_flushing { usize::try_from(self.unproved()).unwrap_or(usize::MAX) } else { 0 };
+        Backlog { messages: self.waiting.len() + self.open.len() + unproved, bytes: self.bytes }
     }
 }

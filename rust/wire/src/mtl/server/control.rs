@@ -1,21 +1,19 @@
 //! The control flow: commands and their replies (MTL-07 … MTL-29).
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::flows::Terms;
-use super::sessions::{Address, Asker, Culprit, Exchange, Origin, STEPS};
+use super::sessions::{Address, Asker, Caller, Culprit, Exchange, Held, STEPS};
 use super::settings::{Answer, Login, Question, Routing, ServerEvent, User};
 use super::{Hanging, REPLY, Server};
 use crate::mtl::control::{COMMAND_BYTES, Command, Json, Reply, command};
 use crate::mtl::printable;
 use crate::question::Token;
 use crate::slab::Slot;
-use crate::{DecodeError, ErrorKind, Frames, Nanos, Output, Parcel};
+use crate::{DecodeError, DropKind, ECHO_BYTES, ErrorKind, Frames, Nanos, Output, Parcel};
 
 /// The mechanisms, the strongest first.
 const SCRAM: &str = "SCRAM-SHA-256";
@@ -27,11 +25,24 @@ const ANONYMOUS: &str = "ANONYMOUS";
 const LEASES: usize = 1000;
 const ALL_LEASES: usize = 100_000;
 
+/// Resources that a lease may name, and all leases together, used or not.
+const LEASED: usize = 1000;
+const ALL_LEASED: usize = 200_000;
+
 /// The largest window a reader may ask for.
 const WINDOW: u64 = 100_000;
 
 /// What a reader gets that confirms and asks for none.
 const DEFAULT_WINDOW: usize = 1000;
+
+/// Bytes of JSON that are parsed of a peer that has not logged in.
+const STRANGER_BYTES: usize = 16 << 10;
+
+/// What the commands of the user's own take that wait for their replies, as they came.
+const COMMANDS_BYTES: usize = 16 << 20;
+
+/// Bytes of JSON above which parsing counts against a peer's budget of time.
+const SMALL: usize = 4 << 10;
 
 /// The longest name of a resource, in bytes (MTL-59).
 const NAME: usize = 255;
@@ -61,6 +72,8 @@ pub(super) struct Asked<'a> {
     pub(super) asker: &'a Asker,
     pub(super) session: Slot,
     pub(super) command: &'a Command,
+    /// What its JSON took on the wire.
+    pub(super) bytes: usize,
 }
 
 /// The text under a name, if it is any.
@@ -86,22 +99,57 @@ impl Server {
         &mut self,
         now: Nanos,
         address: Address,
-        origin: Origin,
+        origin: Caller,
         frames: &Frames,
     ) -> Result<(), DecodeError> {
         let wrong = |frame| DecodeError { kind: ErrorKind::BadFrameCount, frame, offset: 0 };
         let empty = frames.iter().position(Bytes::is_empty).ok_or_else(|| wrong(frames.len()))?;
         let at = empty + 1;
         let [name, body] = &frames[at..] else { return Err(wrong(frames.len().min(at + 2))) };
-        let asker = Asker { address, envelope: frames[..at].iter().cloned().collect() };
-        if body.len() > COMMAND_BYTES {
-            let text = format!("a command has up to {COMMAND_BYTES} bytes of JSON");
-            self.reply(&asker, &says(400, &text));
+        if frames[..at].iter().map(Bytes::len).sum::<usize>() > ECHO_BYTES {
+            let client = self.client(&address, origin);
+            self.drop(DropKind::EchoTooLong.into(), client, frames.clone());
             return Ok(());
         }
-        let command = command(name, body, at)?;
-        if let Some(reply) = self.on_command(now, &asker, origin, &command).unwrap_or_else(Some) {
+        let asker = Asker { address, envelope: frames[..at].iter().cloned().collect() };
+        let reply = match self.may_parse(now, &asker.address, &origin, (name, body.len())) {
+            Ok(()) => {
+                let command = command(name, body, at)?;
+                self.on_command(now, &asker, origin, (&command, body.len()))
+            }
+            Err(reply) => Err(reply),
+        };
+        if let Some(reply) = reply.unwrap_or_else(Some) {
             self.reply(&asker, &reply);
+        }
+        Ok(())
+    }
+
+    /// Whether a peer may have so much JSON parsed: parsing takes time that others wait for, and up to forty times the memory.
+    fn may_parse(
+        &mut self,
+        now: Nanos,
+        address: &Address,
+        origin: &Caller,
+        (name, bytes): (&[u8], usize),
+    ) -> Result<(), Reply> {
+        if bytes > COMMAND_BYTES {
+            return Err(says(400, &format!("a command has up to {COMMAND_BYTES} bytes of JSON")));
+        }
+        let session = self.sessions.of_peer(address, origin);
+        let stranger = session.filter(|session| self.sessions.get(*session).user.is_none());
+        if bytes > STRANGER_BYTES && (session.is_none() || stranger.is_some()) {
+            return Err(match stranger {
+                _ if name.eq_ignore_ascii_case(b"connection.open") => {
+                    says(400, &format!("this command has up to {STRANGER_BYTES} bytes of JSON"))
+                }
+                Some(session) => self.unauthorized(session),
+                None => says(400, "Open first"),
+            });
+        }
+        let amount = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if bytes > SMALL && !self.parsing.allows(now, &address.1, amount) {
+            return Err(says(503, "too much JSON at a time: wait a second"));
         }
         Ok(())
     }
@@ -120,7 +168,13 @@ impl Server {
         });
     }
 
-    fn on_command(&mut self, now: Nanos, asker: &Asker, origin: Origin, command: &Command) -> Result<Outcome, Reply> {
+    fn on_command(
+        &mut self,
+        now: Nanos,
+        asker: &Asker,
+        origin: Caller,
+        (command, bytes): (&Command, usize),
+    ) -> Result<Outcome, Reply> {
         let name = command.name.to_ascii_lowercase();
         if origin.user_id.as_ref().is_some_and(|user| self.barred.contains(user)) {
             // Its connection was made while its key was good; nothing else ends it.
@@ -131,7 +185,7 @@ impl Server {
         }
         let session = self.sessions.heard(now, &asker.address, &origin);
         let session = session.ok_or_else(|| says(400, "Open first"))?;
-        let what = Asked { asker, session, command };
+        let what = Asked { asker, session, command, bytes };
         if name == "connection.authorize" {
             return self.authorize(now, &what);
         }
@@ -169,7 +223,12 @@ impl Server {
                 user: session.user.as_ref().map(|user| user.name.clone()).filter(|name| !name.is_empty()),
                 virtual_host: self.settings.virtual_hosts[session.virtual_host].clone(),
             };
-            self.ask(now, Hanging::Command(asked.asker.clone()), question)?;
+            let bytes = asked.asker.envelope.iter().map(Bytes::len).sum::<usize>() + asked.bytes;
+            if self.commands_bytes + bytes > COMMANDS_BYTES && self.commands_bytes > 0 {
+                return Err(says(503, "Busy"));
+            }
+            self.ask(now, Hanging::Command { asker: asked.asker.clone(), bytes }, question)?;
+            self.commands_bytes += bytes;
             return Ok(None);
         }
         if settings.managed {
@@ -184,7 +243,7 @@ impl Server {
         Ok(token)
     }
 
-    fn open(&mut self, now: Nanos, asker: &Asker, origin: Origin, body: &Json) -> Result<Reply, Reply> {
+    fn open(&mut self, now: Nanos, asker: &Asker, origin: Caller, body: &Json) -> Result<Reply, Reply> {
         let Some(Value::Object(protocol)) = body.get("protocol") else {
             return Err(says(400, "\"protocol\" is missing, or no object"));
         };
@@ -211,10 +270,8 @@ impl Server {
                 self.sessions.disown(before);
             }
         }
-        let (session, excess) = self.sessions.open(now, asker.address.clone(), origin, virtual_host);
-        if let Some(excess) = excess {
-            self.end_session(now, excess);
-        }
+        self.end_excess(now);
+        let session = self.sessions.open(now, asker.address.clone(), origin, virtual_host);
         if self.settings.access.is_some() {
             return Ok(self.unauthorized(session));
         }
@@ -225,9 +282,8 @@ impl Server {
     fn ready(&mut self, session: Slot) -> Reply {
         let profiles: Vec<_> = self.settings.profiles.iter().map(|profile| profile.name.as_str()).collect();
         let reply = Reply { status: 201, body: object(json!({ "status": "Ready", "profiles": profiles })) };
-        let session = self.sessions.get(session);
-        let user = session.user.as_ref().map(|user| user.name.clone()).unwrap_or_default();
-        self.events.push_back(ServerEvent::LoggedIn { peer: session.address.1.clone(), user });
+        let client = self.sessions.get(session).client();
+        self.events.push_back(ServerEvent::LoggedIn { client });
         reply
     }
 
@@ -245,7 +301,9 @@ impl Server {
         offers.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect()
     }
 
-    fn unauthorized(&self, session: Slot) -> Reply {
+    /// A login that is under way ends with it: the client is to begin again.
+    fn unauthorized(&mut self, session: Slot) -> Reply {
+        self.sessions.take_exchange(session);
         let body = object(json!({ "status": "Unauthorized", "mechanisms": self.mechanisms(session) }));
         Reply { status: 401, body }
     }
@@ -255,16 +313,20 @@ impl Server {
         if self.settings.access.is_none() {
             return Ok(Some(self.ready(slot)));
         }
+        let address = &asked.asker.address;
+        let session = self.sessions.get(slot);
+        // One that opened anew has still to wait for the refusal.
+        if session.asked.is_some() || self.delays.holds(&Culprit::Peer(address, session.origin.host.as_deref())) {
+            return Err(says(400, "one step at a time"));
+        }
+        // A step that is wrong in any way ends the login.
+        let exchange = self.sessions.take_exchange(slot);
         let body = &asked.command.body;
         let (mechanism, response) = (text(body, "mechanism")?, text(body, "response")?);
         let response = STANDARD.decode(response).map_err(|_| says(400, "the response is no BASE64"))?;
         let known = self.mechanisms(slot).into_iter().find(|known| known.eq_ignore_ascii_case(mechanism));
         let Some(mechanism) = known else { return Err(self.unauthorized(slot)) };
-        let session = self.sessions.get_mut(slot);
-        if session.asked.is_some() || session.is_delayed {
-            return Err(says(400, "one step at a time"));
-        }
-        let exchange = session.exchange.take().filter(|exchange| exchange.mechanism == mechanism).unwrap_or_default();
+        let exchange = exchange.filter(|exchange| exchange.mechanism == mechanism).unwrap_or_default();
         if exchange.steps >= STEPS {
             return Err(self.unauthorized(slot));
         }
@@ -290,32 +352,72 @@ impl Server {
 
     pub(super) fn settle_question(&mut self, now: Nanos, token: Token, hanging: Hanging, answer: Answer) {
         match hanging {
-            Hanging::Command(asker) => {
+            Hanging::Command { asker, bytes } => {
+                self.commands_bytes -= bytes;
                 let reply = if let Answer::Reply(reply) = answer { reply } else { says(500, "Internal error") };
                 self.reply(&asker, &reply);
             }
             Hanging::Login { asker, mechanism, steps } => {
-                // Who opened anew since then is logged in by another answer: each request has its own.
-                let session = self.sessions.at(&asker.address);
-                let session = session.filter(|slot| self.sessions.get(*slot).asked == Some(token));
-                let Some(session) = session else {
-                    let is_another = self.sessions.at(&asker.address).is_some();
-                    return self.reply(&asker, &says(400, if is_another { "Opened anew since" } else { "Open first" }));
-                };
-                self.sessions.get_mut(session).asked = None;
-                self.on_step(now, session, &asker, Exchange { mechanism, state: Bytes::new(), steps }, answer);
+                let exchange = Exchange { mechanism, state: Bytes::new(), steps };
+                self.judge(now, token, asker, exchange, answer);
             }
         }
     }
 
-    fn on_step(&mut self, now: Nanos, slot: Slot, asker: &Asker, exchange: Exchange, answer: Answer) {
+    /// Counts a failure. The answer to one of many waits, and so does a right one beside them: a guess that
+    /// does not wait for the refusal is answered no sooner.
+    fn judge(&mut self, now: Nanos, token: Token, asker: Asker, exchange: Exchange, answer: Answer) {
+        let (user, is_wrong) = match &answer {
+            Answer::Refused(user) => (user.clone(), true),
+            Answer::Challenge { proven, .. } => (proven.clone(), false),
+            Answer::Welcome(user) => (Some(user.name.clone()), false),
+            Answer::Failed | Answer::Reply(_) => (None, false),
+        };
+        let host = self.sessions.at(&asker.address).and_then(|slot| self.sessions.get(slot).origin.host.clone());
+        let address = asker.address.clone();
+        let mut culprits = vec![Culprit::Peer(&address, host.as_deref())];
+        culprits.extend(user.as_deref().map(|user| Culprit::User(user, host.as_deref())));
+        if is_wrong {
+            self.stats.refused += 1;
+            let session = self.sessions.at(&asker.address);
+            let client = session.map(|slot| self.sessions.get(slot).client());
+            let client = client.unwrap_or_else(|| Some(asker.address.1.clone()).into());
+            self.events.push_back(ServerEvent::Refused { client, user: user.clone() });
+            self.delays.failed(now, &culprits);
+        }
+        let tells = is_wrong || user.is_some();
+        let Some(until) = self.delays.until(now, &culprits).filter(|_| tells) else {
+            return self.conclude(now, token, &asker, exchange, answer);
+        };
+        if self.delays.has_room(&culprits) {
+            self.delays.hold(until, &culprits, token, (asker, exchange, answer));
+        } else {
+            self.conclude(now, token, &asker, Exchange::default(), Answer::Failed);
+        }
+    }
+
+    /// An answer has waited long enough.
+    pub(super) fn release(&mut self, now: Nanos, held: Held) {
+        let Held { token, asker, exchange, answer, .. } = held;
+        self.conclude(now, token, &asker, exchange, answer);
+    }
+
+    /// Does as an answer says, unless the session is no longer the one that asked.
+    fn conclude(&mut self, now: Nanos, token: Token, asker: &Asker, exchange: Exchange, answer: Answer) {
+        // A session that was opened anew since then is logged in by another answer: each request has its own.
+        let session = self.sessions.at(&asker.address);
+        let Some(slot) = session.filter(|slot| self.sessions.get(*slot).asked == Some(token)) else {
+            return self.reply(asker, &says(400, if session.is_some() { "Opened anew since" } else { "Open first" }));
+        };
+        self.sessions.get_mut(slot).asked = None;
         match answer {
-            Answer::Challenge { challenge, state } => {
+            Answer::Challenge { challenge, state, .. } => {
                 let body = object(json!({
                     "status": "Challenged", "mechanism": exchange.mechanism, "challenge": STANDARD.encode(challenge),
                 }));
-                self.sessions.get_mut(slot).exchange = Some(Exchange { state, ..exchange });
+                self.sessions.set_exchange(slot, Exchange { state, ..exchange });
                 self.reply(asker, &Reply { status: 402, body });
+                self.end_excess(now);
             }
             Answer::Welcome(user) => {
                 if self.sessions.welcome(slot, user) {
@@ -326,20 +428,9 @@ impl Server {
                 let reply = self.ready(slot);
                 self.reply(asker, &reply);
             }
-            Answer::Refused(user) => {
-                self.stats.refused += 1;
-                let peer = asker.address.1.clone();
-                self.events.push_back(ServerEvent::Refused { peer: peer.clone(), user: user.clone() });
-                let host = self.sessions.get(slot).origin.host.clone();
-                let culprits = [Some(Culprit::Peer(peer)), host.map(Culprit::Host), user.map(Culprit::User)];
-                let delay = self.delays.failed(now, culprits.into_iter().flatten());
+            Answer::Refused(_) => {
                 let reply = self.unauthorized(slot);
-                if delay == Duration::ZERO {
-                    self.reply(asker, &reply);
-                } else {
-                    self.sessions.get_mut(slot).is_delayed = true;
-                    self.delays.delay(now + delay, asker.clone(), reply);
-                }
+                self.reply(asker, &reply);
             }
             Answer::Failed | Answer::Reply(_) => self.reply(asker, &says(503, "logins cannot be checked now")),
         }
@@ -361,6 +452,10 @@ impl Server {
         let mut resources: Vec<String> = vec![];
         match body.get("resources") {
             None => {}
+            Some(Value::Array(names)) if names.len() > LEASED => {
+                let text = format!("a lease names up to {LEASED} resources: leave \"resources\" out for all");
+                return Err(says(400, &text));
+            }
             Some(Value::Array(names)) => {
                 for name in names {
                     let Value::String(name) = name else { return Err(says(400, "a resource is no string")) };
@@ -401,7 +496,8 @@ impl Server {
                 window.ok_or_else(|| says(400, &format!("\"window\" is a number from 1 to {WINDOW}")))?
             }
         };
-        if session.leases.len() >= LEASES || self.leases.len() >= ALL_LEASES {
+        let are_many = self.leased_names + resources.len() > ALL_LEASED;
+        if session.leases.len() >= LEASES || self.leases.len() >= ALL_LEASES || are_many {
             return Err(says(503, "too many leases wait to be used"));
         }
         let terms = Terms {
@@ -420,6 +516,7 @@ impl Server {
         let lease = (self.settings.entropy)().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         self.sessions.get_mut(asked.session).leases.insert(lease.clone());
         self.lease_due.push_back((now + self.settings.lease_idle, lease.clone()));
+        self.leased_names += terms.resources.len();
         self.leases.insert(lease.clone(), terms);
         let mut body = object(json!({ "status": "Data Lease", "port": port.unwrap_or(0), "lease": lease }));
         if port.is_none() {

@@ -10,7 +10,7 @@ use super::{REPLY, Server};
 use crate::mtl::data::{self, Kind, Layout};
 use crate::mtl::heartbeat::Heartbeat;
 use crate::slab::Slot;
-use crate::{DropKind, Frames, Nanos, Output, Parcel};
+use crate::{DropKind, Frames, Nanos, Origin, Output, Parcel};
 
 /// Whom to answer once a content is safe: it is stored, or a reader is done with it.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Server {
     pub(super) fn on_data(
         &mut self,
         now: Nanos,
-        (address, flow): (Address, Option<Slot>),
+        (address, flow): (&Address, Option<Slot>),
         user_id: Option<&Bytes>,
         frames: &Frames,
         layout: &Layout,
@@ -48,14 +48,14 @@ impl Server {
         let sequence = layout.sequence;
         let Some(flow) = flow else {
             match layout.kind {
-                Kind::Lease => self.redeem(now, &address, user_id, sequence, name()),
+                Kind::Lease => self.redeem(now, address, user_id, sequence, name()),
                 Kind::Ping => {
-                    self.send(&address, data::pong());
-                    if self.flows.was_told(&address) {
-                        self.send(&address, data::response(0, 403));
+                    self.send(address, data::pong());
+                    if self.flows.was_told(address) {
+                        self.send(address, data::response(0, 403));
                     }
                 }
-                Kind::Summon | Kind::Dismiss | Kind::Content => self.send(&address, data::response(sequence, 403)),
+                Kind::Summon | Kind::Dismiss | Kind::Content => self.send(address, data::response(sequence, 403)),
                 Kind::Response | Kind::Confirm | Kind::Reject | Kind::Pong => {}
             }
             return;
@@ -92,13 +92,18 @@ impl Server {
         let session = self.sessions.get_mut(terms.session);
         session.leases.remove(lease);
         if session.origin.user_id.as_ref() != user_id {
+            self.leased_names -= terms.resources.len();
             self.send(address, data::response(sequence, 403));
             return;
         }
         let (slot, reads) = (terms.session, terms.reads);
-        self.events.push_back(ServerEvent::Leased { peer: address.1.clone(), reads });
+        let client = Origin::new(address.1.clone(), session.user());
+        self.events.push_back(ServerEvent::Leased { client, reads });
         // A copy: it may be a piece of something larger.
         let address = (address.0, Bytes::copy_from_slice(&address.1));
+        if !terms.reads {
+            self.realm.add_writer(&terms);
+        }
         let flow = self.flows.insert(address, terms, Heartbeat::new(now, self.settings.pings));
         self.sessions.add_flow(slot, flow);
         if let Some(due) = self.flows.get(flow).map(|flow| flow.due) {
@@ -112,11 +117,11 @@ impl Server {
         let Terms { virtual_host, profile, reads, session, .. } = flow.terms;
         let may = reads && flow.terms.covers(name) && self.sessions.get(session).rights.may_read(name);
         let Some(resource) = self.realm.find(virtual_host, profile, name).filter(|_| may) else { return false };
-        if flow.summoned.contains_key(&resource) {
+        if flow.summoned.contains(&resource) {
             return false;
         }
         let (Some(flow), Some(found)) = (self.flows.get_mut(slot), self.realm.get_mut(resource)) else { return false };
-        flow.summoned.insert(resource, true);
+        flow.summoned.insert(resource);
         found.readers.push_back(slot);
         found.summons += 1;
         self.stir(resource);
@@ -128,9 +133,10 @@ impl Server {
         let Terms { virtual_host, profile, .. } = flow.terms;
         let Some(resource) = self.realm.find(virtual_host, profile, name) else { return false };
         let Some(flow) = self.flows.get_mut(slot) else { return false };
-        if flow.summoned.remove(&resource).is_none() {
+        if !flow.summoned.remove(&resource) {
             return false;
         }
+        flow.passed.remove(&resource);
         if flow.summoned.is_empty() {
             flow.taken = 0;
         }
@@ -216,8 +222,8 @@ impl Server {
         }
         for reader in lost {
             let Some(flow) = self.flows.get_mut(reader) else { continue };
-            let (is_first, peer) = (!std::mem::replace(&mut flow.is_losing, true), flow.address.1.clone());
-            self.lose(DropKind::PeerFull, Some(peer), is_first);
+            let is_first = !std::mem::replace(&mut flow.is_losing, true);
+            self.lose(DropKind::PeerFull, Some(reader), is_first);
         }
     }
 
@@ -227,8 +233,7 @@ impl Server {
         let content = queue.made(now, properties, body);
         if !queue.has_room(content.cost()) {
             let is_first = !std::mem::replace(&mut found.is_full, true);
-            let peer = self.flows.get(slot).map(|flow| flow.address.1.clone());
-            self.lose(DropKind::QueueFull, peer, is_first);
+            self.lose(DropKind::QueueFull, Some(slot), is_first);
             return self.refuse(slot, sequence, 429);
         }
         found.is_full = false;
@@ -343,7 +348,7 @@ impl Server {
             if layout.recycle {
                 // Who gives back all there is of a resource it has dismissed has not looked at that: it is no attempt.
                 let is_summoned =
-                    |slot| self.flows.get(slot).is_some_and(|flow| flow.summoned.contains_key(&in_hand.resource));
+                    |slot| self.flows.get(slot).is_some_and(|flow| flow.summoned.contains(&in_hand.resource));
                 if layout.multiple && !is_summoned(slot) {
                     in_hand.content.attempts = in_hand.content.attempts.saturating_sub(1);
                 }
@@ -357,15 +362,20 @@ impl Server {
 
     /// Ends a data connection: what it has in hand goes back.
     pub(super) fn end_flow(&mut self, now: Nanos, slot: Slot, why: LeaseEnd) {
+        let client = self.flow_client(slot);
         let Some(mut flow) = self.flows.remove(slot) else { return };
         self.sessions.remove_flow(now, flow.terms.session, slot);
         self.flow_due.remove(&(flow.due, slot));
-        for resource in std::mem::take(&mut flow.summoned).into_keys() {
+        self.leased_names -= flow.terms.resources.len();
+        if !flow.terms.reads {
+            self.realm.remove_writer(&flow.terms);
+        }
+        for resource in std::mem::take(&mut flow.summoned) {
             self.leave(slot, resource);
         }
         for in_hand in std::mem::take(&mut flow.in_hand).into_values().rev() {
             self.give_back(slot, in_hand);
         }
-        self.events.push_back(ServerEvent::LeaseEnded { peer: flow.address.1, why });
+        self.events.push_back(ServerEvent::LeaseEnded { client, why });
     }
 }

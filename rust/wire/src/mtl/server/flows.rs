@@ -1,6 +1,6 @@
 //! Data connections that have shown their lease, and what waits for each (MTL-30 … MTL-58).
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use bytes::Bytes;
 use foldhash::quality::RandomState;
@@ -34,7 +34,7 @@ pub(super) struct Terms {
     pub(super) reads: bool,
     pub(super) virtual_host: usize,
     pub(super) profile: usize,
-    /// Empty: any.
+    /// In order; empty: any.
     pub(super) resources: Vec<String>,
     /// The first of them as it stands in the rows of a capture.
     pub(super) topic: Option<Bytes>,
@@ -46,7 +46,7 @@ pub(super) struct Terms {
 
 impl Terms {
     pub(super) fn covers(&self, resource: &str) -> bool {
-        self.resources.is_empty() || self.resources.iter().any(|leased| leased == resource)
+        self.resources.is_empty() || self.resources.binary_search_by(|leased| leased.as_str().cmp(resource)).is_ok()
     }
 }
 
@@ -75,6 +75,7 @@ pub(super) struct Settled {
 
 /// A data connection.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(super) struct Flow {
     pub(super) address: Address,
     serial: u32,
@@ -94,8 +95,12 @@ pub(super) struct Flow {
     pub(super) is_losing: bool,
     /// The sequence of the last content to a reader, or from a writer.
     pub(super) last: u64,
-    /// What a reader has summoned, and whether it stands in the ring of that resource.
-    pub(super) summoned: BTreeMap<Slot, bool>,
+    /// What a reader has summoned.
+    pub(super) summoned: BTreeSet<Slot>,
+    /// Those of them in whose ring it does not stand: it had no room when it was its turn.
+    pub(super) passed: BTreeSet<Slot>,
+    /// Whether it waits to stand there again.
+    pub(super) is_woken: bool,
     /// The resource that it was given a content of last.
     pub(super) turn: Slot,
     /// Contents that a reader of queues was given since it had summoned nothing.
@@ -113,9 +118,15 @@ pub(super) struct Flow {
 impl Flow {
     /// Whether a reader may have another content of a queue.
     pub(super) fn has_room(&self) -> bool {
+        self.room() > 0
+    }
+
+    /// How many contents of queues a reader may have now.
+    pub(super) fn room(&self) -> usize {
         // Nothing says that a content has arrived that nobody confirms.
         let open = if self.terms.is_confirmed { self.in_hand.len() } else { self.taken };
-        open < self.terms.window && self.letters.len() < BATCH && self.bytes < BATCH_BYTES
+        let most = if self.bytes < BATCH_BYTES { BATCH.saturating_sub(self.letters.len()) } else { 0 };
+        self.terms.window.saturating_sub(open).min(most)
     }
 }
 
@@ -197,7 +208,9 @@ impl Flows {
             is_ready: false,
             is_losing: false,
             last: 0,
-            summoned: BTreeMap::new(),
+            summoned: BTreeSet::new(),
+            passed: BTreeSet::new(),
+            is_woken: false,
             turn: Slot::default(),
             taken: 0,
             in_hand: BTreeMap::new(),

@@ -24,17 +24,18 @@ use foldhash::quality::RandomState;
 use self::control::says;
 use self::data::Unanswered;
 use self::flows::{Flows, Terms};
-use self::realm::{Content, Place, Queue, Realm, Resource};
-use self::sessions::{Asker, Delays, Origin, Sessions};
+use self::realm::{Content, Place, Queue, Realm};
+use self::sessions::{Address, Asker, Caller, Delays, Sessions};
 use self::store::Journal;
 use super::control::Reply;
 use super::heartbeat::Beat;
 use super::{FIRST_OF_CONTROL, data as wire, redacted};
 use crate::question::Questions;
 use crate::slab::Slot;
+use crate::throttle::Throttle;
 use crate::{
-    Curve, DropKind, DropReason, Dropped, Frames, Framing, Incoming, Label, Lifecycle, Machine, Nanos, Open, Output,
-    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
+    Curve, DropKind, DropReason, Dropped, Frames, Framing, Incoming, Label, Lifecycle, Machine, Nanos, Open, Origin,
+    Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
 };
 
 /// Resources that are listed among the counters.
@@ -43,6 +44,9 @@ const LISTED: usize = 1000;
 /// Questions that may be open, and for how long.
 const QUESTIONS: usize = 1024;
 const THINKING: Duration = Duration::from_secs(30);
+
+/// Bytes of JSON that a peer may have parsed at once, and every second.
+const JSON_BYTES: u32 = 4 << 20;
 
 /// After a batch could not be stored, what has to be is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -59,29 +63,16 @@ pub enum ServerSocket {
     Data(usize),
 }
 
-/// How many data connections may write.
-#[derive(Debug, Default)]
-struct Writers {
-    /// To one resource.
-    of_one: HashMap<Slot, u64>,
-    /// To any of a host and profile.
-    of_any: HashMap<(usize, usize), u64>,
-}
-
-impl Writers {
-    fn of(&self, slot: Slot, resource: &Resource) -> u64 {
-        let any = self.of_any.get(&(resource.virtual_host, resource.profile));
-        self.of_one.get(&slot).copied().unwrap_or_default() + any.copied().unwrap_or_default()
-    }
-}
+/// A queue as it is stored: its virtual host and profile, its name, its bounds, and the user who made it.
+type Described = ((usize, usize), String, Bounds, Option<String>);
 
 /// What hangs on a question.
 #[derive(Debug)]
 enum Hanging {
     /// A step of a login.
     Login { asker: Asker, mechanism: String, steps: u32 },
-    /// A command of the user's own.
-    Command(Asker),
+    /// A command of the user's own, and what it takes.
+    Command { asker: Asker, bytes: usize },
 }
 
 /// What hangs on a batch that is being stored.
@@ -115,7 +106,13 @@ pub struct Server {
     /// Names whose keys are good no more, of which there may be connections still.
     barred: HashSet<Bytes>,
     questions: Questions<Hanging>,
+    /// What the commands among them take.
+    commands_bytes: usize,
+    /// How much JSON of each peer was parsed lately.
+    parsing: Throttle,
     leases: HashMap<String, Terms>,
+    /// The names of resources in all leases, used or not.
+    leased_names: usize,
     lease_due: VecDeque<(Nanos, String)>,
     flows: Flows,
     flow_due: BTreeSet<(Nanos, Slot)>,
@@ -123,6 +120,8 @@ pub struct Server {
     next_queue: u64,
     /// Resources with something to hand out.
     dirty: VecDeque<Slot>,
+    /// Readers that may have room, and stand in the ring of a resource no more.
+    to_wake: VecDeque<Slot>,
     /// When to look at queues for what is too old.
     expiries: BTreeSet<(Nanos, Slot)>,
     expiring: HashMap<Slot, Nanos>,
@@ -166,13 +165,17 @@ impl Server {
             delays: Delays::default(),
             barred: HashSet::new(),
             questions: Questions::new(QUESTIONS, THINKING),
+            commands_bytes: 0,
+            parsing: Throttle::new(JSON_BYTES, JSON_BYTES),
             leases: HashMap::new(),
+            leased_names: 0,
             lease_due: VecDeque::new(),
             flows: Flows::new(settings.outbox_bytes),
             flow_due: BTreeSet::new(),
             realm: Realm::new(settings.virtual_hosts.len(), settings.profiles.len()),
             next_queue: 1,
             dirty: VecDeque::new(),
+            to_wake: VecDeque::new(),
             expiries: BTreeSet::new(),
             expiring: HashMap::new(),
             to_confirm: vec![],
@@ -195,9 +198,9 @@ impl Server {
         let mut slots = HashMap::new();
         for (number, description) in restored.queues {
             self.next_queue = self.next_queue.max(number + 1);
-            if let Some((virtual_host, profile, name, bounds)) = self.described(&description) {
+            if let Some((scope, name, bounds, maker)) = self.described(&description) {
                 let queue = Queue::new(number, bounds);
-                slots.insert(number, self.realm.insert(virtual_host, profile, &name, Routing::Queue, queue));
+                slots.insert(number, self.realm.insert(scope, &name, Routing::Queue, queue, maker));
             }
         }
         for stored in restored.contents {
@@ -222,7 +225,7 @@ impl Server {
         }
     }
 
-    fn described(&self, description: &[u8]) -> Option<(usize, usize, String, Bounds)> {
+    fn described(&self, description: &[u8]) -> Option<Described> {
         let said: super::control::Json = serde_json::from_slice(description).ok()?;
         let text = |name: &str| said.get(name)?.as_str();
         let virtual_host =
@@ -232,7 +235,8 @@ impl Server {
                 Some(profile.name.as_str()) == text("profile") && profile.routing == Routing::Queue
             })?;
         let bounds = queue::bounds(&said, &Bounds { ttl: None, ..Bounds::default() }).ok()?;
-        Some((virtual_host, profile, text("name")?.to_owned(), bounds))
+        let maker = text("maker").map(str::to_owned);
+        Some(((virtual_host, profile), text("name")?.to_owned(), bounds, maker))
     }
 
     /// Makes the resources that are to be there from the start.
@@ -243,11 +247,12 @@ impl Server {
                 for name in resources {
                     match self.realm.find(virtual_host, at, &name) {
                         None if routing == Routing::Fanout => {
-                            self.realm.insert(virtual_host, at, &name, routing, Queue::new(0, Bounds::default()));
+                            let queue = Queue::new(0, Bounds::default());
+                            self.realm.insert((virtual_host, at), &name, routing, queue, None);
                         }
                         None => {
                             let bounds = self.settings.bounds.clone();
-                            let slot = self.add_queue(virtual_host, at, &name, bounds);
+                            let slot = self.add_queue((virtual_host, at), &name, bounds, None);
                             self.define(slot);
                         }
                         Some(slot) => self.rebound(slot),
@@ -319,16 +324,34 @@ impl Server {
         }
     }
 
-    fn drop(&mut self, reason: DropReason, peer: Option<Bytes>, frames: Frames) {
-        let dropped = Dropped::new(reason, peer, frames);
+    /// Who has sent something from this address, as events tell.
+    fn client(&self, address: &Address, caller: Caller) -> Origin {
+        if let Some(flow) = self.flows.at(address) {
+            return self.flow_client(flow);
+        }
+        let session = self.sessions.of_peer(address, &caller);
+        let user = session.map_or(caller.user_id, |session| self.sessions.get(session).user());
+        Origin::new(address.1.clone(), user)
+    }
+
+    /// Whose data connection it is, as events tell.
+    fn flow_client(&self, slot: Slot) -> Origin {
+        let flow = self.flows.get(slot);
+        flow.map(|flow| Origin::new(flow.address.1.clone(), self.sessions.get(flow.terms.session).user()))
+            .unwrap_or_default()
+    }
+
+    fn drop(&mut self, reason: DropReason, origin: Origin, frames: Frames) {
+        let dropped = Dropped::new(reason, origin, frames);
         dropped.count(&mut self.stats.dropped);
         self.events.push_back(ServerEvent::Dropped(dropped));
     }
 
-    /// Counts a content that went nowhere, and tells of the first of many.
-    fn lose(&mut self, kind: DropKind, peer: Option<Bytes>, is_first: bool) {
+    /// Counts a content that went nowhere, and tells of the first of many; with the data connection it came from or was for.
+    fn lose(&mut self, kind: DropKind, flow: Option<Slot>, is_first: bool) {
         if is_first {
-            self.drop(kind.into(), peer, Frames::new());
+            let origin = flow.map(|flow| self.flow_client(flow)).unwrap_or_default();
+            self.drop(kind.into(), origin, Frames::new());
         } else {
             *self.stats.dropped.entry(kind.slug()).or_default() += 1;
         }
@@ -340,15 +363,30 @@ impl Server {
         self.sessions.close(slot);
     }
 
+    /// Ends the sessions that are too many.
+    fn end_excess(&mut self, now: Nanos) {
+        while let Some(excess) = self.sessions.excess() {
+            self.end_session(now, excess);
+        }
+    }
+
     /// Ends the leases of a session, used or not.
     fn revoke_leases(&mut self, now: Nanos, slot: Slot) {
         let session = self.sessions.get_mut(slot);
+        let flows = session.flows.clone();
         for lease in std::mem::take(&mut session.leases) {
-            self.leases.remove(&lease);
+            self.withdraw(&lease);
         }
-        for flow in session.flows.clone() {
+        for flow in flows {
             self.end_flow(now, flow, LeaseEnd::Revoked);
         }
+    }
+
+    /// Takes back a lease that is not used.
+    fn withdraw(&mut self, lease: &str) -> Option<Terms> {
+        let terms = self.leases.remove(lease)?;
+        self.leased_names -= terms.resources.len();
+        Some(terms)
     }
 
     fn revoke(&mut self, now: Nanos, users: &[String], leases: bool) {
@@ -419,8 +457,7 @@ impl Server {
             }
             self.give_back(slot, in_hand);
         } else {
-            let peer = self.flows.get(slot).map(|flow| flow.address.1.clone());
-            self.lose(DropKind::PeerFull, peer, true);
+            self.lose(DropKind::PeerFull, Some(slot), true);
         }
         self.wake(slot);
     }
@@ -444,23 +481,6 @@ impl Server {
                 Beat::Dead => self.end_flow(now, slot, LeaseEnd::Silent),
             }
         }
-    }
-
-    /// Data connections that may write, by what they may write to.
-    fn writers(&self) -> Writers {
-        let mut writers = Writers::default();
-        for flow in self.flows.iter().filter(|flow| !flow.terms.reads) {
-            let terms = &flow.terms;
-            if terms.resources.is_empty() {
-                *writers.of_any.entry((terms.virtual_host, terms.profile)).or_default() += 1;
-            }
-            for name in &terms.resources {
-                if let Some(resource) = self.realm.find(terms.virtual_host, terms.profile, name) {
-                    *writers.of_one.entry(resource).or_default() += 1;
-                }
-            }
-        }
-        writers
     }
 
     fn is_done(&self) -> bool {
@@ -511,24 +531,25 @@ impl Machine for Server {
         self.stats.bytes += crate::nbytes(&frames);
         let is_data = self.is_data(socket, &frames);
         let mut label = plain_label(is_data);
+        let (address, caller) = ((socket, peer), Caller { user_id, host });
         let taken = if is_data {
-            let address = (socket, peer.clone());
             let flow = self.flows.at(&address);
             if let Some(flow) = flow.and_then(|slot| self.flows.get_mut(slot)) {
                 flow.heartbeat.heard();
             }
             wire::decode(&frames).map(|layout| {
                 label = self.label_of(flow, &frames, &layout);
-                self.on_data(now, (address, flow), user_id.as_ref(), &frames, &layout);
+                self.on_data(now, (&address, flow), caller.user_id.as_ref(), &frames, &layout);
             })
         } else {
             // A copy: it may be a piece of something larger.
-            self.on_control(now, (socket, Bytes::copy_from_slice(&peer)), Origin { user_id, host }, &frames)
+            self.on_control(now, (socket, Bytes::copy_from_slice(&address.1)), caller.clone(), &frames)
         };
         match taken {
             Ok(()) => Verdict { error: None, label },
             Err(error) => {
-                self.drop(error.into(), Some(peer), frames);
+                let client = self.client(&address, caller);
+                self.drop(error.into(), client, frames);
                 Verdict { error: Some(error.kind), label }
             }
         }
@@ -578,16 +599,13 @@ impl Machine for Server {
         while let Some((token, hanging)) = self.questions.expired(now) {
             self.settle_question(now, token, hanging, Answer::Failed);
         }
-        while let Some((asker, reply)) = self.delays.due(now) {
-            if let Some(session) = self.sessions.at(&asker.address) {
-                self.sessions.get_mut(session).is_delayed = false;
-            }
-            self.reply(&asker, &reply);
+        while let Some(held) = self.delays.due(now) {
+            self.release(now, held);
         }
         while self.lease_due.front().is_some_and(|(at, _)| *at <= now)
             && let Some((_, lease)) = self.lease_due.pop_front()
         {
-            if let Some(terms) = self.leases.remove(&lease) {
+            if let Some(terms) = self.withdraw(&lease) {
                 self.sessions.get_mut(terms.session).leases.remove(&lease);
             }
         }
@@ -701,8 +719,7 @@ impl Machine for Server {
     }
 
     fn stats(&self) -> ServerStats {
-        let writers = self.writers();
-        let resources = self.realm.iter().take(LISTED).map(|(slot, resource)| {
+        let resources = self.realm.iter().take(LISTED).map(|(_, resource)| {
             let name = |name: &str| String::from_utf8_lossy(&shortened(name.as_bytes())).into_owned();
             ResourceStats {
                 virtual_host: name(&self.settings.virtual_hosts[resource.virtual_host]),
@@ -711,7 +728,7 @@ impl Machine for Server {
                 queued: resource.queue.count,
                 queued_bytes: resource.queue.bytes,
                 readers: resource.summons,
-                writers: writers.of(slot, resource),
+                writers: self.realm.writers(resource),
                 ..resource.stats.clone()
             }
         });

@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::control::{Asked, Outcome, object, ok, resource_name, says, text};
 use super::data::{Unanswered, Unstored};
-use super::flows::InHand;
+use super::flows::{Flow, InHand};
 use super::realm::{Content, Place, Queue};
+use super::sessions::Rights;
 use super::settings::{Bounds, Routing, ServerEvent};
 use super::store::Op;
 use super::{Kept, Server};
@@ -19,6 +20,10 @@ use crate::{DropKind, Nanos};
 
 /// The commands of the class, in lower case.
 pub(super) const COMMANDS: [&str; 5] = ["queue.create", "queue.delete", "queue.purge", "queue.info", "queue.list"];
+
+/// Names of queues in one reply, and their bytes.
+const LISTED: usize = 1000;
+const LISTED_BYTES: usize = 64 << 10;
 
 /// What the name of a resource for dead letters ends in, unless it is another.
 const DEAD: &str = ".dead";
@@ -191,21 +196,24 @@ impl Server {
         }
     }
 
-    /// A reader has room again.
+    /// A reader may have room again.
     pub(super) fn wake(&mut self, reader: Slot) {
         let Some(flow) = self.flows.get_mut(reader) else { return };
-        if !flow.has_room() || flow.summoned.values().all(|is_in_ring| *is_in_ring) {
-            return;
+        if flow.has_room() && !flow.passed.is_empty() && !std::mem::replace(&mut flow.is_woken, true) {
+            self.to_wake.push_back(reader);
         }
+    }
+
+    /// Has a reader stand again in the rings of as many resources as it has room for.
+    fn rejoin(&mut self, reader: Slot) {
+        let Some(flow) = self.flows.get_mut(reader) else { return };
+        flow.is_woken = false;
         // Those beyond the one it had last come first.
-        let turns: Vec<_> =
-            flow.summoned.range((Bound::Excluded(flow.turn), Bound::Unbounded)).map(|(slot, _)| *slot).collect();
-        let others: Vec<_> = flow.summoned.range(..=flow.turn).map(|(slot, _)| *slot).collect();
+        let beyond = flow.passed.range((Bound::Excluded(flow.turn), Bound::Unbounded));
+        let turns: Vec<_> = beyond.chain(flow.passed.range(..=flow.turn)).take(flow.room()).copied().collect();
         let mut is_next = true;
-        for slot in turns.into_iter().chain(others) {
-            if flow.summoned.insert(slot, true) == Some(true) {
-                continue;
-            }
+        for slot in turns {
+            flow.passed.remove(&slot);
             let Some(resource) = self.realm.get_mut(slot) else { continue };
             resource.readers.push_back(reader);
             let is_dirty = std::mem::replace(&mut resource.is_dirty, true);
@@ -222,19 +230,31 @@ impl Server {
         }
     }
 
-    /// Hands out what there is to those who have room: of each resource one in turn. Whether anything was.
-    pub(super) fn hand_out(&mut self) -> bool {
-        let mut any = false;
-        while let Some(slot) = self.dirty.pop_front() {
-            if let Some(resource) = self.realm.get_mut(slot) {
-                resource.is_dirty = false;
+    /// Hands out what there is to the readers that have room: of each resource one in turn.
+    pub(super) fn hand_out(&mut self) {
+        let mut woken = vec![];
+        loop {
+            while let Some(reader) = self.to_wake.pop_front() {
+                self.rejoin(reader);
+                woken.push(reader);
             }
-            if self.hand_out_one(slot) {
-                any = true;
-                self.stir(slot);
+            if let Some(slot) = self.dirty.pop_front() {
+                if let Some(resource) = self.realm.get_mut(slot) {
+                    resource.is_dirty = false;
+                }
+                if self.hand_out_one(slot) {
+                    self.stir(slot);
+                }
+                continue;
+            }
+            // Where others were faster, there is room still for what there is of other resources.
+            for reader in woken.drain(..) {
+                self.wake(reader);
+            }
+            if self.to_wake.is_empty() {
+                return;
             }
         }
-        any
     }
 
     fn hand_out_one(&mut self, slot: Slot) -> bool {
@@ -254,7 +274,7 @@ impl Server {
             let Some(reader) = resource.readers.pop_front() else { break passed };
             let Some(flow) = self.flows.get_mut(reader) else { continue };
             if !flow.has_room() {
-                flow.summoned.insert(slot, false);
+                flow.passed.insert(slot);
             } else if last == Some(reader) && passed.is_none() {
                 // Who gave it back has it again if nobody else can.
                 passed = Some(reader);
@@ -282,11 +302,11 @@ impl Server {
         let frames = data::content(sequence, &resource.name, properties, content.body.clone());
         flow.in_hand.insert(sequence, InHand { resource: slot, content });
         self.flows.deliver(reader, sequence, slot, frames);
-        let has_room = self.flows.get(reader).is_some_and(super::flows::Flow::has_room);
+        let has_room = self.flows.get(reader).is_some_and(Flow::has_room);
         if has_room {
             resource.readers.push_back(reader);
         } else if let Some(flow) = self.flows.get_mut(reader) {
-            flow.summoned.insert(slot, false);
+            flow.passed.insert(slot);
         }
         true
     }
@@ -297,10 +317,7 @@ impl Server {
         let virtual_host = session.virtual_host;
         let rights = session.rights.clone();
         if name == "queue.list" {
-            let names = self.realm.list(virtual_host, profile);
-            let queues: Vec<_> =
-                names.into_iter().filter(|name| rights.may_read(name) || rights.may_write(name)).collect();
-            return Ok(Some(Reply { status: 200, body: object(json!({ "status": "OK", "queues": queues })) }));
+            return self.list(virtual_host, profile, &rights, body).map(Some);
         }
         if !COMMANDS.contains(&name) {
             return Err(says(501, "Not implemented"));
@@ -313,6 +330,7 @@ impl Server {
         let found = self.realm.find(virtual_host, profile, queue);
         if name == "queue.create" {
             let bounds = bounds(body, &self.settings.bounds)?;
+            within(&bounds, &self.settings.bounds)?;
             // What nobody wants goes there in the name of whoever made the queue.
             if bounds.dead_letter.as_ref().is_some_and(|name| !rights.may_write(name)) {
                 return Err(says(403, "you may not write to the resource of its dead letters"));
@@ -320,7 +338,7 @@ impl Server {
             return match found.and_then(|slot| self.realm.get(slot)) {
                 Some(there) if there.queue.bounds == bounds => Ok(Some(ok())),
                 Some(_) => Err(says(400, "there is such a queue with other bounds")),
-                None => Ok(self.create(asked, profile, queue, bounds)),
+                None => self.create(asked, profile, queue, bounds),
             };
         }
         let slot = found.ok_or_else(|| says(404, "there is no such queue"))?;
@@ -331,22 +349,61 @@ impl Server {
         }
     }
 
-    fn create(&mut self, asked: &Asked<'_>, profile: usize, name: &str, bounds: Bounds) -> Outcome {
-        let virtual_host = self.sessions.get(asked.session).virtual_host;
-        let slot = self.add_queue(virtual_host, profile, name, bounds);
-        if !self.journal.is_on() {
-            return Some(ok());
+    /// The names of queues in order, as many as a page holds.
+    fn list(&self, virtual_host: usize, profile: usize, rights: &Rights, body: &Json) -> Result<Reply, Reply> {
+        let after = body.get("after").map_or(Ok(""), |_| text(body, "after"))?;
+        let limit =
+            positive(body, "limit")?.map_or(LISTED, |limit| usize::try_from(limit).unwrap_or(LISTED).min(LISTED));
+        let is_seen = |name: &&str| rights.may_read(name) || rights.may_write(name);
+        let mut names = self.realm.after(virtual_host, profile, after).filter(is_seen).peekable();
+        let (mut queues, mut bytes) = (vec![], 0);
+        while let Some(name) = names.next_if(|name| queues.len() < limit && bytes + name.len() <= LISTED_BYTES) {
+            bytes += name.len();
+            queues.push(name);
         }
-        let (queue, op) = self.definition(slot)?;
-        self.journal.put(op, Kept::Created { asker: asked.asker.clone(), resource: slot, queue });
-        None
+        let mut body = object(json!({ "status": "OK", "queues": queues }));
+        if names.peek().is_some() {
+            body.insert("more".to_owned(), true.into());
+        }
+        Ok(Reply { status: 200, body })
+    }
+
+    fn create(&mut self, asked: &Asked<'_>, profile: usize, name: &str, bounds: Bounds) -> Result<Outcome, Reply> {
+        let session = self.sessions.get(asked.session);
+        let (scope, maker) = ((session.virtual_host, profile), session.before.clone().unwrap_or_default());
+        let (of_all, of_one) = (self.settings.max_queues, self.settings.max_user_queues);
+        let too_many = if self.realm.made() >= of_all {
+            Some(format!("there may be {of_all} queues, and there are"))
+        } else if !maker.is_empty() && self.realm.made_by(&maker) >= of_one {
+            Some(format!("a user may have {of_one} queues, and you have"))
+        } else {
+            None
+        };
+        if let Some(text) = too_many {
+            *self.stats.dropped.entry(DropKind::TooManyQueues.slug()).or_default() += 1;
+            return Err(says(429, &text));
+        }
+        let slot = self.add_queue(scope, name, bounds, Some(maker));
+        if !self.journal.is_on() {
+            return Ok(Some(ok()));
+        }
+        if let Some((queue, op)) = self.definition(slot) {
+            self.journal.put(op, Kept::Created { asker: asked.asker.clone(), resource: slot, queue });
+        }
+        Ok(None)
     }
 
     /// A queue of a new number.
-    pub(super) fn add_queue(&mut self, virtual_host: usize, profile: usize, name: &str, bounds: Bounds) -> Slot {
+    pub(super) fn add_queue(
+        &mut self,
+        scope: (usize, usize),
+        name: &str,
+        bounds: Bounds,
+        maker: Option<String>,
+    ) -> Slot {
         let number = self.next_queue;
         self.next_queue += 1;
-        self.realm.insert(virtual_host, profile, name, Routing::Queue, Queue::new(number, bounds))
+        self.realm.insert(scope, name, Routing::Queue, Queue::new(number, bounds), maker)
     }
 
     /// The number of a queue, and how it is stored.
@@ -358,6 +415,7 @@ impl Server {
             "profile": self.settings.profiles[resource.profile].name,
             "name": resource.name,
         }));
+        description.extend(resource.maker.clone().map(|maker| ("maker".to_owned(), maker.into())));
         description.extend(said_bounds(&queue.bounds));
         let description = serde_json::to_vec(&description).expect("text and numbers can be written");
         Some((queue.number, Op::Define { queue: queue.number, description }))
@@ -383,6 +441,7 @@ impl Server {
             self.flows.forget(reader, slot);
             if let Some(flow) = self.flows.get_mut(reader) {
                 flow.summoned.remove(&slot);
+                flow.passed.remove(&slot);
                 let before = flow.in_hand.len();
                 flow.in_hand.retain(|_, in_hand| in_hand.resource != slot);
                 flow.taken = flow.taken.saturating_sub(before - flow.in_hand.len());
@@ -427,7 +486,7 @@ impl Server {
             "bytes": queue.bytes,
             "unconfirmed": queue.count - waiting,
             "readers": resource.summons,
-            "writers": self.writers().of(slot, resource),
+            "writers": self.realm.writers(resource),
         }));
         body.extend(said_bounds(&queue.bounds));
         Reply { status: 200, body }
@@ -446,22 +505,40 @@ fn said_bounds(bounds: &Bounds) -> Json {
 
 /// The bounds that are said, those of the server where nothing is.
 pub(super) fn bounds(body: &Json, ours: &Bounds) -> Result<Bounds, Reply> {
-    let number = |name: &str| match body.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => match value.as_u64().filter(|number| *number > 0) {
-            Some(number) => Ok(Some(number)),
-            None => Err(says(400, &format!("{name:?} is no number from 1"))),
-        },
-    };
     let dead_letter = match body.get("dead-letter") {
         None | Some(Value::Null) => None,
         Some(Value::String(name)) => Some(resource_name(name)?.to_owned()),
         Some(_) => return Err(says(400, "\"dead-letter\" is no string")),
     };
     Ok(Bounds {
-        max_messages: number("max-messages")?.unwrap_or(ours.max_messages),
-        max_bytes: number("max-bytes")?.unwrap_or(ours.max_bytes),
-        ttl: number("ttl-ms")?.map(Duration::from_millis).or(ours.ttl),
+        max_messages: positive(body, "max-messages")?.unwrap_or(ours.max_messages),
+        max_bytes: positive(body, "max-bytes")?.unwrap_or(ours.max_bytes),
+        ttl: positive(body, "ttl-ms")?.map(Duration::from_millis).or(ours.ttl),
         dead_letter,
     })
+}
+
+/// A number from 1 under a name, if there is any.
+fn positive(body: &Json, name: &str) -> Result<Option<u64>, Reply> {
+    match body.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64().filter(|number| *number > 0) {
+            Some(number) => Ok(Some(number)),
+            None => Err(says(400, &format!("{name:?} is no number from 1"))),
+        },
+    }
+}
+
+/// Refuses bounds beyond those of the server.
+fn within(bounds: &Bounds, ours: &Bounds) -> Result<(), Reply> {
+    let ttl = |bounds: &Bounds| bounds.ttl.map_or(u64::MAX, |ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+    let rows = [
+        ("max-messages", bounds.max_messages, ours.max_messages),
+        ("max-bytes", bounds.max_bytes, ours.max_bytes),
+        ("ttl-ms", ttl(bounds), ttl(ours)),
+    ];
+    match rows.into_iter().find(|(_, asked, most)| asked > most) {
+        Some((name, _, most)) => Err(says(400, &format!("{name:?} is {most} at most on this server"))),
+        None => Ok(()),
+    }
 }

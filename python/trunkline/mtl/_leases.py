@@ -1,0 +1,216 @@
+"""What a client and its data connections share: leases, and counters."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from trunkline._endpoints import what_is_wrong
+from trunkline.errors import LeaseRefusedError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from trunkline._native import Outgoing
+    from trunkline._native.mtl import Client, Flow, Reply
+    from trunkline._notices import Dropped
+    from trunkline.options import RoleOptions
+
+__all__ = ["ClientStats", "Connections", "Leasing", "Terms", "checked"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStats:
+    """Counters of a client since its start, including its data connections.
+
+    Attributes:
+        received: Messages received.
+        sent: Messages sent.
+        dropped: Dropped messages by kind; only kinds that occurred.
+        bytes: Bytes of all frames received.
+        contents: Contents received, or accepted for sending.
+        confirmed: Contents that were confirmed.
+        rejected: Contents that were rejected.
+        unconfirmed: Contents neither confirmed nor rejected yet.
+        at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
+        reconnects: Connections re-established.
+        capture_lost: Rows dropped because the capture could not keep up.
+    """
+
+    received: int
+    sent: int
+    dropped: Mapping[str, int]
+    bytes: int
+    contents: int
+    confirmed: int
+    rejected: int
+    unconfirmed: int
+    at_risk: int
+    reconnects: int
+    capture_lost: int
+
+
+class Connections:
+    """The data connections of a client, and the counters of those that have ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[Flow] = set()
+        self._ended: list[dict[str, Any]] = []
+        # Those that were never closed: they are collected in the middle of anything, and wait for no lock.
+        self._collected: deque[Flow] = deque()
+
+    def __iter__(self) -> Iterator[Flow]:
+        """Those that are open."""
+        with self._lock:
+            return iter(list(self._open))
+
+    def begin(self, flow: Flow) -> None:
+        """One is open."""
+        with self._lock:
+            self._end_collected()
+            self._open.add(flow)
+
+    def end(self, flow: Flow) -> None:
+        """One is closed: its counters are final."""
+        with self._lock:
+            self._end(flow)
+
+    def collect(self, flow: Flow) -> None:
+        """One is collected, closed or not."""
+        if flow in self._open:
+            self._collected.append(flow)
+
+    def stats(self, control: Mapping[str, Any]) -> ClientStats:
+        """The counters of all, and of the control connection."""
+        with self._lock:
+            self._end_collected()
+            flows, ended = list(self._open), self._ended
+        return summed([control, *(flow.stats() for flow in flows), *ended])
+
+    def _end_collected(self) -> None:
+        while self._collected:
+            self._end(self._collected.popleft())
+
+    def _end(self, flow: Flow) -> None:
+        if flow in self._open:
+            self._open.remove(flow)
+            self._ended = [asdict(summed([flow.stats(), *self._ended]))]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a data connection is for, and whose it is: that of a client, whose `connections` it is counted with."""
+
+    connections: Connections
+    control: Callable[[], Client]
+    reads: bool
+    resources: Sequence[str]
+    is_confirmed: bool
+    window: int
+    says_window: bool
+    timeout_s: float
+    heartbeat: Mapping[str, Any]
+    capture_secrets: bool
+    options: RoleOptions
+    on_drop: Callable[[Dropped], object] | None
+
+    @property
+    def who(self) -> str:
+        """What it is called in logs."""
+        return "reader" if self.reads else "writer"
+
+    def leasing(self) -> Leasing:
+        """Requests a lease, and the endpoint to redeem it at (MTL-26)."""
+        body: dict[str, Any] = {"resources": list(self.resources), "confirm": "full" if self.is_confirmed else "none"}
+        if self.reads and self.says_window:
+            body["window"] = self.window
+        name = "Connection.Reader" if self.reads else "Connection.Writer"
+        native = self.control()
+        return Leasing(native, name, native.call(name, body, None), self.timeout_s)
+
+    def settings(self, endpoint: str, lease: str, max_message_bytes: int) -> dict[str, Any]:
+        """How its machine is set up."""
+        return {
+            "reads": self.reads,
+            "resources": list(self.resources),
+            "is_confirmed": self.is_confirmed,
+            "window": self.window,
+            "endpoint": endpoint,
+            "lease": lease,
+            "timeout_s": self.timeout_s,
+            "max_message_bytes": max_message_bytes,
+            "capture_secrets": self.capture_secrets,
+            **self.heartbeat,
+        }
+
+
+class Leasing:
+    """A request for a lease and the endpoint to redeem it at, made in the thread that waits for it (MTL-26).
+
+    Attributes:
+        max_message_bytes: The largest frame that the server accepts, if it announced a limit.
+    """
+
+    def __init__(self, native: Client, name: str, outgoing: Outgoing, timeout_s: float) -> None:
+        self._native = native
+        self._name = name
+        self._outgoing = outgoing
+        self._timeout_s = timeout_s
+        self.max_message_bytes = sys.maxsize
+
+    def wait(self) -> tuple[str, str]:
+        """The endpoint, and the lease.
+
+        Raises:
+            LeaseRefusedError, RemoteProtocolError, AuthenticationError, TimeoutError, ClosedError: No lease was granted.
+        """
+        reply: Reply = self._native.request(self._outgoing, room_s=self._timeout_s, timeout_s=self._timeout_s)
+        said = checked(self._name, reply).body
+        lease, port, endpoint = said.get("lease"), said.get("port"), said.get("endpoint")
+        if not isinstance(endpoint, str):
+            host, _, _ = self._native.endpoint.rpartition(":")
+            # Where the server is reached by no host, a port says nothing.
+            has_port = host.startswith("tcp://") and isinstance(port, int) and 0 < port < 1 << 16
+            endpoint = f"{host}:{port}" if has_port else None
+        if not isinstance(lease, str) or not isinstance(endpoint, str) or len(lease.encode()) > 255:
+            message = "invalid lease from the server: its reply has no lease, or no port"
+            raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
+        wrong = what_is_wrong("connect", endpoint)
+        if wrong is not None:
+            message = f"invalid lease from the server: its endpoint {endpoint!r} {wrong}"
+            raise RemoteProtocolError(message, "MTL-26", status=reply.status, body=said)
+        most = said.get("max-message-bytes")
+        if isinstance(most, int) and most > 0:
+            self.max_message_bytes = most
+        return endpoint, lease
+
+    def close(self, _grace_s: float) -> None:
+        """Ends the wait of the thread."""
+        self._native.cancel(self._outgoing.call)
+
+
+def summed(all_: Sequence[Mapping[str, Any]]) -> ClientStats:
+    """Counters of several connections together."""
+    dropped: Counter[str] = Counter()
+    for one in all_:
+        dropped.update(one["dropped"])
+    counts = {
+        field.name: sum(one.get(field.name, 0) for one in all_)
+        for field in fields(ClientStats)
+        if field.name != "dropped"
+    }
+    return ClientStats(**counts, dropped=dict(dropped))
+
+
+def checked(name: str, reply: Reply) -> Reply:
+    """The reply, unless its status says that the command failed (MTL-29)."""
+    if reply.status < 400:
+        return reply
+    said = reply.body
+    text = f"{name} was answered with {reply.status} {said.get('status', '')}".rstrip()
+    if reply.status == 403 and name in ("Connection.Reader", "Connection.Writer"):
+        raise LeaseRefusedError(text, reply.status)
+    raise RemoteProtocolError(text, status=reply.status, body=said)

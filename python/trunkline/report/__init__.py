@@ -1,0 +1,36 @@
+"""Pages that show what was recorded, with a section for each protocol.
+
+`trunkline.capture.report` and `trunkline.spark.report` make them; what they return has every number of the page.
+"""
+
+from __future__ import annotations
+
+from trunkline.report.cdt import CdtSection, LaggingEndpoint, RefusedPull, VersionReport
+from trunkline.report.cdtp import CdtpSection
+from trunkline.report.cdtp_counts import SenderReport
+from trunkline.report.cdtp_runs import RunReport
+from trunkline.report.dcp import DcpSection, ServiceReport
+from trunkline.report.mc0 import Mc0Section, RefusalReport, TopicReport
+from trunkline.report.model import Report, Section
+from trunkline.report.mtl import MtlSection, RefusedLogin, ResourceReport
+
+__all__ = [
+    "CdtSection",
+    "CdtpSection",
+    "DcpSection",
+    "LaggingEndpoint",
+    "Mc0Section",
+    "MtlSection",
+    "RefusalReport",
+    "RefusedLogin",
+    "RefusedPull",
+    "Report",
+    "ResourceReport",
+    "RunReport",
+    "Section",
+    "SenderReport",
+    "ServiceReport",
+    "TopicReport",
+    "VersionReport",
+]
+__dir__ = __all__.copy

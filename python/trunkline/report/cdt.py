@@ -1,0 +1,301 @@
+"""What a report says of CDT: which configuration is where, how long each took, who lags, and what was answered with an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from trunkline._text import latency, moment, readable
+from trunkline.report.html import figure, legend, line, table
+from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
+
+__all__ = ["CdtSection", "LaggingEndpoint", "RefusedPull", "VersionReport"]
+
+# What is plotted of times.
+TIMES = ("p50", "p99", "max")
+
+# The kinds of messages, in the order of a configuration's way; each has a colour.
+KINDS = ("ConfigNewAvailable", "ConfigRequest", "ConfigResponse", "ConfigUpdated", "ConfigPush", "ConfigPushResponse")
+
+_NOTES = (
+    "A version is a configuration of an application: endpoints with the same content share one, unless it was given "
+    "an id of its own. It is in use at an endpoint that has applied no other since. Times to applied are from the first announcement "
+    "to the first report, by this recorder's clock."
+)
+
+_LAGGING_NOTES = "Endpoints that have not reported applying what was last announced to them, longest first."
+
+_SOME = "Only some messages are selected: what is in use where cannot be determined from them."
+
+_REFUSED_NOTES = "Answers with a status other than 2xx."
+
+
+@dataclass(frozen=True, slots=True)
+class VersionReport:
+    """How far one configuration of an application has come.
+
+    Attributes:
+        app_version_name: The application, cut at 200 characters.
+        config_id: The configuration, likewise.
+        announced: Endpoints it was announced to.
+        pulled: Endpoints it was answered for.
+        applied: Endpoints that have reported it.
+        in_use: Endpoints that have reported no other since.
+        first_received_at_ns: When it was first announced, answered or reported, in nanoseconds since 1970.
+        p50_ns: The time to applied that half of the endpoints stay below, in nanoseconds; None without any.
+        p99_ns: Likewise 99 of 100.
+        max_ns: The longest.
+    """
+
+    app_version_name: str
+    config_id: str
+    announced: int
+    pulled: int
+    applied: int
+    in_use: int
+    first_received_at_ns: int
+    p50_ns: int | None = None
+    p99_ns: int | None = None
+    max_ns: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The application and its configuration, to read."""
+        return f"{readable(self.app_version_name)} · {_id(self.config_id)}"
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `CdtSection.COLUMNS`."""
+        endpoints = (self.announced, self.pulled, self.applied, self.in_use)
+        return (
+            readable(self.app_version_name),
+            _id(self.config_id),
+            moment(self.first_received_at_ns),
+            *(f"{number:,}" for number in endpoints),
+            *("" if ns is None else latency(ns) for ns in (self.p50_ns, self.p99_ns, self.max_ns)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LaggingEndpoint:
+    """An endpoint that has not applied what was last announced to it.
+
+    Attributes:
+        app_version_name: The application, cut at 200 characters.
+        endpoint_id: The endpoint, likewise.
+        announced: The configuration that was last announced, likewise.
+        announced_at_ns: When, in nanoseconds since 1970.
+        pulled: Whether it was answered with that one.
+        applied: The configuration that it has reported last; None without any.
+    """
+
+    app_version_name: str
+    endpoint_id: str
+    announced: str
+    announced_at_ns: int
+    pulled: bool
+    applied: str | None
+
+    def cells(self, now_ns: int) -> tuple[str, ...]:
+        """What a table shows of it at `now_ns`, in the order of `CdtSection.LAGGING_COLUMNS`."""
+        return (
+            readable(self.endpoint_id),
+            readable(self.app_version_name),
+            _id(self.announced),
+            moment(self.announced_at_ns),
+            latency(max(0, now_ns - self.announced_at_ns)),
+            "yes" if self.pulled else "no",
+            _id(self.applied) if self.applied is not None else "(none)",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedPull:
+    """Answers with one status and one reason that are not those of success.
+
+    Attributes:
+        status_code: The status, as of HTTP.
+        reason_phrase: Why, cut at 200 characters; None where nothing is said.
+        errors: How many there are.
+        endpoints: Endpoints they were for, about.
+        first_received_at_ns: When the first passed, in nanoseconds since 1970.
+        last_received_at_ns: When the last did.
+    """
+
+    status_code: int
+    reason_phrase: str | None
+    errors: int
+    endpoints: int
+    first_received_at_ns: int
+    last_received_at_ns: int
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `CdtSection.REFUSED_COLUMNS`."""
+        return (
+            str(self.status_code),
+            readable(self.reason_phrase or "") or "(no reason)",
+            f"{self.errors:,}",
+            f"{self.endpoints:,}",
+            moment(self.first_received_at_ns),
+            moment(self.last_received_at_ns),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CdtSection(Section):
+    """What was recorded of CDT.
+
+    Attributes:
+        versions: The 200 configurations that were last seen to begin their way.
+        version_count: How many there are in all.
+        endpoints: Endpoints that something was announced to, or that reported something.
+        lagging: The 100 endpoints that have waited longest with what was last announced to them.
+        lagging_count: How many there are in all.
+        pulls: Answers of success.
+        refused: The 100 statuses and reasons with most answers that were none.
+        refused_count: How many such answers there are in all.
+        errors: Messages that do not decode, by kind of error.
+        is_cut: Whether only messages of some kinds are covered, which do not tell versions and endpoints.
+        bucket_ns: What time is divided into, in nanoseconds.
+        first_ns: When that begins, in nanoseconds since 1970.
+        rates: Messages by kind and bucket; a kind is its place in the order of `KINDS`. An event that came back to the role that told it
+            is counted as it went out.
+        latencies: Configurations that endpoints applied, by class of the time to applied: n is from 10^(n/10) ns on.
+        last_received_at_ns: When the last row of the capture was received: the moment that lags are counted to.
+    """
+
+    protocol: ClassVar[str] = "cdt"
+    title: ClassVar[str] = "CDT"
+
+    versions: tuple[VersionReport, ...] = ()
+    version_count: int = 0
+    endpoints: int = 0
+    lagging: tuple[LaggingEndpoint, ...] = ()
+    lagging_count: int = 0
+    pulls: int = 0
+    refused: tuple[RefusedPull, ...] = ()
+    refused_count: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+    is_cut: bool = False
+    bucket_ns: int = 1
+    first_ns: int = 0
+    rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    last_received_at_ns: int = 0
+    latencies: Mapping[int, int] = field(default_factory=dict)
+
+    KINDS: ClassVar = KINDS
+    COLUMNS: ClassVar = (
+        "application",
+        "version",
+        "first seen (UTC)",
+        "announced",
+        "pulled",
+        "applied",
+        "in use",
+        "p50",
+        "p99",
+        "max",
+    )
+    LAGGING_COLUMNS: ClassVar = ("endpoint", "application", "announced", "since (UTC)", "lag", "pulled", "in use")
+    REFUSED_COLUMNS: ClassVar = ("status", "reason", "count", "endpoints", "first (UTC)", "last (UTC)")
+
+    @property
+    def malformed(self) -> Mapping[str, int]:
+        """Messages that do not decode, by kind of error."""
+        return self.errors
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anybody spoke it."""
+        return bool(self.rates or self.malformed)
+
+    def tiles(self) -> Sequence[Tile]:
+        """The fleet, its versions, and what is not as it should be."""
+        pulls = (
+            Tile("Pulls", f"{self.pulls:,}"),
+            Tile("Refused pulls", f"{self.refused_count:,}", not self.refused_count),
+        )
+        if self.is_cut:
+            return pulls if self.pulls or self.refused_count else ()
+        return (
+            Tile("Endpoints", f"{self.endpoints:,}"),
+            Tile("Versions", f"{self.version_count:,}"),
+            Tile("Lagging", f"{self.lagging_count:,}", not self.lagging_count),
+            *pulls,
+        )
+
+    def tables(self) -> str:
+        """The versions, and the endpoints that lag."""
+        shown = ""
+        if self.versions:
+            rows = [line(version.cells(), self.COLUMNS, {"version"}) for version in self.versions]
+            more = self.version_count - len(self.versions)
+            notes = _NOTES + (f" {more:,} older versions are not listed." if more else "")
+            shown += table("versions", "Versions", self.COLUMNS, {"application", "version"}, rows, notes)
+        if self.lagging:
+            left = set(self.LAGGING_COLUMNS) - {"lag"}
+            rows = [
+                line(one.cells(self.last_received_at_ns), self.LAGGING_COLUMNS, left, {"lag"}) for one in self.lagging
+            ]
+            more = self.lagging_count - len(self.lagging)
+            notes = _LAGGING_NOTES + (f" {more:,} more are not listed." if more else "")
+            shown += table("lagging", "Lagging endpoints", self.LAGGING_COLUMNS, left, rows, notes)
+        return shown
+
+    def figures(self) -> Sequence[str]:
+        """Messages over time, and times to applied."""
+        if not self.rates:
+            return ()
+        from trunkline.report import latencies, over_time
+
+        names = {at: name for at, name in enumerate(KINDS) if at in self.rates}
+        clock = Clock(self.first_ns, self.bucket_ns)
+        rates = over_time.rates(self.rates, clock, names, "Messages per second over time, one line for each kind")
+        shown = [version for version in self.versions if version.max_ns is not None]
+        return (
+            figure("cdt-rates", "CDT messages over time", "Messages per second of each kind", rates, legend(names), ""),
+            *latencies.figures(
+                "applied",
+                "Time to applied",
+                "the time from announced to applied",
+                of=shown,
+                marks=TIMES,
+                which="newest versions",
+                spread={0: self.latencies} if self.latencies else {},
+                names={0: "all versions"},
+                unit="endpoints",
+                none=_SOME if self.is_cut else "No announced version was reported as applied.",
+            ),
+        )
+
+    def details(self) -> str:
+        """The answers that were errors, nothing where none was."""
+        if not self.refused:
+            return ""
+        rows = [line(refusal.cells(), self.REFUSED_COLUMNS, {"reason"}, {"count"}) for refusal in self.refused]
+        more = self.refused_count - sum(refusal.errors for refusal in self.refused)
+        notes = _REFUSED_NOTES + (f" {more:,} more are not listed." if more else "")
+        return table("refused-pulls", "Refused pulls", self.REFUSED_COLUMNS, {"status", "reason"}, rows, notes)
+
+    @classmethod
+    def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
+        """What was counted of it."""
+        found = counted["section"]
+        same = ("version_count", "endpoints", "lagging_count", "pulls", "refused_count", "rates", "latencies")
+        return cls(
+            versions=tuple(VersionReport(**row) for row in found["versions"]),
+            lagging=tuple(LaggingEndpoint(**row) for row in found["lagging"]),
+            refused=tuple(RefusedPull(**row) for row in found["refused"]),
+            errors=largest_first(counted["errors"]),
+            is_cut=bool(scope.cuts),
+            bucket_ns=counted["bucket_ns"],
+            first_ns=total.clock.first_ns,
+            last_received_at_ns=total.last_ns or 0,
+            **{name: found[name] for name in same},
+        )
+
+
+def _id(config_id: str) -> str:
+    """An id of a configuration, to read: of one that is a hash, as much as tells it apart."""
+    shown = readable(config_id)
+    return shown if len(shown) <= 24 else f"{shown[:12]}…"

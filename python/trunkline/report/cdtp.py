@@ -1,0 +1,229 @@
+"""What a report says of CDTP: senders and runs, rates, payload sizes, gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+from trunkline.report.cdtp_counts import Counts, SenderReport
+from trunkline.report.cdtp_runs import RunCounts, RunReport
+from trunkline.report.html import about_others, figure, key, legend, line, table
+from trunkline.report.model import COLOURS, OTHERS, Counted, Scope, Section, Tile, Total, to_plain
+
+__all__ = ["CdtpSection"]
+
+# How many senders have a row in the plot of runs.
+TIMELINE = 24
+
+_MISSING = (
+    "Missing counts the sequence numbers that were skipped, as in the table of runs: each number is compared with the highest "
+    "one of that sender since its run began. A sender is known by its name: two that share one are counted as one. Messages "
+    "with header S have no numbers. "
+)
+_NOTES = (
+    "The sender of a malformed message is unknown: it is counted under the only sender of its "
+    "endpoint, or separately. A CDTP2 message counts once per record. Over time, the records of a CDTP2 message with several are spread evenly from its sender's "
+    "previous message to this one, rather than counted when it arrived."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CdtpSection(Section):
+    """What was recorded of CDTP.
+
+    Attributes:
+        counts: What was counted.
+        run_counts: What was counted of runs.
+        scope: Which part of the capture it covers.
+    """
+
+    protocol: ClassVar[str] = "cdtp"
+    title: ClassVar[str] = "CDTP"
+
+    counts: Counts
+    run_counts: RunCounts
+    scope: Scope = field(default_factory=Scope)
+
+    COLUMNS: ClassVar = (
+        "sender",
+        "header",
+        "messages",
+        "bytes",
+        "per second",
+        "first (UTC)",
+        "last (UTC)",
+        "missing",
+        "malformed",
+    )
+    RUN_COLUMNS: ClassVar = RunCounts.COLUMNS
+
+    @property
+    def senders(self) -> tuple[SenderReport, ...]:
+        """A row for each sender, the one with most messages first."""
+        return self.counts.senders
+
+    @property
+    def runs(self) -> tuple[RunReport, ...]:
+        """200 runs: those that are not GOOD first, then the others, of each the latest first."""
+        return self.run_counts.listed
+
+    @property
+    def run_count(self) -> int:
+        """How many runs there are in all."""
+        return sum(self.conditions.values())
+
+    @property
+    def conditions(self) -> Mapping[str, int]:
+        """How many runs there are of each condition, the one with most first."""
+        return self.run_counts.conditions
+
+    @property
+    def malformed(self) -> Mapping[str, int]:
+        """Messages that do not decode, by kind of error."""
+        return self.counts.errors
+
+    @property
+    def messages(self) -> int:
+        """Messages of all senders."""
+        return sum(sender.messages for sender in self.senders)
+
+    @property
+    def missing(self) -> int:
+        """Sequence numbers that were skipped, of all senders."""
+        return sum(sender.missing or 0 for sender in self.senders)
+
+    def table(self) -> str:
+        """The senders as lines of text."""
+        lines = [self.COLUMNS, *(sender.cells() for sender in self.senders)]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(self.COLUMNS))]
+        left = {"sender", "header", "malformed"}
+        return "\n".join(
+            "  ".join(
+                cell.ljust(width) if name in left else cell.rjust(width)
+                for name, cell, width in zip(self.COLUMNS, line, widths, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """What was counted, by the names of the attributes, as dicts, lists, numbers and strings."""
+        names = ("senders", "messages", "missing", "malformed", "runs", "run_count", "conditions")
+        plots = ("rates", "volumes", "sizes", "gaps")
+        found = {name: getattr(self, name) for name in names} | {name: getattr(self.counts, name) for name in plots}
+        clock = self.counts.clock
+        return {name: to_plain(value) for name, value in (found | clock._asdict()).items()}
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anybody spoke it."""
+        return bool(self.senders)
+
+    def tiles(self) -> Sequence[Tile]:
+        """Senders, runs, and what is not as it should be."""
+        runs = (
+            Tile("Runs", f"{self.run_count:,}"),
+            Tile("Bad runs", f"{self.run_counts.bad:,}", not self.run_counts.bad),
+        )
+        records = (Tile("Records", f"{self.messages:,}"),)
+        missing = (Tile("Missing", f"{self.missing:,}", not self.missing),)
+        return (
+            *(records if any("2" in sender.variants for sender in self.senders) else ()),
+            Tile("Senders", f"{self._known:,}"),
+            *(runs if self.scope.has_runs else ()),
+            *(missing if self.scope.has_sequences else ()),
+        )
+
+    @property
+    def _known(self) -> int:
+        """How many senders there are whose names are known."""
+        return sum(sender.others or 1 for sender in self.senders if sender.others or sender.sender is not None)
+
+    def tables(self) -> str:
+        """The senders."""
+        left = {"malformed"}
+        rows = []
+        for at, sender in enumerate(self.senders):
+            tones = {"missing": sender.missing, "malformed": sender.malformed}
+            mark = key(at if at < COLOURS and sender.sender is not None else COLOURS) if sender.messages else ""
+            rows.append(line(sender.cells(), self.COLUMNS, left, {name for name in tones if tones[name]}, mark))
+        notes = f"{self._about_scope}{_NOTES}{about_others(self.counts.beyond, 'messages')}"
+        return table("senders", "Senders", self.COLUMNS, left, rows, notes)
+
+    @property
+    def _about_scope(self) -> str:
+        if not self.scope.has_sequences:
+            return "Only some messages are selected: missing numbers and the condition of runs cannot be determined from them. "
+        if not self.scope.has_runs:
+            return f"Only part of the time is selected: the condition of runs cannot be determined from it. {_MISSING}"
+        return _MISSING
+
+    def details(self) -> str:
+        """The runs, nothing where there are none."""
+        return self.run_counts.table()
+
+    def figures(self) -> Sequence[str]:
+        """Rates, sizes of payloads, gaps, and when runs were."""
+        from trunkline.report import cdtp_plots, over_time
+
+        counts, clock = self.counts, self.counts.clock
+        names = {at: sender.title for at, sender in enumerate(self.senders[:COLOURS]) if sender.sender is not None}
+        if self._known > len(names):
+            names[OTHERS] = f"{self._known - len(names):,} more"
+        with_gaps = {at: name for at, name in names.items() if any(counts.gaps.get(at, {}).values())}
+        sizes = cdtp_plots.sizes(counts, names)
+        rates = over_time.rates(counts.rates, clock, names, "Messages per second over time, one line for each sender")
+        volumes = over_time.volumes(
+            counts.volumes, clock, names, "Bytes per second over time, one line for each sender"
+        )
+        gaps = over_time.totals(
+            counts.gaps, clock, names, "missing", "Missing sequence numbers up to each point in time"
+        )
+        missing = figure(
+            "gaps",
+            "Gaps",
+            "Missing sequence numbers so far, each counted when the message after its gap arrived",
+            gaps,
+            legend(with_gaps),
+            "No sequence number is missing.",
+        )
+        return (
+            figure("rate", "CDTP rate over time", "Messages per second of each sender", rates, legend(names), ""),
+            figure(
+                "volume",
+                "CDTP bytes over time",
+                "Bytes per second of each sender, whole frames",
+                volumes,
+                legend(names),
+                "",
+            ),
+            *([self._timeline()] if self.scope.has_runs else []),
+            figure(
+                "sizes",
+                "Payload sizes",
+                "Percentage of each sender's messages by payload size in bytes",
+                sizes,
+                "",
+                "No message has a size.",
+            ),
+            *([missing] if self.scope.has_sequences else []),
+        )
+
+    def _timeline(self) -> str:
+        from trunkline.report.timeline import timeline
+
+        plotted = [sender.sender for sender in self.senders if sender.sender is not None][:TIMELINE]
+        drawn = [run for run in self.run_counts.drawn if run.sender in plotted]
+        bars = timeline(drawn, plotted, self.counts.clock)
+        caption = "One bar for each run, from its first message to its last; runs that are not GOOD are red and taller."
+        if len(drawn) < self.run_count:
+            caption += (
+                f" {len(drawn):,} of {self.run_count:,} runs, of the {len(plotted)} senders with the most messages:"
+                " the bad ones first, then the latest."
+            )
+        return figure("timeline", "Runs over time", caption, bars, "", "There are no runs.")
+
+    @classmethod
+    def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
+        """What was counted of it."""
+        return cls(Counts.of(counted, total.clock), counted.get("runs", RunCounts()), scope)

@@ -1,0 +1,235 @@
+"""The runs of senders of CDTP: how many there are of each condition, and those worth a look first."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from trunkline._text import amount, moment, readable, span
+from trunkline.report.html import line, table
+from trunkline.report.model import NAME, largest_first
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RunBar", "RunCounts", "RunReport", "Tally"]
+
+# How many runs are listed, and how many drawn.
+RUNS = 200
+BARS = 1000
+
+# Where the JSON of a configuration or of metadata is cut.
+SAID = 2000
+
+_NOTES = (
+    "Runs that are not GOOD are listed first, then the others, latest first in each group. A run extends from one BOR of a sender "
+    "to the next. INCOMPLETE: numbers were skipped, the last did not arrive, or data arrived outside BOR and EOR; ABORTED: the EOR is missing. All other "
+    "conditions are reported by the sender. Missing are the numbers that were skipped; again, messages whose number had been received before; "
+    "late, those with a new number below the highest one before. Click a sender's name for the configuration of the run, from "
+    f"its BOR, and the metadata of its EOR, the first {SAID:,} characters of each."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What was recorded of one run; see `trunkline.capture.Run`, whose words these are.
+
+    Attributes:
+        sender: The sender's name, cut at 200 characters.
+        ordinal: Which of the sender's BORs began it; 0 for what came before the first.
+        run_id: What the sender calls it, cut likewise; None if it does not say.
+        condition: What is the matter, as Constellation names it.
+        messages: DAT messages.
+        bytes: Bytes of all frames.
+        missed: Sequence numbers that were skipped.
+        duplicates: Messages whose number had been there.
+        out_of_order: Messages that came late.
+        first_received_at_ns: When the first was received, in nanoseconds since 1970.
+        last_received_at_ns: When the last was.
+        config: The configuration in its BOR as JSON, cut at 2000 characters; None if there is none.
+        metadata: The metadata in its EOR, likewise.
+    """
+
+    sender: str
+    ordinal: int
+    run_id: str | None
+    condition: str
+    messages: int
+    bytes: int
+    missed: int
+    duplicates: int
+    out_of_order: int
+    first_received_at_ns: int
+    last_received_at_ns: int
+    config: str | None = None
+    metadata: str | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `CdtpSection.RUN_COLUMNS`."""
+        return (
+            readable(self.sender),
+            readable(self.run_id or ""),
+            self.condition.replace("|", ", "),
+            f"{self.ordinal:,}",
+            f"{self.messages:,}",
+            amount(self.bytes),
+            f"{self.missed:,}",
+            f"{self.duplicates:,}",
+            f"{self.out_of_order:,}",
+            moment(self.first_received_at_ns),
+            span(self.last_received_at_ns - self.first_received_at_ns),
+        )
+
+    def details(self) -> str:
+        """What the sender says of it, as HTML; nothing where it says nothing."""
+        said = {"configuration": self.config, "metadata": self.metadata}
+        known = {name: text for name, text in said.items() if text not in {None, "{}"}}
+        found = "".join(f"<dt>{name}</dt><dd>{escape(_lines(text))}</dd>" for name, text in known.items())
+        return found and f"<dl>{found}</dl>"
+
+
+class RunBar(NamedTuple):
+    """When a run was, for the plot of runs over time; the words are those of `RunReport`."""
+
+    sender: str
+    ordinal: int
+    run_id: str | None
+    condition: str
+    first_received_at_ns: int
+    last_received_at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunCounts:
+    """What was recorded of runs.
+
+    Attributes:
+        listed: 200 runs: those that are not GOOD first, then the others, of each the latest first.
+        conditions: How many runs there are of each condition, the one with most first.
+        drawn: 1000 runs in the same order, to be drawn as far as their senders have a row in the plot.
+    """
+
+    COLUMNS: ClassVar = (
+        "sender",
+        "run id",
+        "condition",
+        "run",
+        "messages",
+        "bytes",
+        "missing",
+        "again",
+        "late",
+        "first (UTC)",
+        "took",
+    )
+
+    listed: tuple[RunReport, ...] = ()
+    conditions: Mapping[str, int] = field(default_factory=dict)
+    drawn: tuple[RunBar, ...] = ()
+
+    @property
+    def bad(self) -> int:
+        """How many runs are not GOOD."""
+        return sum(number for condition, number in self.conditions.items() if condition != "GOOD")
+
+    def table(self) -> str:
+        """The runs as HTML, nothing where there are none."""
+        if not self.listed:
+            return ""
+        left = {"sender", "run id", "condition"}
+        rows = []
+        for run in self.listed:
+            bad = {"condition"} if run.condition != "GOOD" else set()
+            bad |= {"missing"} if run.missed else set()
+            rows.append(line(run.cells(), self.COLUMNS, left, bad, more=run.details()))
+        tones = ("", ' class="bad"')
+        counts = " · ".join(
+            f"<span{tones[condition != 'GOOD']}>{escape(_words(condition))} {number:,}</span>"
+            for condition, number in self.conditions.items()
+        )
+        notes = _NOTES + self._not_listed()
+        return table("runs", "Runs", self.COLUMNS, left, rows, notes, f'<p class="conditions">{counts}</p>')
+
+    def _not_listed(self) -> str:
+        """How many runs of which condition the table has no room for."""
+        left = dict(self.conditions)
+        for run in self.listed:
+            left[run.condition] -= 1
+        parts = [f"{number:,} {_words(condition)}" for condition, number in left.items() if number]
+        return f" Not listed: {' · '.join(parts)}." if parts else ""
+
+
+class Tally:
+    """Runs in any order: how many there are of each condition, and those that come first on the page.
+
+    Args:
+        conditions: How many there are so far.
+        first: Those that come first so far, a table that has the columns of `trunkline.spark.runs`, with maps as JSON text.
+    """
+
+    def __init__(self, conditions: Mapping[str, int] | None = None, first: pa.Table | None = None) -> None:
+        self._conditions = Counter(conditions or {})
+        self._first = None if first is None else _shown(first)
+
+    def add(self, runs: pa.RecordBatch) -> None:
+        """Counts more runs."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        if not runs.num_rows:
+            return
+        found = _shown(pa.Table.from_batches([runs]))
+        for counted in compute.value_counts(found["condition"]).to_pylist():
+            self._conditions[counted["values"]] += counted["counts"]
+        # Batches leave nothing here but what may be listed or drawn.
+        every = found if self._first is None else pa.concat_tables([self._first, found])
+        good = every.append_column("good", compute.equal(every["condition"], "GOOD"))
+        order = [("good", "ascending"), ("first_received_at_ns", "descending"), ("sender", "ascending")]
+        places = compute.sort_indices(good, [*order, ("ordinal", "descending")])
+        self._first = every.take(places[:BARS])
+
+    def counts(self, ordinals: Mapping[str, Sequence[int]]) -> RunCounts:
+        """What was counted; where only some runs are selected, `ordinals` has their numbers by sender."""
+        numbers = {sender[:NAME]: of_sender for sender, of_sender in ordinals.items()}
+
+        def numbered(run: RunReport) -> RunReport:
+            of_sender = numbers.get(run.sender)
+            return replace(run, ordinal=of_sender[run.ordinal - 1]) if of_sender and run.ordinal else run
+
+        rows = [] if self._first is None else self._first.to_pylist()
+        chosen = [numbered(RunReport(**row)) for row in rows]
+        bars = (RunBar(*(getattr(run, name) for name in RunBar._fields)) for run in chosen)
+        return RunCounts(tuple(chosen[:RUNS]), largest_first(self._conditions), tuple(bars))
+
+
+def _shown(runs: pa.Table) -> pa.Table:
+    """The columns that a page shows, as much of each as it does."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    found = runs.select(list(RunReport.__dataclass_fields__))
+    for name, most in (("sender", NAME), ("run_id", NAME), ("config", SAID), ("metadata", SAID)):
+        short = compute.utf8_slice_codeunits(compute.cast(found[name], pa.string()), 0, most)
+        found = found.set_column(found.schema.get_field_index(name), name, short)
+    return found
+
+
+def _words(condition: str) -> str:
+    return condition.replace("|", " and ")
+
+
+def _lines(said: str) -> str:
+    """What a sender says in JSON, a line a key; as it is where it was cut."""
+    try:
+        known = json.loads(said)
+    except (ValueError, RecursionError):
+        return readable(said) + "…"
+    return "\n".join(f"{readable(key)}: {_value(value)}" for key, value in known.items())
+
+
+def _value(value: object) -> str:
+    return readable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,55 @@
+"""The axis of plots over time: what a clock that goes by UTC showed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trunkline._text import moment
+from trunkline.report.model import BUCKETS, Clock
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["seconds", "time_axis"]
+
+_SECOND = 10**9
+_DAY = 86_400 * _SECOND
+
+# What is between two marks, in nanoseconds: such that they are at round times.
+_FINE = [digit * 10**power for power in range(9) for digit in (1, 2, 5)]
+_COARSE = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200]
+_STEPS = [*_FINE, *(step * _SECOND for step in _COARSE)]
+
+
+def seconds(clock: Clock, at_ns: int) -> float:
+    """Where a moment is on the axis."""
+    return (at_ns - clock.first_ns) / 1e9
+
+
+def time_axis(axes: Axes, clock: Clock) -> None:
+    """Has an axis show the time of day, or the date where that says more."""
+    first, length = clock.first_ns, BUCKETS * clock.bucket_ns
+    last = first + length
+    is_one_day = first // _DAY == last // _DAY
+    # A label that is long needs room.
+    most = 4 if length < _SECOND else 6 if is_one_day else 5
+    step = next((step for step in _STEPS if length <= most * step), None) or -(-length // (most * _DAY)) * _DAY
+    ticks = range(-(-first // step) * step, last + 1, step)
+    axes.set_xlim(0, length / 1e9)
+    axes.set_xticks([seconds(clock, at) for at in ticks], [_label(at, step, dated=not is_one_day) for at in ticks])
+    dates = [moment(first)[:10]] if is_one_day else [moment(first)[:10], moment(last)[:10]]
+    axes.set_xlabel(f"UTC, {' to '.join(dates)}")
+
+
+def _label(at_ns: int, step_ns: int, *, dated: bool) -> str:
+    """A moment as finely as marks are apart."""
+    date, time = moment(at_ns).split(" ")
+    if step_ns >= _DAY:
+        return date
+    if step_ns < _SECOND:
+        # The least number of decimals that tells two marks apart.
+        decimals = len(f"{step_ns / _SECOND:.9f}".rstrip("0").partition(".")[2])
+        return f"{time[:8]}.{at_ns % _SECOND:09}"[: 9 + decimals]
+    if dated:
+        return f"{date[5:]} {time[:5]}"
+    return time[:8] if step_ns < 60 * _SECOND else time[:5]

@@ -1,0 +1,219 @@
+"""What a report says of DCP: the requests of each service, with percentiles of their latency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from trunkline._text import OWN, latency, readable
+from trunkline.report.counting import levels
+from trunkline.report.html import about_others, figure, key, legend, line, table
+from trunkline.report.model import COLOURS, OTHERS, Clock, Counted, Scope, Section, Tile, Total, largest_first
+
+__all__ = ["DcpSection", "ServiceReport"]
+
+# What is plotted of latencies.
+LATENCIES = ("p50", "p90", "p99", "max")
+
+_NOTES = (
+    "DCP requests and their outcomes, as seen by the role that recorded them. Latency is from a request to its reply: at a "
+    "broker, from receiving it from the client to sending the reply to the client; at a client, from sending to receiving; at a worker, from receiving to sending. A request "
+    "that a worker forwarded also counts for the service it was forwarded to."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceReport:
+    """What was recorded of the requests of one service of DCP, as one role saw it.
+
+    Attributes:
+        service: Its name, cut at 200 bytes.
+        seen_by: The role that recorded it: ``"broker"``, ``"client"`` or ``"worker"``; see `pair_requests`.
+        requests: Its requests.
+        replies: Those that were replied to.
+        forwards: Those that a worker sent on.
+        p50_ns: The latency of replies that half of them stay below, in nanoseconds; None without a reply.
+        p90_ns: Likewise nine of ten.
+        p99_ns: Likewise 99 of 100.
+        max_ns: The longest.
+    """
+
+    service: bytes
+    seen_by: str
+    requests: int
+    replies: int
+    forwards: int
+    p50_ns: int | None = None
+    p90_ns: int | None = None
+    p99_ns: int | None = None
+    max_ns: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of the service, or what it is if there is none, to read."""
+        return readable(self.service.decode(errors="backslashreplace")) or "(empty name)"
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that nothing came of."""
+        return self.requests - self.replies - self.forwards
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `DcpSection.COLUMNS`."""
+        counts = (self.requests, self.replies, self.forwards, self.unanswered)
+        latencies = (self.p50_ns, self.p90_ns, self.p99_ns, self.max_ns)
+        return (
+            self.title,
+            self.seen_by,
+            *(f"{count:,}" for count in counts),
+            *("" if ns is None else latency(ns) for ns in latencies),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DcpSection(Section):
+    """What was recorded of DCP.
+
+    Attributes:
+        services: The 200 services with most requests, as each role saw them.
+        service_count: How many there are in all.
+        beyond: Requests of services beyond the first 100,000, which are not told apart.
+        left_out: Whether there are others, which are trunkline's own.
+        errors: Messages that do not decode, by kind of error.
+        bucket_ns: What time is divided into, in nanoseconds.
+        first_ns: When that begins, in nanoseconds since 1970.
+        rates: Requests by service and bucket. A service is its index in `services`; those without a colour are one.
+        pending: Requests that nothing has come of by the end of each bucket, likewise.
+        latencies: Replies by service and class of their latency: n is from 10^(n/10) ns on.
+    """
+
+    protocol: ClassVar[str] = "dcp"
+    title: ClassVar[str] = "DCP"
+
+    services: tuple[ServiceReport, ...] = ()
+    service_count: int = 0
+    beyond: int = 0
+    left_out: bool = False
+    errors: Mapping[str, int] = field(default_factory=dict)
+    bucket_ns: int = 1
+    first_ns: int = 0
+    rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    pending: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    COLUMNS: ClassVar = (
+        "service",
+        "seen by",
+        "requests",
+        "replies",
+        "forwarded",
+        "unanswered",
+        "p50",
+        "p90",
+        "p99",
+        "max",
+    )
+
+    @property
+    def malformed(self) -> Mapping[str, int]:
+        """Messages that do not decode, by kind of error."""
+        return self.errors
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anybody spoke it."""
+        return bool(self.services or self.malformed)
+
+    def tiles(self) -> Sequence[Tile]:
+        """Services, requests, and those that nothing came of."""
+        if not self.services:
+            return ()
+        unanswered = sum(service.unanswered for service in self.services)
+        return (
+            Tile("Services", f"{len({service.service for service in self.services}):,}"),
+            Tile("Requests", f"{sum(service.requests for service in self.services):,}"),
+            Tile("Unanswered", f"{unanswered:,}", not unanswered),
+        )
+
+    def tables(self) -> str:
+        """The services, nothing where nobody asked for one."""
+        if not self.services:
+            return ""
+        left = {"service", "seen by"}
+        rows = [
+            line(
+                service.cells(),
+                self.COLUMNS,
+                left,
+                {"unanswered"} if service.unanswered > 0 else (),
+                key(min(at, COLOURS)),
+            )
+            for at, service in enumerate(self.services)
+        ]
+        more = self.service_count - len(self.services)
+        notes = _NOTES + (f" {more:,} services with fewer requests are not listed." if more else "")
+        notes += about_others(self.beyond, "requests")
+        notes += f" Services of the broker itself, {OWN}*, are left out." if self.left_out else ""
+        return table("services", "Services", self.COLUMNS, left, rows, notes)
+
+    def figures(self) -> Sequence[str]:
+        """Requests over time, those that wait, and latencies."""
+        if not self.services:
+            return ()
+        from trunkline.report import latencies, over_time
+
+        names = {at: service.title for at, service in enumerate(self.services[:COLOURS])}
+        if self.service_count > len(names):
+            names[OTHERS] = f"{self.service_count - len(names):,} more"
+        clock = Clock(self.first_ns, self.bucket_ns)
+        rates = over_time.rates(
+            self.rates, clock, names, "Requests per second over time, one line for each service", "requests"
+        )
+        pending = over_time.levels(
+            self.pending, clock, names, "requests", "Pending requests over time, one line for each service"
+        )
+        return (
+            figure(
+                "request-rates", "Requests over time", "Requests per second of each service", rates, legend(names), ""
+            ),
+            figure(
+                "pending",
+                "Pending requests",
+                "Requests of each service without a reply yet, queued or with a worker; those that are never answered stay",
+                pending,
+                legend(names),
+                "No request was pending.",
+            ),
+            *latencies.figures(
+                "latencies",
+                "Latency",
+                "the time from request to reply",
+                of=self.services,
+                marks=LATENCIES,
+                which="services with the most requests",
+                spread=self.latencies,
+                names=names,
+                unit="requests",
+                none="No request was answered.",
+            ),
+        )
+
+    @classmethod
+    def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
+        """What was counted of it."""
+        del scope
+        found = counted["section"]
+        rates = dict(found["rates"])
+        return cls(
+            services=tuple(ServiceReport(**row) for row in found["services"]),
+            service_count=found["service_count"],
+            beyond=found["beyond"],
+            left_out=found["left_out"],
+            errors=largest_first(counted["errors"]),
+            bucket_ns=counted["bucket_ns"],
+            first_ns=total.clock.first_ns,
+            rates=rates,
+            pending=levels(rates, dict(found["over"])),
+            latencies=dict(found["latencies"]),
+        )

@@ -1,0 +1,173 @@
+"""Reports on captures, counted in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from trunkline._extras import needs
+from trunkline.capture.folding import Selected
+from trunkline.capture.reading import Capture, parts, read_batches
+from trunkline.capture.reading import open as open_capture
+from trunkline.capture.selecting import Selection, protocols_of
+from trunkline.report.counting import OPTIONS
+from trunkline.report.model import Clock, Counted, Report, Scope, Total
+from trunkline.report.protocols import Counter, read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trunkline._native.capture import Capture as Part
+
+__all__ = ["report"]
+
+# How many batches of a protocol wait to be counted.
+_AHEAD = 2
+
+# How long a thread waits before it looks whether it is to end.
+_LOOK_S = 0.05
+
+
+@needs("report", "matplotlib", "numpy", "pyarrow")
+def report(
+    capture: str | os.PathLike[str],
+    out_html: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    selection: Selection | None = None,
+    on_progress: Callable[[int], object] = lambda _rows: None,
+) -> Report:
+    """Writes the same page as `trunkline.spark.report`, without Spark and Java.
+
+    It is counted in this process: each message is read once, and how much memory that takes does not depend on how many
+    there are.
+
+    Args:
+        capture: A capture directory.
+        out_html: The file to write. It replaces an older one once it is complete.
+        name: The title of the page; the capture's path if None.
+        selection: Which messages to report; all if None.
+        on_progress: Called with the number of messages read so far.
+
+    Returns:
+        The content of the page.
+
+    Raises:
+        CaptureError: There is no capture, or it cannot be read.
+        LocalProtocolError: The extra ``report`` is not installed, or no run is selected.
+        OSError: The file cannot be written.
+    """
+    from trunkline.report.making import checked, made
+
+    out, opened = checked(out_html), open_capture(capture)
+    scope = Scope() if selection is None else Scope.of(selection, opened)
+    total = _total(opened, selection)
+    counting = _Counting(opened, selection, scope, total.clock)
+    return made(counting.run(on_progress), total, out, name or os.fspath(capture), scope)
+
+
+def _total(capture: Capture, selection: Selection | None) -> Total:
+    """How much there is, and from when until when."""
+    if selection is None:
+        info = capture.info()
+        return Total(info.messages, info.bytes, info.first_received_at_ns, info.last_received_at_ns)
+    from pyarrow import compute
+
+    found = []
+    for protocol in protocols_of(selection):
+        only = dataclasses.replace(selection, protocol=protocol)
+        selected = Selected(capture, only, OPTIONS[protocol], columns=("seq",))
+        within = Selection(protocol=protocol, since_ns=selection.since_ns, until_ns=selection.until_ns).of(capture)
+        columns = ["seq", "received_at_ns", "n_bytes"]
+        readers = (part.reader(columns, within.native) for part in parts(capture))
+        for batch in itertools.chain.from_iterable(map(read_batches, readers)):
+            chosen = batch.filter(selected.mask(batch))
+            times = compute.min_max(chosen["received_at_ns"]).as_py()
+            size = compute.sum(chosen["n_bytes"]).as_py() or 0
+            found.append(Total(chosen.num_rows, size, times["min"], times["max"]))
+    return Total.of(found)
+
+
+class _Counting:
+    """Threads that count a capture: one reads, and one for each protocol decodes and counts."""
+
+    def __init__(self, capture: Capture, selection: Selection | None, scope: Scope, clock: Clock) -> None:
+        self._parts = parts(capture)
+        spoken = [name for name in protocols_of(selection or Selection()) if name in capture.info().protocols]
+        self._protocols = {name: Counter(name, capture, selection, scope, clock) for name in spoken}
+        self._queues: dict[str, queue.Queue[tuple[Part, pa.RecordBatch] | None]] = {
+            name: queue.Queue(_AHEAD) for name in spoken
+        }
+        self._is_over = threading.Event()
+        self._failures: list[BaseException] = []
+        self._rows = 0
+        if selection is None:
+            self._within: dict[str, Any] | None = None
+        else:
+            only = spoken[0] if len(spoken) == 1 else None
+            within = Selection(protocol=only, since_ns=selection.since_ns, until_ns=selection.until_ns)
+            self._within = within.of(capture).native
+
+    def run(self, on_progress: Callable[[int], object]) -> dict[str, Counted]:
+        """Counts all rows, in threads that end with this, whatever raises."""
+        work = [self._read, *(lambda name=name: self._count(name) for name in self._protocols)]
+        threads = [threading.Thread(target=self._guarded, args=(each,), daemon=True) for each in work]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(_LOOK_S)
+                    on_progress(self._rows)
+        finally:
+            self._is_over.set()
+        if self._failures:
+            raise self._failures[0]
+        on_progress(self._rows)
+        counted = {name: protocol.counted() for name, protocol in self._protocols.items()}
+        return {name: found for name, found in counted.items() if found["rows"]}
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Works until that is over, or anything fails."""
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the report is asked for
+            self._failures.append(error)
+            self._is_over.set()
+
+    def _read(self) -> None:
+        """Reads batches of rows, and gives each protocol its own."""
+        for part in self._parts:
+            for count, found in read(part, self._protocols, self._within):
+                for name, rows in found.items():
+                    self._put(name, (part, rows))
+                if self._is_over.is_set():
+                    return
+                self._rows += count
+        for name in self._protocols:
+            self._put(name, None)
+
+    def _put(self, name: str, what: tuple[Part, pa.RecordBatch] | None) -> None:
+        while not self._is_over.is_set():
+            with suppress(queue.Full):
+                self._queues[name].put(what, timeout=_LOOK_S)
+                return
+
+    def _count(self, name: str) -> None:
+        """Counts what is read of a protocol."""
+        protocol = self._protocols[name]
+        while not self._is_over.is_set():
+            try:
+                what = self._queues[name].get(timeout=_LOOK_S)
+            except queue.Empty:
+                continue
+            if what is None:
+                protocol.finish()
+                return
+            protocol.count(*what)

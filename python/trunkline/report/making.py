@@ -1,0 +1,91 @@
+"""Makes a page of what was counted."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from trunkline.report.cdt import CdtSection
+from trunkline.report.cdtp import CdtpSection
+from trunkline.report.counting import counted_of, summary
+from trunkline.report.dcp import DcpSection
+from trunkline.report.html import page
+from trunkline.report.mc0 import Mc0Section
+from trunkline.report.model import Counted, Report, Scope, Section, Total
+from trunkline.report.mtl import MtlSection
+
+__all__ = ["checked", "made"]
+
+# The sections, in the order they have on the page.
+_SECTIONS = (CdtpSection, DcpSection, Mc0Section, MtlSection, CdtSection)
+
+
+def checked(out_html: str | os.PathLike[str]) -> Path:
+    """Where a page goes, if that can be.
+
+    Raises:
+        FileNotFoundError: There is no such directory.
+    """
+    # Whether plots can be made is to be known before anything is counted.
+    importlib.import_module("trunkline.report.plots")
+    out = Path(out_html)
+    if not out.parent.is_dir():
+        raise FileNotFoundError(2, "the directory of the report does not exist", str(out.parent))
+    return out
+
+
+def made(
+    counted: Mapping[str, Counted],
+    total: Total,
+    out: Path,
+    title: str | None,
+    scope: Scope,
+    refresh_s: float | None = None,
+) -> Report:
+    """Writes the page of what was counted of each protocol, and returns its content.
+
+    With `refresh_s` the page reads itself anew whenever so many seconds have passed.
+    """
+    sections: dict[str, Section] = {}
+    for section in _SECTIONS:
+        name = section.protocol
+        found = counted.get(name) or counted_of(summary(name, scope, total.clock))
+        sections[name] = section.of(found, total, scope)
+    # Of CDTP there is more to say: who sent them.
+    has_others = any(section.spoken for name, section in sections.items() if name != CdtpSection.protocol)
+    known = counted if has_others else {}
+    result = Report(
+        path=out,
+        rows=total.rows,
+        bytes=total.bytes,
+        first_received_at_ns=total.first_ns,
+        last_received_at_ns=total.last_ns,
+        sections=sections,
+        volumes={protocol: found["volumes"] for protocol, found in known.items()},
+        messages={protocol: found["rows"] for protocol, found in known.items()},
+        selected=scope.said,
+        bucket_ns=max((found["bucket_ns"] for found in counted.values()), default=total.bucket_ns),
+    )
+    _write(out, page(result, title, refresh_s))
+    return result
+
+
+def _write(out: Path, text: str) -> None:
+    """Writes a file that is never seen in part."""
+    handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        # A new file has the permissions it would have had without the detour.
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(name).chmod(0o666 & ~mask)
+        Path(name).replace(out)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise

@@ -1,0 +1,278 @@
+"""What a report says of mc0: the topics with what passed through them, and the errors that were answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from trunkline._text import OWN, amount, latency, moment, readable, text_or_digits
+from trunkline.report.html import about_others, figure, key, legend, line, table
+from trunkline.report.model import COLOURS, OTHERS, Clock, Counted, Scope, Section, Tile, Total, largest_first
+
+__all__ = ["Mc0Section", "RefusalReport", "TopicReport"]
+
+# What is plotted of latencies.
+LATENCIES = ("p50", "p99", "max")
+
+_NOTES = (
+    "Bytes and messages per second are those of published messages; a connector sees what others publish when it is delivered. Latency "
+    "is from the receipt of a PUT by a middleware to the moment its MESSAGE was handed to a subscriber's connection. A "
+    "MESSAGE is matched with a PUT by its position among the others: where messages were lost, the PUT may be a later one, "
+    "and the latency too short."
+)
+
+_SOME = "Only some messages are selected: how often each was delivered cannot be determined from them."
+
+_REFUSAL_NOTES = (
+    "ERRORs with the same text to the same peer: what it sent was invalid or not allowed, or it did not read what it had "
+    "subscribed to."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReport:
+    """What was recorded of one topic of mc0, as one role saw it; see `trunkline.spark.topics`.
+
+    Attributes:
+        topic: Its name, cut at 200 characters.
+        seen_by: The role that recorded it: ``"middleware"`` or ``"connector"``.
+        puts: What was put.
+        deliveries: What was delivered.
+        bytes: The bytes of the bodies, each as it was put.
+        publishers: Peers that put something; None at a connector.
+        subscribers: Peers that had something delivered; None at a connector.
+        first_received_at_ns: When the first message passed, in nanoseconds since 1970.
+        last_received_at_ns: When the last did.
+        p50_ns: The way through the middleware that half of the deliveries stay below, in nanoseconds; None without any.
+        p99_ns: Likewise 99 of 100.
+        max_ns: The longest.
+    """
+
+    topic: str
+    seen_by: str
+    puts: int
+    deliveries: int
+    bytes: int
+    publishers: int | None
+    subscribers: int | None
+    first_received_at_ns: int
+    last_received_at_ns: int
+    p50_ns: int | None = None
+    p99_ns: int | None = None
+    max_ns: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The topic, or what it is if it has no name, to read."""
+        return readable(self.topic) or "(empty name)"
+
+    @property
+    def rate(self) -> float | None:
+        """Messages a second as they were put, from the first to the last; None if that is no time, or none was."""
+        passed_ns = self.last_received_at_ns - self.first_received_at_ns
+        messages = self.puts if self.seen_by == "middleware" else self.puts + self.deliveries
+        return messages / passed_ns * 1e9 if messages and passed_ns else None
+
+    @property
+    def fan_out(self) -> float | None:
+        """Deliveries of what was put, on average; None at a connector, and where nothing was put."""
+        return self.deliveries / self.puts if self.puts and self.seen_by == "middleware" else None
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `Mc0Section.COLUMNS`."""
+        peers = (self.publishers, self.subscribers)
+        latencies = (self.p50_ns, self.p99_ns, self.max_ns)
+        return (
+            self.title,
+            self.seen_by,
+            f"{self.puts:,}",
+            f"{self.deliveries:,}",
+            "" if self.fan_out is None else f"{self.fan_out:,.3g}",
+            amount(self.bytes),
+            "" if self.rate is None else f"{self.rate:,.1f}",
+            *("" if count is None else f"{count:,}" for count in peers),
+            *("" if ns is None else latency(ns) for ns in latencies),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalReport:
+    """ERRORs of one text to one peer of a middleware.
+
+    Attributes:
+        text: What they say, cut at 200 characters; None where they say nothing.
+        peer: The peer's routing id, cut at 200 bytes; None for a connector, which received them itself.
+        errors: How many there are.
+        first_received_at_ns: When the first passed, in nanoseconds since 1970.
+        last_received_at_ns: When the last did.
+    """
+
+    text: str | None
+    peer: bytes | None
+    errors: int
+    first_received_at_ns: int
+    last_received_at_ns: int
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `Mc0Section.REFUSAL_COLUMNS`."""
+        peer = "(this connector)" if self.peer is None else text_or_digits(self.peer)
+        return (
+            readable(self.text or "") or "(no text)",
+            peer,
+            f"{self.errors:,}",
+            moment(self.first_received_at_ns),
+            moment(self.last_received_at_ns),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mc0Section(Section):
+    """What was recorded of mc0.
+
+    Attributes:
+        topics: The 200 topics with most messages, as each role saw them.
+        topic_count: How many there are in all.
+        beyond: Messages of topics beyond the first 100,000, which are not told apart.
+        left_out: Whether there are others, which are trunkline's own.
+        puts: What was put to all of them.
+        deliveries: What was delivered of all of them.
+        refusals: The 100 texts of ERRORs and peers they were sent to with most of them.
+        refused: How many ERRORs there are in all.
+        cuts: What of a selection may keep a message and not what belongs to it.
+        errors: Messages that do not decode, by kind of error.
+        bucket_ns: What time is divided into, in nanoseconds.
+        first_ns: When that begins, in nanoseconds since 1970.
+        rates: Messages by topic and bucket. A topic is its index in `topics`; those without a colour are one.
+        latencies: Deliveries by topic and class of the time through the middleware: n is from 10^(n/10) ns on.
+    """
+
+    protocol: ClassVar[str] = "mc0"
+    title: ClassVar[str] = "mc0"
+
+    topics: tuple[TopicReport, ...] = ()
+    topic_count: int = 0
+    beyond: int = 0
+    left_out: bool = False
+    puts: int = 0
+    deliveries: int = 0
+    refusals: tuple[RefusalReport, ...] = ()
+    refused: int = 0
+    cuts: frozenset[str] = frozenset()
+    errors: Mapping[str, int] = field(default_factory=dict)
+    bucket_ns: int = 1
+    first_ns: int = 0
+    rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    COLUMNS: ClassVar = (
+        "topic",
+        "seen by",
+        "puts",
+        "deliveries",
+        "fan-out",
+        "bytes",
+        "per second",
+        "publishers",
+        "subscribers",
+        "p50",
+        "p99",
+        "max",
+    )
+    REFUSAL_COLUMNS: ClassVar = ("error", "peer", "count", "first (UTC)", "last (UTC)")
+
+    @property
+    def malformed(self) -> Mapping[str, int]:
+        """Messages that do not decode, by kind of error."""
+        return self.errors
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anybody spoke it."""
+        return bool(self.topics or self.refusals or self.malformed)
+
+    @property
+    def _has_both(self) -> bool:
+        """Whether what is put is covered where what is delivered is: they share a topic, and nothing else that one selects by."""
+        return self.cuts <= {"topic"}
+
+    def tiles(self) -> Sequence[Tile]:
+        """Topics, what was put and delivered, and what was answered with an error."""
+        refused = (Tile("Refused", f"{self.refused:,}", not self.refused),)
+        both = (("Puts", self.puts), ("Deliveries", self.deliveries))
+        return (
+            Tile("Topics", f"{self.topic_count:,}"),
+            # Of one that is not selected there is no number to show.
+            *(Tile(title, f"{number:,}") for title, number in both if number or self._has_both),
+            # An ERROR says of no topic: that there is none among some messages says nothing.
+            *(() if self.cuts and not self.refused else refused),
+        )
+
+    def tables(self) -> str:
+        """The topics, nothing where nothing passed through any."""
+        if not self.topics:
+            return ""
+        columns = tuple(name for name in self.COLUMNS if self._has_both or name != "fan-out")
+        rows = []
+        for at, topic in enumerate(self.topics):
+            cells = dict(zip(self.COLUMNS, topic.cells(), strict=True))
+            rows.append(line([cells[name] for name in columns], columns, {"seen by"}, mark=key(min(at, COLOURS))))
+        more = self.topic_count - len(self.topics)
+        notes = _NOTES + (f" {more:,} topics with fewer messages are not listed." if more else "")
+        notes += about_others(self.beyond, "messages")
+        notes += f" Topics of the middleware itself, {OWN}*, are left out." if self.left_out else ""
+        notes = notes if self._has_both else f"{_SOME} {notes}"
+        return table("topics", "Topics", columns, {"topic", "seen by"}, rows, notes)
+
+    def figures(self) -> Sequence[str]:
+        """Rates and latencies."""
+        if not self.topics:
+            return ()
+        from trunkline.report import latencies, over_time
+
+        names = {at: topic.title for at, topic in enumerate(self.topics[:COLOURS])}
+        if self.topic_count > len(names):
+            names[OTHERS] = f"{self.topic_count - len(names):,} more"
+        clock = Clock(self.first_ns, self.bucket_ns)
+        rates = over_time.rates(self.rates, clock, names, "Messages per second over time, one line for each topic")
+        return (
+            figure("topic-rates", "Topics over time", "Messages per second of each topic", rates, legend(names), ""),
+            *latencies.figures(
+                "ways",
+                "Through the middleware",
+                "the time from PUT to MESSAGE",
+                of=self.topics,
+                marks=LATENCIES,
+                which="topics with the most messages",
+                spread=self.latencies,
+                names=names,
+                unit="deliveries",
+                none="No delivery through a middleware was recorded.",
+            ),
+        )
+
+    def details(self) -> str:
+        """The errors that were answered, nothing where there are none."""
+        if not self.refusals:
+            return ""
+        rows = [line(refusal.cells(), self.REFUSAL_COLUMNS, {"peer"}, {"count"}) for refusal in self.refusals]
+        more = self.refused - sum(refusal.errors for refusal in self.refusals)
+        notes = _REFUSAL_NOTES + (f" {more:,} more ERRORs are not listed." if more else "")
+        return table("refusals", "Refused", self.REFUSAL_COLUMNS, {"error", "peer"}, rows, notes)
+
+    @classmethod
+    def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
+        """What was counted of it."""
+        found = counted["section"]
+        same = ("topic_count", "beyond", "left_out", "puts", "deliveries", "refused")
+        return cls(
+            topics=tuple(TopicReport(**row) for row in found["topics"]),
+            refusals=tuple(RefusalReport(**row) for row in found["refusals"]),
+            cuts=scope.cuts,
+            errors=largest_first(counted["errors"]),
+            bucket_ns=counted["bucket_ns"],
+            first_ns=total.clock.first_ns,
+            rates=dict(found["rates"]),
+            latencies=dict(found["latencies"]),
+            **{name: found[name] for name in same},
+        )

@@ -1,0 +1,295 @@
+"""What a report says of MTL: the resources with what waited in each and for how long, and the logins that were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
+
+from trunkline._text import amount, latency, moment, readable, text_or_digits
+from trunkline.report.html import about_others, figure, key, legend, line, table
+from trunkline.report.model import COLOURS, OTHERS, Clock, Counted, Scope, Section, Tile, Total, largest_first
+
+__all__ = ["MtlSection", "RefusedLogin", "ResourceReport"]
+
+# What is plotted of times.
+TIMES = ("p50", "p99", "max")
+
+_NOTES = (
+    "What passed through a server. Time to confirm is from the moment a content was handed to a reader's connection to the "
+    "receipt of its Confirm; stored is the time within which 99 % of the writers' contents were confirmed by the server. Rejected are contents that the "
+    "server did not accept; discarded, those that readers rejected for good: dead, once they are delivered as dead letters. Waiting are contents that arrived and "
+    "were not refused, minus those that readers settled for good; for readers that confirm nothing, minus those delivered to them."
+)
+
+_NONE_WAITED = "No content was waiting."
+
+_LOGIN_NOTES = "Login steps that a server answered with 401, by connection."
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceReport:
+    """What a server recorded of one resource of MTL; those of its virtual hosts and profiles that share a name are one.
+
+    Attributes:
+        resource: Its name, cut at 200 characters.
+        received: Contents that came of writers.
+        sent: Contents that went to readers.
+        bytes: The bytes of the bodies that came.
+        confirmed: Contents that readers confirmed.
+        redelivered: Contents that went out not for the first time.
+        rejected: Contents of writers that the server did not take.
+        discarded: Contents that readers rejected for good, and that are not known to have become dead letters.
+        dead_lettered: Contents that are known to have become dead letters.
+        p50_ns: The time to confirm that half of the readers' Confirms stay below, in nanoseconds; None without any.
+        p99_ns: Likewise 99 of 100.
+        max_ns: The longest.
+        stored_p99_ns: The time that 99 of 100 of the writers' contents were confirmed in; None without any.
+    """
+
+    resource: str
+    received: int
+    sent: int
+    bytes: int
+    confirmed: int
+    redelivered: int
+    rejected: int
+    discarded: int
+    dead_lettered: int
+    p50_ns: int | None = None
+    p99_ns: int | None = None
+    max_ns: int | None = None
+    stored_p99_ns: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The name, or what it is if there is none, to read."""
+        return readable(self.resource) or "(no name)"
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `MtlSection.COLUMNS`."""
+        counts = (self.confirmed, self.redelivered, self.rejected, self.discarded, self.dead_lettered)
+        times = (self.stored_p99_ns, self.p50_ns, self.p99_ns, self.max_ns)
+        return (
+            self.title,
+            f"{self.received:,}",
+            amount(self.bytes),
+            f"{self.sent:,}",
+            *(f"{count:,}" for count in counts),
+            *("" if ns is None else latency(ns) for ns in times),
+        )
+
+    @property
+    def bad(self) -> set[str]:
+        """The columns that say what one does not want."""
+        counts = {"rejected": self.rejected, "discarded": self.discarded, "dead": self.dead_lettered}
+        return {column for column, number in counts.items() if number}
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLogin:
+    """Steps of logins that a server refused to one peer.
+
+    Attributes:
+        peer: The peer's routing id, cut at 200 bytes; None for a client, which was refused itself.
+        refused: How many there are.
+        first_received_at_ns: When the first passed, in nanoseconds since 1970.
+        last_received_at_ns: When the last did.
+    """
+
+    peer: bytes | None
+    refused: int
+    first_received_at_ns: int
+    last_received_at_ns: int
+
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it, in the order of `MtlSection.LOGIN_COLUMNS`."""
+        peer = "(this client)" if self.peer is None else text_or_digits(self.peer)
+        return (peer, f"{self.refused:,}", moment(self.first_received_at_ns), moment(self.last_received_at_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class MtlSection(Section):
+    """What was recorded of MTL.
+
+    Attributes:
+        messages: Messages of both flows.
+        resources: The 200 resources with most contents.
+        resource_count: How many there are in all.
+        beyond: Contents of resources beyond the first 100,000, which are not told apart.
+        received: Contents that came to all of them.
+        sent: Contents that went out of all of them.
+        redelivered: Contents that went out not for the first time.
+        dead_lettered: Contents that are known to have become dead letters.
+        logins: The 100 peers with most refused logins.
+        logins_refused: How many steps of logins were refused in all.
+        is_cut: Whether only messages of some kinds are covered: that none refuses a login says nothing then.
+        errors: Messages that do not decode, by kind of error.
+        bucket_ns: What time is divided into, in nanoseconds.
+        first_ns: When that begins, in nanoseconds since 1970.
+        rates: Contents that came by resource, or `OTHERS`, and bucket; at a client that only writes, those that went.
+        depths: What waits at the end of each bucket, by resource: its index in `resources`; of those with a colour.
+        latencies: Contents that readers confirmed by resource, or `OTHERS`, and class of the time to confirm: n is from
+            10^(n/10) ns on.
+        ages_s: How old the oldest is of what waits then, in seconds, likewise.
+    """
+
+    protocol: ClassVar[str] = "mtl"
+    title: ClassVar[str] = "MTL"
+
+    messages: int = 0
+    resources: tuple[ResourceReport, ...] = ()
+    resource_count: int = 0
+    beyond: int = 0
+    received: int = 0
+    sent: int = 0
+    redelivered: int = 0
+    dead_lettered: int = 0
+    logins: tuple[RefusedLogin, ...] = ()
+    logins_refused: int = 0
+    is_cut: bool = False
+    errors: Mapping[str, int] = field(default_factory=dict)
+    bucket_ns: int = 1
+    first_ns: int = 0
+    rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    depths: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    ages_s: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    COLUMNS: ClassVar = (
+        "resource",
+        "received",
+        "bytes",
+        "delivered",
+        "confirmed",
+        "redelivered",
+        "rejected",
+        "discarded",
+        "dead",
+        "stored",
+        "p50",
+        "p99",
+        "max",
+    )
+    LOGIN_COLUMNS: ClassVar = ("peer", "refused", "first (UTC)", "last (UTC)")
+
+    @property
+    def malformed(self) -> Mapping[str, int]:
+        """Messages that do not decode, by kind of error."""
+        return self.errors
+
+    @property
+    def spoken(self) -> bool:
+        """Whether anybody spoke it."""
+        return bool(self.messages)
+
+    def tiles(self) -> Sequence[Tile]:
+        """What came and went, what came again, and who was not let in."""
+        logins = (Tile("Logins refused", f"{self.logins_refused:,}", not self.logins_refused),)
+        return (
+            Tile("Contents", f"{self.received:,}"),
+            Tile("Delivered", f"{self.sent:,}"),
+            Tile("Redelivered", f"{self.redelivered:,}", not self.redelivered),
+            Tile("Dead letters", f"{self.dead_lettered:,}", not self.dead_lettered),
+            *(() if self.is_cut and not self.logins_refused else logins),
+        )
+
+    def tables(self) -> str:
+        """The resources, nothing where nothing passed through any."""
+        if not self.resources:
+            return ""
+        rows = [
+            line(resource.cells(), self.COLUMNS, bad=resource.bad, mark=key(min(at, COLOURS)))
+            for at, resource in enumerate(self.resources)
+        ]
+        more = self.resource_count - len(self.resources)
+        notes = _NOTES + (f" {more:,} resources with fewer contents are not listed." if more else "")
+        notes += about_others(self.beyond, "contents")
+        return table("resources", "Resources", self.COLUMNS, {"resource"}, rows, notes)
+
+    def figures(self) -> Sequence[str]:
+        """How much comes, what waits, how long it has, and times to confirm."""
+        if not self.resources:
+            return ()
+        from trunkline.report import latencies, over_time
+
+        names = {at: resource.title for at, resource in enumerate(self.resources[:COLOURS])}
+        clock = Clock(self.first_ns, self.bucket_ns)
+        all_names = names | {OTHERS: "all others"}
+        rates = over_time.rates(
+            self.rates, clock, all_names, "Contents per second over time, one line for each resource", "contents"
+        )
+        depths = over_time.levels(
+            self.depths, clock, names, "contents", "Waiting contents over time, one line for each resource"
+        )
+        ages = over_time.ages(
+            self.ages_s, clock, names, "Age of the oldest waiting content over time, one line for each resource"
+        )
+        return (
+            figure(
+                "content-rates",
+                "Contents over time",
+                "Contents per second of each resource",
+                rates,
+                legend(all_names if OTHERS in self.rates else names),
+                "",
+            ),
+            figure(
+                "depths",
+                "Waiting contents",
+                "Contents in each resource, including those delivered but unconfirmed",
+                depths,
+                legend(names),
+                _NONE_WAITED,
+            ),
+            figure(
+                "ages",
+                "Age of waiting contents",
+                "Age of the oldest content in each resource",
+                ages,
+                legend(names),
+                _NONE_WAITED,
+            ),
+            *latencies.figures(
+                "confirms",
+                "Time to confirm",
+                "the time from content to Confirm",
+                of=self.resources,
+                marks=TIMES,
+                which="resources with the most contents",
+                spread=self.latencies,
+                names=all_names,
+                unit="contents",
+                none="No reader confirmed anything.",
+            ),
+        )
+
+    def details(self) -> str:
+        """The logins that were refused, nothing where none was."""
+        if not self.logins:
+            return ""
+        rows = [line(login.cells(), self.LOGIN_COLUMNS, {"peer"}, {"refused"}) for login in self.logins]
+        more = self.logins_refused - sum(login.refused for login in self.logins)
+        notes = _LOGIN_NOTES + (f" {more:,} more are not listed." if more else "")
+        return table("logins", "Logins refused", self.LOGIN_COLUMNS, {"peer"}, rows, notes)
+
+    @classmethod
+    def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
+        """What was counted of it."""
+        found = counted["section"]
+        levels = dict(enumerate(found["levels"]))
+        same = ("resource_count", "beyond", "received", "sent", "redelivered", "dead_lettered", "logins_refused")
+        return cls(
+            messages=counted["rows"],
+            resources=tuple(ResourceReport(**row) for row in found["resources"]),
+            logins=tuple(RefusedLogin(**row) for row in found["logins"]),
+            is_cut=bool(scope.cuts),
+            errors=largest_first(counted["errors"]),
+            bucket_ns=counted["bucket_ns"],
+            first_ns=total.clock.first_ns,
+            rates=dict(found["rates"]),
+            depths={at: [level["depth"] for level in line] for at, line in levels.items()},
+            ages_s={at: [level["age_s"] for level in line] for at, line in levels.items()},
+            latencies=dict(found["latencies"]),
+            **{name: found[name] for name in same},
+        )

@@ -1,0 +1,131 @@
+"""What is counted of one protocol, as its rows are read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trunkline._native.columns import Runs
+from trunkline.capture.folding import Selected
+from trunkline.capture.reading import Capture, read_batches
+from trunkline.capture.selecting import Selection
+from trunkline.columns import Decoder, reading
+from trunkline.report.cdtp_runs import Tally
+from trunkline.report.counting import AROUND, OPTIONS, counted_of, summary
+from trunkline.report.model import BUCKETS, Clock, Counted, Scope
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from trunkline._native.capture import Capture as Part
+
+__all__ = ["Counter", "read"]
+
+
+class Counter:
+    """Decodes the messages of a protocol, and counts them.
+
+    Args:
+        name: The protocol.
+        capture: The capture.
+        selection: Which messages; all if None.
+        scope: What that bears on.
+        clock: What time is divided into.
+    """
+
+    def __init__(self, name: str, capture: Capture, selection: Selection | None, scope: Scope, clock: Clock) -> None:
+        self._summary = summary(name, scope, clock)
+        self._scope = scope
+        options = OPTIONS[name]
+        # What is read of the capture.
+        self.columns, self._decode = reading(Decoder(name, **options), self._summary.needs)
+        self._selected = None
+        if selection is not None:
+            self._selected = Selected(capture, dataclasses.replace(selection, protocol=name), options)
+        # What is counted of messages that are selected alone, and what with those that may be their answers.
+        self._is_around = name in AROUND
+        has_runs = name == "cdtp" and scope.has_runs
+        self._runs = Runs(json=True, sorted=False) if has_runs else None
+        self._tally = Tally()
+
+    def count(self, part: Part, batch: pa.RecordBatch) -> None:
+        """Counts rows of a part of the capture."""
+        for decoded in self._decode(iter([batch])):
+            rows = decoded
+            if self._selected is not None:
+                mask = self._selected.mask(decoded)
+                rows = decoded.append_column("chosen", mask) if self._is_around else decoded.filter(mask)
+            self._summary.record(rows)
+            if self._runs is not None:
+                for over in self._runs.record(_with_frames(part, rows)):
+                    self._tally.add(over)
+
+    def finish(self) -> None:
+        """Counts what is open."""
+        self._summary.finish()
+        if self._runs is not None:
+            self._tally.add(self._runs.finish())
+
+    def counted(self) -> Counted:
+        """What it comes to."""
+        found = counted_of(self._summary)
+        if self._runs is not None:
+            found["runs"] = self._tally.counts(self._scope.ordinals)
+        return found
+
+    def widen(self, last_ns: int) -> None:
+        """Makes buckets of time wider, as far as that is needed for what was received at this time."""
+        self._summary.widen(last_ns, BUCKETS)
+
+    def copy_to(self, other: Counter) -> None:
+        """Has another one go on from what this one has counted; runs are its own."""
+        other._summary.restore(self._summary.state())
+
+
+def read(
+    part: Part, counters: Mapping[str, Counter], within: dict[str, Any] | None = None
+) -> Iterator[tuple[int, dict[str, pa.RecordBatch]]]:
+    """The rows of a part of a capture batch by batch: how many, and those of each protocol that is counted."""
+    columns = dict.fromkeys(name for counter in counters.values() for name in counter.columns)
+    for batch in read_batches(part.reader(["protocol", *columns], within)):
+        yield batch.num_rows, {name: rows for name, rows in _split(batch).items() if name in counters}
+
+
+def _split(batch: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
+    """The rows of each protocol."""
+    from pyarrow import compute
+
+    names = compute.unique(batch["protocol"]).to_pylist()
+    if len(names) == 1:
+        return {names[0]: batch}
+    return {name: batch.filter(compute.equal(batch["protocol"], name)) for name in names}
+
+
+def _with_frames(part: Part, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Messages of CDTP, and before them what BOR and EOR say, which is only read where there is one."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    names = ["capture_id", "sender", "seq", "record", "received_at_ns", "n_bytes", "type", "sequence"]
+    messages = pa.Table.from_batches([rows.select(names)])
+    is_one = compute.and_(
+        compute.and_(compute.is_in(rows["type"], pa.array(["BOR", "EOR"])), compute.equal(rows["record"], 0)),
+        compute.less_equal(rows["n_bytes"], Runs.MAP_BYTES),
+    )
+    ends = pa.Table.from_batches([rows.select(["capture_id", "sender", "seq"]).filter(is_one)])
+    if ends.num_rows:
+        numbers = [(seq, seq) for seq in ends["seq"].to_pylist()]
+        read = part.reader(["seq", "header", "payload"], {"numbers": numbers})
+        frames = pa.Table.from_batches(read_batches(read), read.schema)
+        at = compute.index_in(ends["seq"], value_set=frames["seq"].combine_chunks())
+        frames = frames.take(at)
+        firsts = [payload[0] if payload else None for payload in frames["payload"].to_pylist()]
+        payload = pa.array(firsts, pa.binary())
+        ends = ends.append_column("record", pa.repeat(pa.scalar(Runs.FRAMES, pa.int32()), ends.num_rows))
+        ends = ends.append_column("header", frames["header"]).append_column("payload", payload)
+        messages = pa.concat_tables([ends, messages], promote_options="default")
+    for name in ("header", "payload"):
+        if name not in messages.column_names:
+            messages = messages.append_column(name, pa.nulls(messages.num_rows, pa.binary()))
+    return messages.combine_chunks().to_batches()[0] if messages.num_rows else rows.select(names)

@@ -1,1 +1,0 @@
-"""pyspark's `DataFrame`, as far as reports use it, on DuckDB in this process."""

@@ -1,0 +1,93 @@
+"""Directories of this machine as Spark takes them: as URIs, and by themselves as patterns."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from trunkline._text import counted
+from trunkline.errors import CaptureError, LocalProtocolError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+__all__ = ["capture_rows", "spark_path", "tables", "warn_of_others"]
+
+_logger = logging.getLogger("trunkline.spark")
+
+# An option by which Spark keeps itself from taking paths for patterns. To escape them does not do: Hadoop fails then on a colon.
+_AS_NAMED = {"__globPaths__": "false"}
+
+# The longest name of a protocol that is looked at: a small segment may hold a huge one.
+_PROTOCOL_BYTES = 1024
+
+
+def spark_path(path: str | os.PathLike[str]) -> str:
+    """Names a file or directory of this machine for Spark.
+
+    Raises:
+        LocalProtocolError: The name is not text: Java takes no other.
+
+    >>> spark_path("/runs/12:30 [1]")
+    'file:///runs/12:30 [1]'
+    """
+    # Not `as_uri`: Spark takes a percent sign as it stands.
+    name = Path(os.path.abspath(path)).as_posix()  # noqa: PTH100 - a link is not followed
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        message = (
+            f"{os.fsencode(path)!r} is not UTF-8, and Spark takes no other name: rename it, or a directory above it"
+        )
+        raise LocalProtocolError(message) from None
+    return f"file://{name}" if name.startswith("/") else f"file:///{name}"
+
+
+def tables(session: SparkSession) -> DataFrameReader:
+    """Reads what a `spark_path` names, and not what that would match."""
+    return session.read.options(**_AS_NAMED)
+
+
+def capture_rows(session: SparkSession, directory: str | os.PathLike[str]) -> DataFrame:
+    """The published rows of a capture; if the directory has a scheme, of one, or several, that Spark is to find.
+
+    Raises:
+        LocalProtocolError: The name is not text: Java takes no other.
+    """
+    from trunkline.capture import reading
+    from trunkline.spark.columns import capture_schema
+
+    name = os.fspath(directory)
+    reader, path = (session.read, name) if "://" in name else (tables(session), spark_path(name))
+    return reader.schema(capture_schema()).option("pathGlobFilter", reading.SEGMENTS).parquet(path)
+
+
+def warn_of_others(rows: DataFrame, protocol: str) -> None:
+    """Logs a warning where these are rows of captures on this machine, and none of a protocol."""
+    from trunkline.capture import reading
+
+    segments: set[Path] = set()
+    for file in [] if rows.isStreaming else rows.inputFiles():
+        parts = urlsplit(file)
+        path = Path(unquote(parts.path))
+        if parts.scheme != "file" or not path.match(reading.SEGMENTS):
+            return
+        segments.add(path)
+    number = 0
+    try:
+        for directory in sorted({path.parent for path in segments}):
+            for part in reading.parts(reading.open(directory, max_message_bytes=_PROTOCOL_BYTES)):
+                if segments.isdisjoint(part.segments):
+                    continue
+                for batch in reading.read_batches(part.reader(["protocol"])):
+                    if protocol in batch.column(0).unique().to_pylist():
+                        return
+                    number += batch.num_rows
+    except CaptureError:
+        # It is no capture's, or Spark says what is wrong with it.
+        return
+    if number:
+        _logger.warning("none of %s is %s: name the protocol that was recorded", counted(number, "row"), protocol)

@@ -1,0 +1,117 @@
+"""Functions of SQL that decode recorded frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from trunkline._arguments import refuse
+from trunkline.columns import Decoder, structs_of
+from trunkline.errors import LocalProtocolError
+from trunkline.spark._missing import needs_extra
+from trunkline.spark.columns import from_cdt, from_cdtp, from_dcp, from_mc0, from_mtl
+from trunkline.spark.pandas_udfs import cdt, cdtp, dcp, mc0, mtl
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+_FRAMES = ("envelope", "header", "payload")
+
+# What each takes, and how many of these it needs.
+_ARGUMENTS = {
+    "cdtp": (("header", "n_frames", "n_bytes"), 1),
+    "dcp": (_FRAMES, 3),
+    "mc0": (_FRAMES, 3),
+    "mtl": ((*_FRAMES, "topic"), 3),
+    "cdt": (("body", "topic"), 2),
+}
+
+
+@needs_extra
+def register(session: SparkSession, **options: Mapping[str, Any]) -> None:
+    """Registers functions of SQL that do what the column functions do, under their names.
+
+    They are `from_cdtp(header[, n_frames[, n_bytes]])`, `from_dcp(envelope, header, payload)`, `from_mc0(envelope, header,
+    payload)`, `from_mtl(envelope, header, payload[, topic])` and `from_cdt(body, topic)`, until the session ends; each gives a
+    struct, as its column function does. All frames that they are given pass through Python. As functions of SQL take no options,
+    those are chosen here; to have others under the same name, register again.
+
+    Args:
+        session: The session whose `sql` is to know them; with Spark Connect too.
+        **options: Options of decoding by protocol, e.g. ``cdtp={"tags": {"run": "bigint"}}``: see `trunkline.columns.CdtpOptions`
+            and those of the others.
+
+    Raises:
+        LocalProtocolError: There is no such protocol, or it has no such option.
+    """
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    if not hasattr(session, "udf"):
+        refuse("session", "a Spark session", session)
+    unknown = sorted(options.keys() - _ARGUMENTS.keys())
+    if unknown:
+        message = f"{unknown[0]} cannot be decoded: choose from {', '.join(_ARGUMENTS)}"
+        raise LocalProtocolError(message)
+    # Its types know nothing of functions of several columns.
+    make: Any = arrow_udf
+    for protocol, (names, least) in _ARGUMENTS.items():
+        decoder = Decoder(protocol, **options.get(protocol, {}))
+        function = make(_decoding(decoder, names, least), decoder.struct_ddl())
+        session.udf.register(f"from_{protocol}", function.asNondeterministic())
+
+
+def _decoding(decoder: Decoder, names: Sequence[str], least: int) -> Callable[..., pa.Array]:
+    """A function for `arrow_udf` of the first of the columns `names`, at least so many."""
+    import pyarrow as pa
+
+    def decode(*columns: pa.Array) -> pa.Array:
+        if not least <= len(columns) <= len(names):
+            message = f"from_{decoder.protocol.name} takes {', '.join(names)}, not {len(columns)} columns"
+            raise LocalProtocolError(message)
+        given = dict(zip(names, columns, strict=False))
+        if "body" in given:
+            given = _one_frame(given["body"]) | {"topic": given["topic"]}
+        return structs_of(decoder, list(given))(*given.values())
+
+    decode.__annotations__ = {"columns": pa.Array, "return": pa.Array}
+    decode.__name__ = f"from_{decoder.protocol.name}"
+    return decode
+
+
+def _one_frame(body: pa.Array) -> dict[str, pa.Array]:
+    """Messages that are one frame each."""
+    import pyarrow as pa
+
+    missing, ends = body.is_null(), pa.array(range(len(body) + 1), pa.int32())
+    nothing = pa.array([0] * (len(body) + 1), pa.int32())
+    return {
+        "envelope": pa.ListArray.from_arrays(nothing, pa.array([], pa.binary()), mask=missing),
+        "header": pa.nulls(len(body), pa.binary()),
+        "payload": pa.ListArray.from_arrays(ends, body.cast(pa.binary()), mask=missing),
+    }
+
+
+class _NoFunctionOfValues:
+    """What Spark compares with the kinds of functions it knows, of one that takes and gives columns."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __eq__(self, other: object) -> bool:
+        message = (
+            f"{self._name} is a function of columns, which Spark cannot register: use spark.register(session) for SQL"
+        )
+        raise LocalProtocolError(message)
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+
+for _function in (from_cdt, from_cdtp, from_dcp, from_mc0, from_mtl, cdt, cdtp, dcp, mc0, mtl):
+    # `session.udf.register` takes what has the first for a function of its own, and asks for the second.
+    vars(_function)["asNondeterministic"] = None
+    vars(_function)["evalType"] = _NoFunctionOfValues(_function.__name__)
+del _function

@@ -1,0 +1,351 @@
+//! The contents of MTL, each with what settled it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use arrow_array::{Array, RecordBatch, cast::AsArray, types::Decimal128Type};
+use arrow_cast::cast;
+use arrow_schema::DataType;
+use foldhash::quality::RandomState;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use trunkline_columns::ColumnError;
+
+use crate::{
+    alike::Alike,
+    fold::Fold,
+    ordered::{Id, Ordered, Weigh},
+    rows::{Chosen, binary, bytes_at, flags, number_at, numbers, small, text, text_at},
+    table::{Cell, Columns, Kind},
+    tries::{Tried, Tries},
+};
+
+/// The property of contents that come again.
+const REDELIVERED: &str = "property_redelivered";
+
+/// How many messages wait until it is known whether a lease that was shown on their connection is taken.
+const UNKNOWN: usize = 1 << 12;
+
+/// Pairs contents with what settles them, connection by connection, and then tells the tries of each apart.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Contents {
+    peers: HashMap<Peer, Connection, RandomState>,
+    sent: Ordered<Content>,
+    tries: Tries,
+    let_go: u64,
+}
+
+/// A data connection, as a server tells it from others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+struct Peer {
+    capture_id: String,
+    endpoint: Option<String>,
+    routing_id: Option<ByteBuf>,
+}
+
+/// What is open on a connection.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Connection {
+    to_reader: Flow,
+    from_writer: Flow,
+    /// A lease that was shown, until it is answered: its sequence, and what came since.
+    asked: Option<(u64, Vec<Message>)>,
+}
+
+/// The contents that go one way.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Flow {
+    /// The highest sequence so far.
+    last: u64,
+    /// Those that a Confirm or Reject may settle, by their sequence.
+    open: BTreeMap<u64, Id>,
+    /// The latest of each sequence, which a Response may refuse.
+    latest: HashMap<u64, Id, RandomState>,
+}
+
+/// A content, and what settled it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Content {
+    pub(crate) capture_id: String,
+    pub(crate) endpoint: Option<String>,
+    pub(crate) peer: Option<ByteBuf>,
+    pub(crate) is_out: bool,
+    pub(crate) resource: Option<String>,
+    pub(crate) sequence: Option<u64>,
+    pub(crate) body_bytes: Option<i64>,
+    pub(crate) is_redelivered: bool,
+    pub(crate) alike: u128,
+    pub(crate) seq: i64,
+    pub(crate) at_ns: i64,
+    pub(crate) is_chosen: bool,
+    pub(crate) settled: Option<Settled>,
+}
+
+/// What settled a content.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Settled {
+    pub(crate) seq: i64,
+    pub(crate) at_ns: i64,
+    pub(crate) fate: Fate,
+    pub(crate) status: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Fate {
+    Confirmed,
+    Rejected,
+    Recycled,
+    Refused,
+}
+
+/// A message of a connection, as far as it matters.
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    Content(Box<Content>),
+    Settlement { is_out: bool, sequence: u64, is_multiple: bool, settled: Settled },
+}
+
+impl Weigh for Content {
+    fn weight(&self) -> usize {
+        let texts = [&self.endpoint, &self.resource].into_iter().flatten().map(String::len).sum::<usize>();
+        size_of::<Self>() + 100 + texts + self.capture_id.len() + self.peer.as_ref().map_or(0, |peer| peer.len())
+    }
+}
+
+impl Fold for Contents {
+    const NAME: &'static str = "contents";
+    const VERSION: u16 = 1;
+    const PROTOCOL: &'static str = "mtl";
+    const NEEDS: &'static [&'static str] = &[
+        "capture_id",
+        "seq",
+        "received_at_ns",
+        "endpoint",
+        "direction",
+        "peer",
+        "type",
+        "status",
+        "sequence",
+        "resource",
+        "multiple",
+        "recycle",
+        "body_bytes",
+        REDELIVERED,
+        "properties",
+    ];
+    const COLUMNS: Columns = &[
+        ("capture_id", Kind::Text),
+        ("endpoint", Kind::Text),
+        ("peer", Kind::Bytes),
+        ("direction", Kind::Text),
+        ("resource", Kind::Text),
+        ("sequence", Kind::Decimal),
+        ("body_bytes", Kind::Number),
+        ("redelivered", Kind::Flag),
+        ("attempts", Kind::Small),
+        ("fate", Kind::Text),
+        ("status", Kind::Small),
+        ("latency_ns", Kind::Number),
+        ("seq", Kind::Number),
+        ("settled_seq", Kind::Number),
+        ("sent_at_ns", Kind::Number),
+        ("settled_at_ns", Kind::Number),
+    ];
+
+    fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
+        let [capture_id, endpoint, direction] =
+            [text(batch, "capture_id")?, text(batch, "endpoint")?, text(batch, "direction")?];
+        let (kinds, resource, peers) = (text(batch, "type")?, text(batch, "resource")?, binary(batch, "peer")?);
+        let (seq, received_at_ns) = (numbers(batch, "seq")?, numbers(batch, "received_at_ns")?);
+        let (body_bytes, status) = (numbers(batch, "body_bytes")?, small(batch, "status")?);
+        let (multiple, recycle, redelivered) =
+            (flags(batch, "multiple")?, flags(batch, "recycle")?, flags(batch, REDELIVERED)?);
+        let sequences = batch
+            .column_by_name("sequence")
+            .ok_or_else(|| ColumnError::Input("no column sequence".into()))
+            .and_then(|column| Ok(cast(column, &DataType::Decimal128(20, 0))?))?;
+        let sequences = sequences.as_primitive::<Decimal128Type>();
+        let is_property = |name: &str| name != REDELIVERED && (name.starts_with("property_") || name == "properties");
+        let alike = Alike::of(batch, |name| is_property(name) || ["body_bytes", "body"].contains(&name));
+        let chosen = Chosen::of(batch)?;
+        for row in 0..batch.num_rows() {
+            let Some(kind @ ("lease" | "response" | "content" | "confirm" | "reject")) = text_at(&kinds, row) else {
+                continue;
+            };
+            let peer = Peer {
+                capture_id: text_at(&capture_id, row).unwrap_or_default().to_owned(),
+                endpoint: text_at(&endpoint, row).map(str::to_owned),
+                routing_id: bytes_at(&peers, row).map(ByteBuf::from),
+            };
+            let is_out = text_at(&direction, row) == Some("out");
+            let sequence = sequences.is_valid(row).then(|| u64::try_from(sequences.value(row)).unwrap_or(u64::MAX));
+            let is = |flag: &arrow_array::BooleanArray| flag.is_valid(row) && flag.value(row);
+            let status = status.is_valid(row).then(|| status.value(row));
+            if kind == "lease" {
+                self.lease(peer, sequence.unwrap_or_default());
+                continue;
+            }
+            if kind == "response" && self.answers(&peer, sequence, status) {
+                continue;
+            }
+            let settled =
+                |fate, status| Settled { seq: seq.value(row), at_ns: received_at_ns.value(row), fate, status };
+            let is_multiple = is(&multiple) && kind != "response";
+            let settlement =
+                |settled| Message::Settlement { is_out, sequence: sequence.unwrap_or_default(), is_multiple, settled };
+            let message = match kind {
+                "content" => Message::Content(Box::new(Content {
+                    capture_id: peer.capture_id.clone(),
+                    endpoint: peer.endpoint.clone(),
+                    peer: peer.routing_id.clone(),
+                    is_out,
+                    resource: text_at(&resource, row).map(str::to_owned),
+                    sequence,
+                    body_bytes: number_at(&body_bytes, row),
+                    is_redelivered: is(&redelivered),
+                    alike: alike.at(row)?,
+                    seq: seq.value(row),
+                    at_ns: received_at_ns.value(row),
+                    is_chosen: chosen.has(row),
+                    settled: None,
+                })),
+                "confirm" => settlement(settled(Fate::Confirmed, None)),
+                "reject" => settlement(settled(if is(&recycle) { Fate::Recycled } else { Fate::Rejected }, None)),
+                _ if status.is_some_and(|status| status >= 400) => settlement(settled(Fate::Refused, status)),
+                _ => continue,
+            };
+            self.take(&peer, message);
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
+        loop {
+            let tried = self.leave(is_end)?;
+            if tried.content.is_chosen {
+                return Some(tried.cells());
+            }
+        }
+    }
+
+    fn let_go(&self) -> u64 {
+        self.let_go + self.sent.let_go() + self.tries.let_go()
+    }
+}
+
+impl Contents {
+    /// The next delivery that leaves, selected or not.
+    pub(crate) fn leave(&mut self, is_end: bool) -> Option<Tried> {
+        if is_end {
+            self.settle_leases();
+        }
+        while let Some(content) = if is_end { self.sent.end() } else { self.sent.leave() } {
+            self.tries.take(content);
+        }
+        self.tries.next(is_end)
+    }
+
+    /// A lease is shown: a connection begins, unless it is refused.
+    fn lease(&mut self, peer: Peer, sequence: u64) {
+        self.end_lease(&peer, true);
+        self.peers.entry(peer).or_default().asked = Some((sequence, Vec::new()));
+    }
+
+    /// Whether a Response is the answer to the lease that was shown last.
+    fn answers(&mut self, peer: &Peer, sequence: Option<u64>, status: Option<i32>) -> bool {
+        let asked = self.peers.get(peer).and_then(|connection| connection.asked.as_ref());
+        let is_answer = asked.is_some_and(|(asked, _)| sequence == Some(*asked));
+        if is_answer {
+            self.end_lease(peer, status == Some(200));
+        }
+        is_answer
+    }
+
+    /// It is known whether the lease that was shown last is taken: one that shows a second lease keeps the first (MTL-34).
+    fn end_lease(&mut self, peer: &Peer, is_granted: bool) {
+        let Some(connection) = self.peers.get_mut(peer) else { return };
+        let Some((_, since)) = connection.asked.take() else { return };
+        if is_granted {
+            // What was sent before is settled by nothing any more.
+            for flow in [std::mem::take(&mut connection.to_reader), std::mem::take(&mut connection.from_writer)] {
+                flow.open.values().chain(flow.latest.values()).for_each(|id| self.sent.settle(*id));
+            }
+        }
+        for message in since {
+            self.apply(peer, message);
+        }
+    }
+
+    /// Those that are not answered are taken to be granted.
+    fn settle_leases(&mut self) {
+        let asked = |(peer, connection): (&Peer, &Connection)| connection.asked.is_some().then(|| peer.clone());
+        let peers: Vec<_> = self.peers.iter().filter_map(asked).collect();
+        for peer in peers {
+            self.end_lease(&peer, true);
+        }
+    }
+
+    fn take(&mut self, peer: &Peer, message: Message) {
+        let connection = self.peers.entry(peer.clone()).or_default();
+        let Some((_, since)) = &mut connection.asked else {
+            self.apply(peer, message);
+            return;
+        };
+        since.push(message);
+        if since.len() >= UNKNOWN {
+            self.let_go += 1;
+            self.end_lease(peer, true);
+        }
+    }
+
+    fn apply(&mut self, peer: &Peer, message: Message) {
+        let Self { peers, sent, .. } = self;
+        let connection = peers.entry(peer.clone()).or_default();
+        match message {
+            Message::Content(content) => {
+                let flow = if content.is_out { &mut connection.to_reader } else { &mut connection.from_writer };
+                let sequence = content.sequence;
+                let id = sent.begin(*content);
+                let Some(sequence) = sequence else { return };
+                if let Some(before) = flow.latest.insert(sequence, id)
+                    && flow.open.get(&sequence) != Some(&before)
+                {
+                    // A Response would be about the one that has come now.
+                    sent.settle(before);
+                }
+                if sequence > flow.last {
+                    flow.open.insert(sequence, id);
+                    flow.last = sequence;
+                }
+            }
+            Message::Settlement { is_out, sequence, is_multiple, settled } => {
+                // Who settles a content goes the other way.
+                let flow = if is_out { &mut connection.from_writer } else { &mut connection.to_reader };
+                let mut settle = |id: Id| {
+                    if let Some(content) = sent.get(id) {
+                        content.settled = Some(settled);
+                        sent.settle(id);
+                    }
+                };
+                if settled.fate == Fate::Refused {
+                    if let Some(id) = flow.latest.remove(&sequence) {
+                        flow.open.retain(|_, open| *open != id);
+                        settle(id);
+                    }
+                } else if is_multiple {
+                    // One that names more than was sent is about what was sent.
+                    let up_to = sequence.min(flow.last);
+                    let after = up_to.checked_add(1).map(|after| flow.open.split_off(&after)).unwrap_or_default();
+                    for (number, id) in std::mem::replace(&mut flow.open, after) {
+                        flow.latest.remove(&number);
+                        settle(id);
+                    }
+                } else if let Some(id) = flow.open.remove(&sequence) {
+                    if flow.latest.get(&sequence) == Some(&id) {
+                        flow.latest.remove(&sequence);
+                    }
+                    settle(id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What messages are together: the request and its reply, the content and what settled it. Folds over decoded rows in
+//! recorded order, without files, sockets or Python.
+#![forbid(unsafe_code)]
+
+mod alike;
+mod contents;
+mod fold;
+mod folds;
+mod gaps;
+mod latencies;
+mod ordered;
+mod passing;
+mod queues;
+mod requests;
+mod rollout;
+mod rows;
+mod seen;
+mod state;
+mod summaries;
+mod table;
+mod topics;
+mod tries;
+
+pub use fold::Folding;
+pub use folds::{NAMES, folding};
+pub use state::StateError;
+pub use summaries::{COLOURS, Clock, DECADE, NAMES_MAX, OTHERS, Scope, Summary, summary};

@@ -1,0 +1,221 @@
+//! What passes through topics: which PUT each MESSAGE was.
+
+use std::collections::{HashMap, VecDeque};
+
+use arrow_array::RecordBatch;
+use foldhash::quality::RandomState;
+use serde::{Deserialize, Serialize};
+use serde_bytes::{ByteBuf, Bytes};
+use trunkline_columns::ColumnError;
+
+use crate::{
+    alike::{Alike, number},
+    rows::{Chosen, binary, bytes_at, number_at, numbers, text, text_at},
+};
+
+/// How many PUTs may wait for their MESSAGEs, and how many of these for the ones after them.
+const PUTS: usize = 1 << 18;
+const MESSAGES: usize = 1 << 20;
+/// How many of one subscriber may.
+const OF_SUBSCRIBER: usize = 1 << 12;
+
+/// What headers and bodies are compared by.
+const ALIKE: [&str; 4] = ["headers", "body_frames", "body_bytes", "body"];
+
+/// The columns it reads.
+pub(crate) const NEEDS: &[&str] =
+    &["capture_id", "received_at_ns", "direction", "peer", "verb", "topic", "headers", "body_frames", "body_bytes"];
+
+/// Who saw a message pass, in the order of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum SeenBy {
+    Connector,
+    Middleware,
+}
+
+impl SeenBy {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Connector => "connector",
+            Self::Middleware => "middleware",
+        }
+    }
+}
+
+/// A PUT or a MESSAGE.
+pub(crate) struct Message<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) at_ns: i64,
+    pub(crate) is_put: bool,
+    pub(crate) seen_by: SeenBy,
+    pub(crate) size: i64,
+    pub(crate) peer: Option<&'a [u8]>,
+    pub(crate) is_chosen: bool,
+    /// What a PUT and its MESSAGEs have in common.
+    alike: u128,
+}
+
+/// The messages of a batch that pass through topics.
+pub(crate) fn messages(batch: &RecordBatch, mut take: impl FnMut(&Message<'_>)) -> Result<(), ColumnError> {
+    let (capture_id, direction) = (text(batch, "capture_id")?, text(batch, "direction")?);
+    let (verbs, topics, peers) = (text(batch, "verb")?, text(batch, "topic")?, binary(batch, "peer")?);
+    let (received_at_ns, sizes) = (numbers(batch, "received_at_ns")?, numbers(batch, "body_bytes")?);
+    let (chosen, alike) = (Chosen::of(batch)?, Alike::of(batch, |name| ALIKE.contains(&name)));
+    for row in 0..batch.num_rows() {
+        let is_put = match text_at(&verbs, row) {
+            Some("PUT") => true,
+            Some("MESSAGE") => false,
+            _ => continue,
+        };
+        let peer = bytes_at(&peers, row);
+        // A middleware receives PUTs and sends MESSAGEs, a connector does the reverse; others are none of theirs.
+        if is_put != (peer.is_some() == (text_at(&direction, row) == Some("in"))) {
+            continue;
+        }
+        let topic = text_at(&topics, row).unwrap_or_default();
+        // Only at a middleware does one become the other.
+        let alike = if peer.is_some() {
+            let (cells, capture) = (alike.at(row)?, text_at(&capture_id, row).unwrap_or_default());
+            number(|hasher| {
+                hasher.write_u128(cells);
+                hasher.write_usize(capture.len());
+                hasher.write(capture.as_bytes());
+                hasher.write(topic.as_bytes());
+            })
+        } else {
+            0
+        };
+        take(&Message {
+            topic,
+            at_ns: received_at_ns.value(row),
+            is_put,
+            seen_by: if peer.is_some() { SeenBy::Middleware } else { SeenBy::Connector },
+            size: number_at(&sizes, row).unwrap_or_default(),
+            peer,
+            is_chosen: chosen.has(row),
+            alike,
+        });
+    }
+    Ok(())
+}
+
+/// PUTs and MESSAGEs of a middleware, of which each one knows what it is counted with: a `G`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Passing<G> {
+    /// What is alike.
+    alike: HashMap<u128, Passed<G>, RandomState>,
+    /// Which of these each PUT is of, oldest first.
+    puts: VecDeque<u128>,
+    messages: usize,
+}
+
+/// PUTs that are alike, and the MESSAGEs that they became.
+#[derive(Debug, Serialize, Deserialize)]
+struct Passed<G> {
+    /// The number of the first PUT that is here, from 1, and when each came.
+    first: u64,
+    put_at_ns: VecDeque<i64>,
+    /// The MESSAGEs of each subscriber that have no PUT yet.
+    messages: HashMap<ByteBuf, VecDeque<Delivery<G>>, RandomState>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Delivery<G> {
+    /// How many PUTs there were before it.
+    puts: u64,
+    at_ns: i64,
+    group: Option<G>,
+}
+
+/// What a MESSAGE is counted with, and how long its way was.
+type Timed<G> = (Option<G>, Option<i64>);
+
+impl<G> Default for Passing<G> {
+    fn default() -> Self {
+        Self { alike: HashMap::default(), puts: VecDeque::new(), messages: 0 }
+    }
+}
+
+impl<G> Passing<G> {
+    /// A PUT or MESSAGE passes through a middleware; `time` hears how long deliveries took.
+    pub(crate) fn pass(&mut self, message: &Message<'_>, group: Option<G>, time: &mut impl FnMut(G, i64)) {
+        let Some(peer) = message.peer else { return };
+        if message.is_put {
+            let passed = self.alike.entry(message.alike).or_default();
+            passed.put_at_ns.push_back(message.at_ns);
+            self.puts.push_back(message.alike);
+        } else if let Some(passed) = self.alike.get_mut(&message.alike) {
+            let puts = passed.first + passed.put_at_ns.len() as u64 - 1;
+            let messages = passed.messages.entry(ByteBuf::from(peer)).or_default();
+            messages.push_back(Delivery { puts, at_ns: message.at_ns, group });
+            self.messages += 1;
+            if messages.len() > OF_SUBSCRIBER {
+                let settled = passed.settle(peer);
+                self.messages -= settled.len();
+                hear(settled, time);
+            }
+        }
+        while self.puts.len() > PUTS || self.messages > MESSAGES {
+            let Some(oldest) = self.puts.pop_front() else { break };
+            self.forget(oldest, time);
+        }
+    }
+
+    /// Nothing more passes.
+    pub(crate) fn finish(&mut self, time: &mut impl FnMut(G, i64)) {
+        for (_, mut passed) in std::mem::take(&mut self.alike) {
+            hear(passed.settle_all(), time);
+        }
+        *self = Self::default();
+    }
+
+    /// The oldest PUT of those that are alike is out of reach.
+    fn forget(&mut self, alike: u128, time: &mut impl FnMut(G, i64)) {
+        let Some(passed) = self.alike.get_mut(&alike) else { return };
+        let settled = passed.settle_all();
+        passed.put_at_ns.pop_front();
+        passed.first += 1;
+        if passed.put_at_ns.is_empty() {
+            self.alike.remove(&alike);
+        }
+        self.messages = self.messages.saturating_sub(settled.len());
+        hear(settled, time);
+    }
+}
+
+fn hear<G>(settled: Vec<Timed<G>>, time: &mut impl FnMut(G, i64)) {
+    for (group, latency_ns) in settled {
+        if let (Some(group), Some(latency_ns)) = (group, latency_ns) {
+            time(group, latency_ns);
+        }
+    }
+}
+
+impl<G> Default for Passed<G> {
+    fn default() -> Self {
+        Self { first: 1, put_at_ns: VecDeque::new(), messages: HashMap::default() }
+    }
+}
+
+impl<G> Passed<G> {
+    /// Gives all MESSAGEs their PUTs.
+    fn settle_all(&mut self) -> Vec<Timed<G>> {
+        let peers: Vec<_> = self.messages.keys().cloned().collect();
+        peers.iter().flat_map(|peer| self.settle(peer)).collect()
+    }
+
+    /// Gives the MESSAGEs of a subscriber their PUTs: from the last one backwards, each takes the latest that is left.
+    fn settle(&mut self, peer: &[u8]) -> Vec<Timed<G>> {
+        let messages = self.messages.remove(Bytes::new(peer)).unwrap_or_default();
+        let mut left = u64::MAX;
+        let mut settled = Vec::with_capacity(messages.len());
+        for Delivery { puts, at_ns, group } in messages.into_iter().rev() {
+            let put = puts.min(left);
+            left = put.saturating_sub(1);
+            let at = put.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+            let put_at_ns = at.and_then(|at| self.put_at_ns.get(at));
+            settled.push((group, put_at_ns.map(|put_at_ns| at_ns.saturating_sub(*put_at_ns))));
+        }
+        settled
+    }
+}

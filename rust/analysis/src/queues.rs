@@ -1,0 +1,92 @@
+//! Queues by the numbers that stand for their names, of which there are mostly one or two.
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::quality::RandomState;
+use serde::{Deserialize, Serialize};
+
+/// Up to so many are looked through.
+const FEW: usize = 8;
+
+/// Queues by a number; one that is empty is not there.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Queues<T> {
+    few: Vec<(u128, VecDeque<T>)>,
+    many: HashMap<u128, VecDeque<T>, RandomState>,
+    len: usize,
+}
+
+impl<T> Default for Queues<T> {
+    fn default() -> Self {
+        Self { few: Vec::new(), many: HashMap::default(), len: 0 }
+    }
+}
+
+impl<T: Copy> Queues<T> {
+    /// How much is in all of them.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn push(&mut self, key: u128, value: T) {
+        self.len += 1;
+        if let Some((_, queue)) = self.few.iter_mut().find(|(known, _)| *known == key) {
+            queue.push_back(value);
+        } else if self.few.len() < FEW && !self.many.contains_key(&key) {
+            self.few.push((key, VecDeque::from([value])));
+        } else {
+            self.many.entry(key).or_default().push_back(value);
+        }
+    }
+
+    /// The first of a queue.
+    pub(crate) fn first(&self, key: u128) -> Option<T> {
+        let few = self.few.iter().find(|(known, _)| *known == key).map(|(_, queue)| queue);
+        few.or_else(|| self.many.get(&key))?.front().copied()
+    }
+
+    /// The first of a queue, which is taken out.
+    pub(crate) fn pop(&mut self, key: u128) -> Option<T> {
+        let value = self.popped(key);
+        self.len = self.len.saturating_sub(usize::from(value.is_some()));
+        value
+    }
+
+    fn popped(&mut self, key: u128) -> Option<T> {
+        if let Some(at) = self.few.iter().position(|(known, _)| *known == key) {
+            let value = self.few[at].1.pop_front();
+            if self.few[at].1.is_empty() {
+                self.few.swap_remove(at);
+            }
+            return value;
+        }
+        let queue = self.many.get_mut(&key)?;
+        let value = queue.pop_front();
+        if queue.is_empty() {
+            self.many.remove(&key);
+        }
+        value
+    }
+
+    /// All that is in any, queue by queue.
+    pub(crate) fn all(&self) -> impl Iterator<Item = T> {
+        self.few.iter().map(|(_, queue)| queue).chain(self.many.values()).flatten().copied()
+    }
+
+    /// Keeps those for which something holds.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.few.retain_mut(|(_, queue)| {
+            queue.retain(&mut keep);
+            !queue.is_empty()
+        });
+        self.many.retain(|_, queue| {
+            queue.retain(&mut keep);
+            !queue.is_empty()
+        });
+        self.len = self.few.iter().map(|(_, queue)| queue).chain(self.many.values()).map(VecDeque::len).sum();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.few.is_empty() && self.many.is_empty()
+    }
+}

@@ -1,0 +1,605 @@
+//! The requests of DCP, each with what came of it.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    mem,
+    ops::Range,
+};
+
+use arrow_array::{Array, BinaryArray, Int64Array, ListArray, RecordBatch, StringArray, cast::AsArray};
+use foldhash::quality::RandomState;
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteBuf;
+use trunkline_columns::ColumnError;
+
+use crate::{
+    alike::number,
+    fold::Fold,
+    ordered::{Id, Ordered, Weigh},
+    queues::Queues,
+    rows::{Chosen, binary, bytes_at, lists, numbers, text, text_at},
+    table::{Cell, Columns, Kind},
+};
+
+/// How many entries that mean nothing any more may be kept, before they are looked for and removed.
+const STALE_MAX: usize = 1 << 18;
+
+/// Of more requests that wait for a worker, it is not looked for which one a broker answered itself.
+const AMBIGUOUS: usize = 1000;
+
+/// What another dispatch of a request takes.
+const DISPATCH_BYTES: usize = 64;
+
+/// Pairs requests with what belongs to them: those of a broker by the client's address and the metadata, those of a client or
+/// a worker by the metadata.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Requests {
+    begun: Ordered<Request>,
+    calls: HashMap<u128, Open, RandomState>,
+    stale: usize,
+    forgotten: u64,
+}
+
+/// What is open of a call, in the order in which it came.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Open {
+    /// At a broker: requests that no worker was sent, by their service.
+    waiting: Queues<Id>,
+    /// Those that one was.
+    dispatched: Queues<Id>,
+    /// What each worker was sent and has not answered.
+    sent: Queues<Dispatch>,
+    /// Replies that came in and have not gone out; one to a request that is not among the rows has none.
+    relayed: VecDeque<Option<Id>>,
+    /// Replies that a broker made itself, to one of several that no worker was sent so far: by their rows and times.
+    answered: VecDeque<(i64, i64)>,
+    /// At a worker: what it was sent, by the client.
+    jobs: Queues<Id>,
+    /// At a client: what it has sent.
+    asked: VecDeque<Id>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Dispatch {
+    request: Id,
+    seq: i64,
+    at_ns: i64,
+}
+
+/// Who recorded a request, in the order of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    Broker,
+    Client,
+    Worker,
+}
+
+impl Role {
+    const ALL: [Self; 3] = [Self::Broker, Self::Client, Self::Worker];
+
+    /// The one of this number.
+    pub(crate) fn of(number: u8) -> Self {
+        Self::ALL.into_iter().find(|role| *role as u8 == number).unwrap_or(Self::Broker)
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Broker => "broker",
+            Self::Client => "client",
+            Self::Worker => "worker",
+        }
+    }
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Reply,
+    Forward,
+    Undelivered,
+    NotDispatched,
+    NoReply,
+}
+
+impl Outcome {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Reply => "reply",
+            Self::Forward => "forward",
+            Self::Undelivered => "undelivered",
+            Self::NotDispatched => "not_dispatched",
+            Self::NoReply => "no_reply",
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    capture_id: String,
+    pub(crate) role: Role,
+    is_chosen: bool,
+    pub(crate) service: Option<ByteBuf>,
+    client: Option<ByteBuf>,
+    forwarded_by: Option<ByteBuf>,
+    metadata: Vec<ByteBuf>,
+    seq: i64,
+    pub(crate) at_ns: i64,
+    /// The worker it was sent to last, or that responded first.
+    worker: Option<ByteBuf>,
+    dispatch: Option<(i64, i64)>,
+    /// How often it was sent to a worker.
+    dispatches: usize,
+    response: Option<Response>,
+    reply: Option<(i64, i64)>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Response {
+    seq: i64,
+    at_ns: i64,
+    is_forward: bool,
+}
+
+/// What a response of a worker is.
+enum Answer {
+    /// The first one to a request.
+    To(Id),
+    /// One to a request that is over, or that another worker has answered.
+    Late,
+    /// One to nothing that it was sent.
+    Unasked,
+}
+
+impl Weigh for Request {
+    fn weight(&self) -> usize {
+        let parts = [&self.service, &self.client, &self.forwarded_by];
+        let texts: usize = parts.into_iter().flatten().map(|part| part.len()).sum();
+        // The call has the address and the metadata once more.
+        let common: usize = self.metadata.iter().map(|part| part.len() + 24).sum();
+        size_of::<Self>() + 2 * (texts + common + self.capture_id.len())
+    }
+}
+
+/// The columns of a batch.
+struct Rows {
+    capture_id: StringArray,
+    seq: Int64Array,
+    received_at_ns: Int64Array,
+    direction: StringArray,
+    peer: BinaryArray,
+    kinds: StringArray,
+    service: BinaryArray,
+    client: BinaryArray,
+    metadata: ListArray,
+}
+
+/// A row, as far as it matters.
+struct Row<'a> {
+    capture_id: &'a str,
+    metadata: &'a BinaryArray,
+    /// Which of these the message has.
+    parts: Range<usize>,
+    seq: i64,
+    at_ns: i64,
+    comes: bool,
+    asks: bool,
+    is_chosen: bool,
+    peer: Option<&'a [u8]>,
+    service: Option<&'a [u8]>,
+    client: Option<&'a [u8]>,
+}
+
+impl Fold for Requests {
+    const NAME: &'static str = "requests";
+    const VERSION: u16 = 1;
+    const PROTOCOL: &'static str = "dcp";
+    const NEEDS: &'static [&'static str] =
+        &["capture_id", "seq", "received_at_ns", "peer", "direction", "type", "service", "client", "metadata"];
+    const COLUMNS: Columns = &[
+        ("capture_id", Kind::Text),
+        ("seen_by", Kind::Text),
+        ("service", Kind::Bytes),
+        ("client", Kind::Bytes),
+        ("worker", Kind::Bytes),
+        ("forwarded_by", Kind::Bytes),
+        ("metadata", Kind::Frames),
+        ("outcome", Kind::Text),
+        ("latency_ns", Kind::Number),
+        ("queued_ns", Kind::Number),
+        ("worked_ns", Kind::Number),
+        ("request_seq", Kind::Number),
+        ("dispatch_seq", Kind::Number),
+        ("response_seq", Kind::Number),
+        ("reply_seq", Kind::Number),
+        ("requested_at_ns", Kind::Number),
+    ];
+
+    fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
+        let rows = Rows::of(batch)?;
+        let chosen = Chosen::of(batch)?;
+        let Self { begun, calls, stale, forgotten } = self;
+        for at in 0..batch.num_rows() {
+            let asks = match text_at(&rows.kinds, at) {
+                Some("request") => true,
+                Some("reply") => false,
+                _ => continue,
+            };
+            let row = rows.at(at, asks, chosen.has(at));
+            // A number stands for what they have in common, which is long.
+            let call = row.call();
+            let open = calls.entry(call).or_default();
+            let mut matching = Matching { begun: &mut *begun, stale: &mut *stale, forgotten: &mut *forgotten };
+            if row.peer.is_some() {
+                matching.at_broker(&row, open);
+                matching.answer(open, false);
+            } else {
+                matching.at_peer(&row, open);
+            }
+            if open.is_empty() {
+                calls.remove(&call);
+            }
+            if *stale > STALE_MAX {
+                clean(begun, calls, forgotten);
+                *stale = 0;
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
+        self.leave(is_end).map(Request::cells)
+    }
+
+    fn let_go(&self) -> u64 {
+        self.begun.let_go() + self.forgotten
+    }
+}
+
+impl Requests {
+    /// The next request that leaves, of those that are selected.
+    pub(crate) fn leave(&mut self, is_end: bool) -> Option<Request> {
+        if is_end {
+            let Self { begun, stale, forgotten, .. } = self;
+            let mut matching = Matching { begun, stale, forgotten };
+            for (_, mut open) in mem::take(&mut self.calls) {
+                matching.answer(&mut open, true);
+            }
+        }
+        loop {
+            let let_go = self.begun.let_go();
+            let request = if is_end { self.begun.end() } else { self.begun.leave() }?;
+            // What is open of one that leaves early means nothing any more.
+            self.stale += usize::from(self.begun.let_go() > let_go);
+            if request.is_chosen {
+                return Some(request);
+            }
+        }
+    }
+}
+
+/// Rows and what is open, being matched.
+struct Matching<'a> {
+    begun: &'a mut Ordered<Request>,
+    stale: &'a mut usize,
+    forgotten: &'a mut u64,
+}
+
+impl Matching<'_> {
+    /// A request comes in, goes out to a worker, whose response comes in and goes out to the client. The response is a reply, or
+    /// a request that the worker sends on for the same client: that one is a new request too.
+    fn at_broker(&mut self, row: &Row<'_>, open: &mut Open) {
+        let peer = row.peer.unwrap_or_default();
+        let service = key(row.service);
+        match (row.asks, row.comes) {
+            (true, true) => {
+                let is_sent_on = row.client.is_some_and(|client| client != peer);
+                let ended = is_sent_on && !matches!(self.respond(row, peer, open, true), Answer::Unasked);
+                let mut request = Request::of(row, Role::Broker);
+                request.forwarded_by = ended.then(|| owned(peer));
+                open.waiting.push(service, self.begun.begin(request));
+            }
+            (true, false) => {
+                let id = self.oldest(&mut open.waiting, service, true);
+                let id = id.or_else(|| self.oldest(&mut open.dispatched, service, false));
+                let Some((id, request)) = id.and_then(|id| Some((id, self.begun.get(id)?))) else { return };
+                let is_first = request.dispatch.is_none();
+                request.worker = Some(owned(peer));
+                request.dispatch = Some((row.seq, row.at_ns));
+                request.dispatches += 1;
+                if is_first {
+                    open.dispatched.push(service, id);
+                } else {
+                    self.begun.grow(id, DISPATCH_BYTES);
+                }
+                open.sent.push(key(Some(peer)), Dispatch { request: id, seq: row.seq, at_ns: row.at_ns });
+            }
+            (false, true) => match self.respond(row, peer, open, false) {
+                Answer::To(request) => open.relayed.push_back(Some(request)),
+                Answer::Late => {}
+                // The reply to a request that is not here goes out too.
+                Answer::Unasked => {
+                    *self.stale += 1;
+                    open.relayed.push_back(None);
+                }
+            },
+            (false, false) => {
+                match open.relayed.pop_front() {
+                    Some(Some(id)) => self.reply(id, row.seq, row.at_ns),
+                    Some(None) => *self.stale = self.stale.saturating_sub(1),
+                    // What a broker answers itself no worker is sent.
+                    None if open.waiting.is_empty() => {}
+                    None if open.waiting.len() > AMBIGUOUS => *self.forgotten += 1,
+                    None => open.answered.push_back((row.seq, row.at_ns)),
+                }
+            }
+        }
+    }
+
+    fn reply(&mut self, id: Id, seq: i64, at_ns: i64) {
+        if let Some(request) = self.begun.get(id) {
+            request.reply = Some((seq, at_ns));
+            self.begun.settle(id);
+        }
+    }
+
+    /// Gives replies that a broker made itself their requests, the oldest first: once there are no more requests that no worker
+    /// was sent than replies, or at the end.
+    fn answer(&mut self, open: &mut Open, is_end: bool) {
+        let Some(&(last, _)) = open.answered.back() else { return };
+        let mut waiting: Vec<(Id, i64)> = Vec::new();
+        for id in open.waiting.all() {
+            if let Some(request) = self.begun.get(id).filter(|request| request.seq < last) {
+                waiting.push((id, request.seq));
+            }
+        }
+        if !is_end && waiting.len() > open.answered.len() {
+            return;
+        }
+        waiting.sort_unstable();
+        let mut waiting: VecDeque<_> = waiting.into();
+        for (seq, at_ns) in open.answered.drain(..) {
+            if waiting.front().is_some_and(|(_, asked)| *asked < seq)
+                && let Some((id, _)) = waiting.pop_front()
+            {
+                self.reply(id, seq, at_ns);
+            }
+        }
+        open.waiting.retain(|id| self.begun.get(*id).is_some());
+    }
+
+    /// A worker responds to the oldest it was sent.
+    fn respond(&mut self, row: &Row<'_>, worker: &[u8], open: &mut Open, is_forward: bool) -> Answer {
+        let Some(dispatch) = open.sent.pop(key(Some(worker))) else { return Answer::Unasked };
+        let Some(request) = self.begun.get(dispatch.request).filter(|request| request.response.is_none()) else {
+            *self.stale = self.stale.saturating_sub(1);
+            return Answer::Late;
+        };
+        // Other workers that were sent it may answer yet.
+        *self.stale += request.dispatches.saturating_sub(1);
+        request.worker = Some(owned(worker));
+        request.dispatch = Some((dispatch.seq, dispatch.at_ns));
+        request.response = Some(Response { seq: row.seq, at_ns: row.at_ns, is_forward });
+        let service = key(request.service.as_ref().map(|service| service.as_slice()));
+        if is_forward {
+            self.begun.settle(dispatch.request);
+        }
+        self.oldest(&mut open.dispatched, service, false);
+        Answer::To(dispatch.request)
+    }
+
+    /// A worker is sent requests and responds; it asks as a client does, whose own requests go out and replies come in.
+    fn at_peer(&mut self, row: &Row<'_>, open: &mut Open) {
+        let client = key(row.client);
+        match (row.asks, row.comes) {
+            (true, true) => open.jobs.push(client, self.begun.begin(Request::of(row, Role::Worker))),
+            (_, false) if !row.asks || row.client.is_some() => {
+                if let Some(id) = self.oldest(&mut open.jobs, client, true) {
+                    if let Some(request) = self.begun.get(id) {
+                        request.response = Some(Response { seq: row.seq, at_ns: row.at_ns, is_forward: row.asks });
+                    }
+                    self.begun.settle(id);
+                } else if row.asks {
+                    open.asked.push_back(self.begun.begin(Request::of(row, Role::Client)));
+                }
+            }
+            // A DEALER is told of no address but in the replies to its requests, all of which are to itself.
+            (true, false) => open.asked.push_back(self.begun.begin(Request::of(row, Role::Client))),
+            (false, _) => {
+                while let Some(id) = open.asked.pop_front() {
+                    if let Some(request) = self.begun.get(id) {
+                        request.client = request.client.take().max(row.client.map(owned));
+                        self.reply(id, row.seq, row.at_ns);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The oldest of a queue that is open and unanswered, which is `taken` out of it or stays.
+    fn oldest(&mut self, queues: &mut Queues<Id>, key: u128, taken: bool) -> Option<Id> {
+        while let Some(id) = queues.first(key) {
+            let is_open = self.begun.get(id).is_some_and(|request| request.response.is_none());
+            if !is_open || taken {
+                queues.pop(key);
+            }
+            if is_open {
+                return Some(id);
+            }
+        }
+        None
+    }
+}
+
+/// Removes what means nothing any more.
+fn clean(begun: &mut Ordered<Request>, calls: &mut HashMap<u128, Open, RandomState>, forgotten: &mut u64) {
+    calls.retain(|_, open| {
+        let mut is_open = |id: &Id| begun.get(*id).is_some();
+        for queues in [&mut open.waiting, &mut open.dispatched, &mut open.jobs] {
+            queues.retain(&mut is_open);
+        }
+        open.sent.retain(|dispatch| is_open(&dispatch.request));
+        *forgotten += open.relayed.iter().filter(|id| id.is_none()).count() as u64;
+        open.relayed.retain(|id| id.is_some_and(|id| is_open(&id)));
+        open.asked.retain(is_open);
+        !open.is_empty()
+    });
+}
+
+impl Open {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+            && self.dispatched.is_empty()
+            && self.sent.is_empty()
+            && self.relayed.is_empty()
+            && self.answered.is_empty()
+            && self.jobs.is_empty()
+            && self.asked.is_empty()
+    }
+}
+
+impl Request {
+    fn of(row: &Row<'_>, role: Role) -> Self {
+        Self {
+            capture_id: row.capture_id.to_owned(),
+            role,
+            is_chosen: row.is_chosen,
+            service: row.service.map(owned),
+            client: row.address().or(row.client).map(owned),
+            forwarded_by: None,
+            metadata: row.metadata().map(owned).collect(),
+            seq: row.seq,
+            at_ns: row.at_ns,
+            worker: None,
+            dispatch: None,
+            dispatches: 0,
+            response: None,
+            reply: None,
+        }
+    }
+
+    /// What answered it, as its role saw it, and when.
+    fn answer(&self) -> Option<(i64, i64)> {
+        match self.role {
+            // What a worker responds is the reply as it sees it.
+            Role::Worker => {
+                let reply = self.response.filter(|response| !response.is_forward);
+                reply.map(|response| (response.seq, response.at_ns))
+            }
+            Role::Broker | Role::Client => self.reply,
+        }
+    }
+
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self.role {
+            _ if self.response.is_some_and(|response| response.is_forward) => Outcome::Forward,
+            _ if self.answer().is_some() => Outcome::Reply,
+            Role::Broker if self.response.is_some() => Outcome::Undelivered,
+            Role::Broker if self.dispatch.is_none() => Outcome::NotDispatched,
+            Role::Broker | Role::Client | Role::Worker => Outcome::NoReply,
+        }
+    }
+
+    const fn since(&self, at_ns: i64) -> i64 {
+        at_ns.saturating_sub(self.at_ns)
+    }
+
+    pub(crate) fn latency_ns(&self) -> Option<i64> {
+        self.answer().map(|(_, at_ns)| self.since(at_ns))
+    }
+
+    pub(crate) fn queued_ns(&self) -> Option<i64> {
+        self.dispatch.map(|(_, at_ns)| self.since(at_ns))
+    }
+
+    pub(crate) fn worked_ns(&self) -> Option<i64> {
+        let at_worker = (self.role == Role::Worker).then_some(self.at_ns);
+        let from = at_worker.or_else(|| self.dispatch.map(|(_, at_ns)| at_ns));
+        self.response.zip(from).map(|(response, from)| response.at_ns.saturating_sub(from))
+    }
+
+    fn cells(self) -> Vec<Cell> {
+        let times = [self.latency_ns(), self.queued_ns(), self.worked_ns()];
+        let seqs = [
+            Some(self.seq),
+            self.dispatch.map(|(seq, _)| seq),
+            self.response.map(|response| response.seq),
+            self.answer().map(|(seq, _)| seq),
+            Some(self.at_ns),
+        ];
+        let (seen_by, outcome) = (self.role.name(), self.outcome().name());
+        let of = [Cell::Text(self.capture_id), Cell::Word(seen_by)];
+        let parts = [self.service, self.client, self.worker, self.forwarded_by];
+        let parts = parts.map(|part| part.map(ByteBuf::into_vec).into());
+        let metadata = Cell::Frames(self.metadata.into_iter().map(ByteBuf::into_vec).collect());
+        let cells = of.into_iter().chain(parts).chain([metadata, Cell::Word(outcome)]);
+        cells.chain(times.map(Cell::from)).chain(seqs.map(Cell::from)).collect()
+    }
+}
+
+impl<'a> Row<'a> {
+    /// The client's address, at a broker.
+    fn address(&self) -> Option<&'a [u8]> {
+        let address = if self.comes && self.asks { self.client.or(self.peer) } else { self.client };
+        address.filter(|_| self.peer.is_some())
+    }
+
+    fn metadata(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.parts.clone().map(|at| self.metadata.value(at))
+    }
+
+    /// What a request and the rest of it have in common.
+    fn call(&self) -> u128 {
+        let address = self.address();
+        number(|hasher| {
+            hasher.write_u8(u8::from(self.peer.is_some()) + 2 * u8::from(address.is_some()));
+            for part in [self.capture_id.as_bytes(), address.unwrap_or_default()].into_iter().chain(self.metadata()) {
+                hasher.write_usize(part.len());
+                hasher.write(part);
+            }
+        })
+    }
+}
+
+impl Rows {
+    fn at(&self, at: usize, asks: bool, is_chosen: bool) -> Row<'_> {
+        let offsets = self.metadata.value_offsets();
+        let offset = |at: usize| usize::try_from(offsets[at]).unwrap_or_default();
+        Row {
+            capture_id: text_at(&self.capture_id, at).unwrap_or_default(),
+            metadata: self.metadata.values().as_binary(),
+            parts: if self.metadata.is_valid(at) { offset(at)..offset(at + 1) } else { 0..0 },
+            seq: self.seq.value(at),
+            at_ns: self.received_at_ns.value(at),
+            comes: text_at(&self.direction, at) == Some("in"),
+            asks,
+            is_chosen,
+            peer: bytes_at(&self.peer, at),
+            service: bytes_at(&self.service, at),
+            client: bytes_at(&self.client, at),
+        }
+    }
+
+    fn of(batch: &RecordBatch) -> Result<Self, ColumnError> {
+        Ok(Self {
+            capture_id: text(batch, "capture_id")?,
+            seq: numbers(batch, "seq")?,
+            received_at_ns: numbers(batch, "received_at_ns")?,
+            direction: text(batch, "direction")?,
+            peer: binary(batch, "peer")?,
+            kinds: text(batch, "type")?,
+            service: binary(batch, "service")?,
+            client: binary(batch, "client")?,
+            metadata: lists(batch, "metadata")?,
+        })
+    }
+}
+
+/// The number that stands for a name.
+fn key(name: Option<&[u8]>) -> u128 {
+    name.map_or(0, |name| number(|hasher| hasher.write(name)))
+}
+
+fn owned(bytes: &[u8]) -> ByteBuf {
+    ByteBuf::from(bytes)
+}

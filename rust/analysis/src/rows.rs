@@ -1,0 +1,77 @@
+//! The columns that folds read, of the types they need.
+
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    cast::AsArray,
+    types::{Int32Type, Int64Type},
+};
+use arrow_cast::cast;
+use arrow_schema::{DataType, Field};
+use trunkline_columns::ColumnError;
+
+/// The column in which rows say whether they are selected; where it is missing all are.
+pub(crate) const CHOSEN: &str = "chosen";
+
+fn column(batch: &RecordBatch, name: &str, data_type: &DataType) -> Result<ArrayRef, ColumnError> {
+    let column = batch.column_by_name(name).ok_or_else(|| ColumnError::Input(format!("no column {name}")))?;
+    Ok(if column.data_type() == data_type { column.clone() } else { cast(column, data_type)? })
+}
+
+pub(crate) fn text(batch: &RecordBatch, name: &str) -> Result<StringArray, ColumnError> {
+    Ok(column(batch, name, &DataType::Utf8)?.as_string().clone())
+}
+
+pub(crate) fn binary(batch: &RecordBatch, name: &str) -> Result<BinaryArray, ColumnError> {
+    Ok(column(batch, name, &DataType::Binary)?.as_binary().clone())
+}
+
+pub(crate) fn numbers(batch: &RecordBatch, name: &str) -> Result<Int64Array, ColumnError> {
+    Ok(column(batch, name, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+}
+
+pub(crate) fn small(batch: &RecordBatch, name: &str) -> Result<Int32Array, ColumnError> {
+    Ok(column(batch, name, &DataType::Int32)?.as_primitive::<Int32Type>().clone())
+}
+
+pub(crate) fn flags(batch: &RecordBatch, name: &str) -> Result<BooleanArray, ColumnError> {
+    Ok(column(batch, name, &DataType::Boolean)?.as_boolean().clone())
+}
+
+/// A column of lists of binaries.
+pub(crate) fn lists(batch: &RecordBatch, name: &str) -> Result<ListArray, ColumnError> {
+    let list = DataType::List(Field::new("element", DataType::Binary, true).into());
+    Ok(column(batch, name, &list)?.as_list::<i32>().clone())
+}
+
+/// Which rows are selected.
+pub(crate) struct Chosen(Option<BooleanArray>);
+
+impl Chosen {
+    pub(crate) fn of(batch: &RecordBatch) -> Result<Self, ColumnError> {
+        batch.column_by_name(CHOSEN).map(|_| flags(batch, CHOSEN)).transpose().map(Self)
+    }
+
+    pub(crate) fn has(&self, row: usize) -> bool {
+        self.0.as_ref().is_none_or(|chosen| chosen.is_valid(row) && chosen.value(row))
+    }
+}
+
+/// A cell of binaries, if it has any.
+pub(crate) fn bytes_at(column: &BinaryArray, row: usize) -> Option<&[u8]> {
+    column.is_valid(row).then(|| column.value(row))
+}
+
+/// A cell of text, if it has any.
+pub(crate) fn text_at(column: &StringArray, row: usize) -> Option<&str> {
+    column.is_valid(row).then(|| column.value(row))
+}
+
+/// A cell of numbers, if it has one.
+pub(crate) fn number_at(column: &Int64Array, row: usize) -> Option<i64> {
+    column.is_valid(row).then(|| column.value(row))
+}
+
+/// A cell of numbers of bytes; nothing where there is none.
+pub(crate) fn size_at(column: &Int64Array, row: usize) -> u64 {
+    number_at(column, row).and_then(|size| u64::try_from(size).ok()).unwrap_or_default()
+}

@@ -1,0 +1,61 @@
+//! The state of a fold as bytes: what it is of, in which version, then its parts in MessagePack.
+
+use std::{error::Error, fmt};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// What the bytes of every state begin with.
+const MAGIC: &[u8; 4] = b"TLAS";
+
+/// Why bytes are no state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateError {
+    /// They do not begin as a state does.
+    NoState,
+    /// They are the state of something else.
+    Another(String),
+    /// They are of a version that is not known here.
+    UnknownVersion(u16),
+    /// What follows is damaged.
+    Damaged(String),
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoState => f.write_str("these bytes are no state of an analysis"),
+            Self::Another(name) => write!(f, "this is the state of {name}"),
+            Self::UnknownVersion(version) => write!(f, "version {version} of this state is not known here"),
+            Self::Damaged(reason) => write!(f, "the state is damaged: {reason}"),
+        }
+    }
+}
+
+impl Error for StateError {}
+
+/// The bytes of a state.
+pub(crate) fn save(name: &str, version: u16, state: &impl Serialize) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
+    bytes.extend(name.as_bytes());
+    bytes.extend(version.to_be_bytes());
+    // What a fold keeps are numbers, bytes, lists and maps, none of which MessagePack refuses.
+    rmp_serde::encode::write(&mut bytes, state).unwrap_or_default();
+    bytes
+}
+
+/// The state that bytes hold.
+pub(crate) fn load<T: DeserializeOwned>(name: &str, version: u16, bytes: &[u8]) -> Result<T, StateError> {
+    let rest = bytes.strip_prefix(MAGIC).ok_or(StateError::NoState)?;
+    let (&length, rest) = rest.split_first().ok_or(StateError::NoState)?;
+    let (found, rest) = rest.split_at_checked(length.into()).ok_or(StateError::NoState)?;
+    if found != name.as_bytes() {
+        return Err(StateError::Another(String::from_utf8_lossy(found).into_owned()));
+    }
+    let (number, rest) = rest.split_first_chunk::<2>().ok_or(StateError::NoState)?;
+    let number = u16::from_be_bytes(*number);
+    if number != version {
+        return Err(StateError::UnknownVersion(number));
+    }
+    rmp_serde::from_slice(rest).map_err(|error| StateError::Damaged(error.to_string()))
+}

@@ -1,0 +1,275 @@
+//! The configurations of CDT: which is where, how long each took, and what was answered with an error.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, HashSet},
+};
+
+use arrow_array::RecordBatch;
+use foldhash::quality::RandomState;
+use serde::{Deserialize, Serialize};
+use trunkline_columns::ColumnError;
+
+use super::{
+    Scope, Section,
+    names::{NAMES_MAX, cut, within},
+    series::{Series, Times},
+};
+use crate::{
+    fold::Fold,
+    rollout::{Events, Rollout, Way, Ways},
+    rows::{Chosen, text, text_at},
+    seen::Seen,
+};
+
+/// How many versions, endpoints that lag, and errors are listed.
+const VERSIONS: usize = 200;
+const LAGGING: usize = 100;
+const REFUSED: usize = 100;
+
+/// The kinds of messages, in the order of a configuration's way.
+const KINDS: [&str; 6] =
+    ["ConfigNewAvailable", "ConfigRequest", "ConfigResponse", "ConfigUpdated", "ConfigPush", "ConfigPushResponse"];
+
+/// Counts messages and follows configurations.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Cdt {
+    events: Events,
+    ways: Ways,
+    rates: BTreeMap<i32, Series>,
+    pulls: u64,
+    refused: HashMap<(i64, Option<String>), Refusal, RandomState>,
+    refused_count: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Refusal {
+    errors: u64,
+    endpoints: HashSet<String, RandomState>,
+    seen: Seen,
+}
+
+#[derive(Serialize)]
+pub(super) struct Found {
+    versions: Vec<Version>,
+    version_count: usize,
+    endpoints: usize,
+    lagging: Vec<Lagging>,
+    lagging_count: usize,
+    pulls: u64,
+    refused: Vec<Refused>,
+    refused_count: u64,
+    rates: BTreeMap<i32, Series>,
+    latencies: Series,
+}
+
+#[derive(Serialize)]
+struct Version {
+    app_version_name: String,
+    config_id: String,
+    announced: usize,
+    pulled: usize,
+    applied: usize,
+    in_use: usize,
+    first_received_at_ns: i64,
+    p50_ns: Option<i64>,
+    p99_ns: Option<i64>,
+    max_ns: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Lagging {
+    app_version_name: String,
+    endpoint_id: String,
+    announced: String,
+    announced_at_ns: i64,
+    pulled: bool,
+    applied: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Refused {
+    status_code: i64,
+    reason_phrase: Option<String>,
+    errors: u64,
+    endpoints: usize,
+    first_received_at_ns: Option<i64>,
+    last_received_at_ns: Option<i64>,
+}
+
+/// What is summed over the endpoints of a version.
+#[derive(Default)]
+struct Sums {
+    announced: usize,
+    pulled: usize,
+    applied: usize,
+    in_use: usize,
+    first_ns: Option<i64>,
+    took: Times,
+}
+
+impl Section for Cdt {
+    const PROTOCOL: &'static str = "cdt";
+    const NEEDS: &'static [&'static [&'static str]] = &[Rollout::NEEDS, &["reason_phrase"]];
+    const VERSION: u16 = 1;
+    type Found = Found;
+
+    fn record(&mut self, batch: &RecordBatch, _chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {
+        let reasons = text(batch, "reason_phrase")?;
+        let Self { events, ways, rates, pulls, refused, refused_count } = self;
+        events.messages(batch, |message| {
+            if !message.is_chosen {
+                return;
+            }
+            let of = message.of.map(|name| name.map(cut));
+            if let Some(kind) = KINDS.iter().zip(0..).find_map(|(kind, at)| (*kind == message.kind).then_some(at)) {
+                rates.entry(kind).or_default().add(scope.clock.bucket(message.at_ns), 1);
+            }
+            // Which endpoint has what, the announcements, the answers and the reports say together.
+            if !scope.is_cut {
+                ways.take(message, of);
+            }
+            if message.is_success() {
+                *pulls += 1;
+            } else if message.kind == "ConfigResponse"
+                && let Some(status) = message.status
+            {
+                *refused_count += 1;
+                let key = (status, text_at(&reasons, message.row).map(|reason| cut(reason).to_owned()));
+                if let Some(refusal) = within(refused, key) {
+                    refusal.errors += 1;
+                    refusal.seen.add(message.at_ns);
+                    if let [_, Some(endpoint), _] = of
+                        && refusal.endpoints.len() < NAMES_MAX
+                        && !refusal.endpoints.contains(endpoint)
+                    {
+                        refusal.endpoints.insert(endpoint.to_owned());
+                    }
+                }
+            }
+        })
+    }
+
+    fn finish(&mut self, _scope: &Scope) {
+        self.events = Events::default();
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.ways.merge(other.ways);
+        for (kind, series) in other.rates {
+            self.rates.entry(kind).or_default().merge(&series);
+        }
+        self.pulls = self.pulls.saturating_add(other.pulls);
+        self.refused_count = self.refused_count.saturating_add(other.refused_count);
+        for (key, theirs) in other.refused {
+            if let Some(mine) = within(&mut self.refused, key) {
+                mine.errors = mine.errors.saturating_add(theirs.errors);
+                mine.seen.merge(theirs.seen);
+                mine.endpoints.extend(theirs.endpoints);
+            }
+        }
+    }
+
+    fn halve(&mut self) {
+        self.rates.values_mut().for_each(Series::halve);
+    }
+
+    fn evaluate(&self, _scope: &Scope, _buckets: i32) -> Found {
+        let mut versions: BTreeMap<(&str, &str), Sums> = BTreeMap::new();
+        let (mut lagging, mut endpoints) = (Vec::new(), 0);
+        let ways: Vec<_> = self.ways.found.iter().filter_map(|(of, way)| Some((of, of[2].as_deref()?, way))).collect();
+        // Those of an endpoint stand together.
+        for fleet in ways.chunk_by(|(one, ..), (other, ..)| one[..2] == other[..2]) {
+            let wanted = fleet.iter().filter_map(|(.., way)| way.available.seen.last()).max();
+            let in_use = fleet.iter().filter_map(|(_, id, way)| Some((way.applied.seen.last()?, *id))).max();
+            let is_known = |way: &Way| way.available.seen.first().is_some() || way.applied.seen.first().is_some();
+            endpoints += usize::from(fleet.iter().any(|(.., way)| is_known(way)));
+            for (of, id, way) in fleet {
+                let is_last = |last: Option<i64>, of_all: Option<i64>| last.is_some() && last == of_all;
+                let is_in_use = is_last(way.applied.seen.last(), in_use.map(|(last, _)| last));
+                let app = of[0].as_deref().unwrap_or_default();
+                versions.entry((app, id)).or_default().add(way, is_in_use);
+                if is_last(way.available.seen.last(), wanted)
+                    && !is_in_use
+                    && let Some(announced_at_ns) = way.available.seen.last()
+                {
+                    lagging.push(Lagging {
+                        app_version_name: app.to_owned(),
+                        endpoint_id: of[1].clone().unwrap_or_default(),
+                        announced: (*id).to_owned(),
+                        announced_at_ns,
+                        pulled: way.pulled.seen.first().is_some(),
+                        applied: in_use.map(|(_, id)| id.to_owned()),
+                    });
+                }
+            }
+        }
+        let mut latencies = Series::default();
+        for sums in versions.values() {
+            latencies.merge(sums.took.classes());
+        }
+        let mut sorted: Vec<_> = versions.iter().collect();
+        sorted.sort_by_key(|(_, sums)| Reverse(sums.first_ns));
+        lagging.sort_by_key(|one| one.announced_at_ns);
+        let lagging_count = lagging.len();
+        lagging.truncate(LAGGING);
+        let mut refused: Vec<_> = self.refused.iter().collect();
+        refused.sort_unstable_by_key(|(key, refusal)| (Reverse(refusal.errors), *key));
+        Found {
+            versions: sorted.into_iter().take(VERSIONS).map(|(of, sums)| sums.row(of)).collect(),
+            version_count: versions.len(),
+            endpoints,
+            lagging,
+            lagging_count,
+            pulls: self.pulls,
+            refused: refused.into_iter().take(REFUSED).map(|(key, refusal)| refusal.row(key)).collect(),
+            refused_count: self.refused_count,
+            rates: self.rates.clone(),
+            latencies,
+        }
+    }
+}
+
+impl Sums {
+    fn add(&mut self, way: &Way, is_in_use: bool) {
+        let steps = [&way.available, &way.pulled, &way.applied];
+        for (sum, step) in [&mut self.announced, &mut self.pulled, &mut self.applied].into_iter().zip(steps) {
+            *sum += usize::from(step.seen.first().is_some());
+        }
+        self.in_use += usize::from(is_in_use);
+        let first = steps.iter().filter_map(|step| step.seen.first()).min();
+        self.first_ns = self.first_ns.into_iter().chain(first).min();
+        if let Some(took) = way.time_to_applied_ns() {
+            self.took.add(took);
+        }
+    }
+
+    fn row(&self, (app, id): &(&str, &str)) -> Version {
+        let [p50_ns, p99_ns] = self.took.percentiles([0.5, 0.99]);
+        Version {
+            app_version_name: (*app).to_owned(),
+            config_id: (*id).to_owned(),
+            announced: self.announced,
+            pulled: self.pulled,
+            applied: self.applied,
+            in_use: self.in_use,
+            first_received_at_ns: self.first_ns.unwrap_or_default(),
+            p50_ns,
+            p99_ns,
+            max_ns: self.took.max_ns(),
+        }
+    }
+}
+
+impl Refusal {
+    fn row(&self, (status_code, reason_phrase): &(i64, Option<String>)) -> Refused {
+        Refused {
+            status_code: *status_code,
+            reason_phrase: reason_phrase.clone(),
+            errors: self.errors,
+            endpoints: self.endpoints.len(),
+            first_received_at_ns: self.seen.first(),
+            last_received_at_ns: self.seen.last(),
+        }
+    }
+}

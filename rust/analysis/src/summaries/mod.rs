@@ -1,0 +1,269 @@
+//! What a report counts of each protocol, as values that are added to, merged in any order, and turned to and from bytes.
+
+mod batches;
+mod cdt;
+mod cdtp;
+mod dcp;
+mod mc0;
+mod mtl;
+mod names;
+mod series;
+mod waiting;
+
+use arrow_array::RecordBatch;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use trunkline_columns::{ColumnError, ColumnKind};
+
+use self::series::{Kinds, Series};
+pub use self::{
+    names::{COLOURS, NAMES_MAX, OTHERS},
+    series::{Clock, DECADE},
+};
+use crate::{
+    rows::{Chosen, numbers, size_at, text, text_at},
+    seen::Seen,
+    state::{StateError, load, save},
+};
+
+/// What names of trunkline's own services and topics begin with.
+const OWN: &str = "trunkline.";
+
+/// What bears on how much can be counted.
+#[allow(clippy::struct_excessive_bools)] // each is of its own
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// What time is divided into.
+    pub clock: Clock,
+    /// Whether one of trunkline's own services or topics is selected by its name: else they are left out.
+    pub has_own: bool,
+    /// Whether messages are selected that do not tell what their answers are.
+    pub is_cut: bool,
+    /// Whether single records of messages of CDTP are selected.
+    pub has_records: bool,
+    /// Whether each sender's sequence numbers are covered without holes.
+    pub has_sequences: bool,
+}
+
+/// What is counted of one protocol.
+trait Section: Default + Serialize + DeserializeOwned + Send {
+    /// The protocol.
+    const PROTOCOL: &'static str;
+    /// The columns it reads, beside those that all do, in lists.
+    const NEEDS: &'static [&'static [&'static str]];
+    /// The version of its state.
+    const VERSION: u16;
+    /// What it comes to.
+    type Found: Serialize;
+
+    /// Counts more rows.
+    fn record(&mut self, batch: &RecordBatch, chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError>;
+
+    /// Counts what is open: nothing more comes.
+    fn finish(&mut self, scope: &Scope);
+
+    /// Takes in what another has counted, of which nothing is open.
+    fn merge(&mut self, other: Self);
+
+    /// Makes one bucket of time of every two.
+    fn halve(&mut self);
+
+    /// What was counted, in so many buckets of time.
+    fn evaluate(&self, scope: &Scope, buckets: i32) -> Self::Found;
+}
+
+/// What every protocol has.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Traffic {
+    rows: u64,
+    bytes: u64,
+    received: Seen,
+    volumes: Series,
+    errors: Kinds,
+    /// The row that was counted last, by number and time: a message with several records is one.
+    last: Option<(i64, i64)>,
+}
+
+/// What is counted of a protocol, whichever it is.
+pub trait Summary: Send {
+    /// The columns it reads.
+    fn needs(&self) -> Vec<&'static str>;
+    /// Counts more rows, in recorded order.
+    fn record(&mut self, batch: &RecordBatch) -> Result<(), ColumnError>;
+    /// Counts what is open: nothing more comes.
+    fn finish(&mut self);
+    /// Takes in what another has counted and finished.
+    fn merge(&mut self, state: &[u8]) -> Result<(), StateError>;
+    /// Makes buckets of time wider, until no more than this many lead up to a moment.
+    fn widen(&mut self, last_ns: i64, buckets: i32);
+    /// What it has counted so far, as bytes.
+    fn state(&self) -> Vec<u8>;
+    /// Goes on from such bytes.
+    fn restore(&mut self, state: &[u8]) -> Result<(), StateError>;
+    /// What was counted, in so many buckets of time, as MessagePack.
+    fn evaluate(&self, buckets: i32) -> Vec<u8>;
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Counted<S> {
+    scope: Scope,
+    traffic: Traffic,
+    section: S,
+}
+
+/// What all protocols say, and what one does.
+#[derive(Serialize)]
+struct Found<'a, T> {
+    rows: u64,
+    bytes: u64,
+    first_received_at_ns: Option<i64>,
+    last_received_at_ns: Option<i64>,
+    volumes: &'a Series,
+    errors: &'a Kinds,
+    bucket_ns: i64,
+    section: T,
+}
+
+const NEEDS: [&str; 4] = ["seq", "received_at_ns", "n_bytes", "error"];
+
+impl<S: Section> Summary for Counted<S> {
+    fn needs(&self) -> Vec<&'static str> {
+        let mut needs = NEEDS.to_vec();
+        for name in S::NEEDS.iter().copied().flatten() {
+            if !needs.contains(name) {
+                needs.push(name);
+            }
+        }
+        needs
+    }
+
+    fn record(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
+        let chosen = Chosen::of(batch)?;
+        self.traffic.record(batch, &chosen, &self.scope.clock)?;
+        self.section.record(batch, &chosen, &self.scope)
+    }
+
+    fn finish(&mut self) {
+        self.section.finish(&self.scope);
+    }
+
+    fn merge(&mut self, state: &[u8]) -> Result<(), StateError> {
+        let mut other = Self::load(state)?;
+        if self.scope.clock.first_ns != other.scope.clock.first_ns {
+            return Err(StateError::Damaged("its time begins at another moment".into()));
+        }
+        while self.scope.clock.bucket_ns < other.scope.clock.bucket_ns {
+            self.halve();
+        }
+        while other.scope.clock.bucket_ns < self.scope.clock.bucket_ns {
+            other.halve();
+        }
+        if self.scope != other.scope {
+            return Err(StateError::Damaged("it is of another selection".into()));
+        }
+        self.traffic.merge(&other.traffic);
+        self.section.merge(other.section);
+        Ok(())
+    }
+
+    fn widen(&mut self, last_ns: i64, buckets: i32) {
+        while self.scope.clock.bucket(last_ns) >= buckets.max(1) && self.scope.clock.bucket_ns < i64::MAX {
+            self.halve();
+        }
+    }
+
+    fn state(&self) -> Vec<u8> {
+        save(S::PROTOCOL, S::VERSION, self)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
+        *self = Self::load(state)?;
+        Ok(())
+    }
+
+    fn evaluate(&self, buckets: i32) -> Vec<u8> {
+        let Traffic { rows, bytes, received, volumes, errors, .. } = &self.traffic;
+        let found = Found {
+            rows: *rows,
+            bytes: *bytes,
+            first_received_at_ns: received.first(),
+            last_received_at_ns: received.last(),
+            volumes,
+            errors,
+            bucket_ns: self.scope.clock.bucket_ns,
+            section: self.section.evaluate(&self.scope, buckets),
+        };
+        // Numbers, bytes, lists and maps, none of which MessagePack refuses.
+        rmp_serde::to_vec_named(&found).unwrap_or_default()
+    }
+}
+
+impl<S: Section> Counted<S> {
+    fn of(scope: Scope) -> Box<dyn Summary>
+    where
+        S: 'static,
+    {
+        Box::new(Self { scope, traffic: Traffic::default(), section: S::default() })
+    }
+
+    fn load(state: &[u8]) -> Result<Self, StateError> {
+        let found: Self = load(S::PROTOCOL, S::VERSION, state)?;
+        if found.scope.clock.bucket_ns < 1 {
+            return Err(StateError::Damaged("its buckets of time have no width".into()));
+        }
+        Ok(found)
+    }
+
+    fn halve(&mut self) {
+        self.scope.clock.bucket_ns = self.scope.clock.bucket_ns.saturating_mul(2);
+        self.traffic.volumes.halve();
+        self.section.halve();
+    }
+}
+
+impl Traffic {
+    fn record(&mut self, batch: &RecordBatch, chosen: &Chosen, clock: &Clock) -> Result<(), ColumnError> {
+        let (seq, at_ns) = (numbers(batch, "seq")?, numbers(batch, "received_at_ns")?);
+        let (sizes, errors) = (numbers(batch, "n_bytes")?, text(batch, "error")?);
+        for row in (0..batch.num_rows()).filter(|row| chosen.has(*row)) {
+            if let Some(kind) = text_at(&errors, row).filter(|kind| !is_emptied(kind)) {
+                self.errors.add(kind, 1);
+            }
+            let this = (seq.value(row), at_ns.value(row));
+            if self.last.replace(this) == Some(this) {
+                continue;
+            }
+            let size = size_at(&sizes, row);
+            self.rows += 1;
+            self.bytes = self.bytes.saturating_add(size);
+            self.received.add(at_ns.value(row));
+            self.volumes.add(clock.bucket(at_ns.value(row)), size);
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.rows = self.rows.saturating_add(other.rows);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.received.merge(other.received);
+        self.volumes.merge(&other.volumes);
+        self.errors.merge(&other.errors);
+    }
+}
+
+/// Whether this is said of messages that decode: a value is more than its column holds. Of one that is too large itself nothing is
+/// there.
+fn is_emptied(kind: &str) -> bool {
+    kind != ColumnKind::MessageTooLarge.slug() && ColumnKind::ALL.iter().any(|emptied| emptied.slug() == kind)
+}
+
+/// What is counted of the protocol of this name.
+pub fn summary(protocol: &str, scope: Scope) -> Option<Box<dyn Summary>> {
+    Some(match protocol {
+        cdtp::Cdtp::PROTOCOL => Counted::<cdtp::Cdtp>::of(scope),
+        dcp::Dcp::PROTOCOL => Counted::<dcp::Dcp>::of(scope),
+        mc0::Mc0::PROTOCOL => Counted::<mc0::Mc0>::of(scope),
+        mtl::Mtl::PROTOCOL => Counted::<mtl::Mtl>::of(scope),
+        cdt::Cdt::PROTOCOL => Counted::<cdt::Cdt>::of(scope),
+        _ => return None,
+    })
+}

@@ -1,0 +1,137 @@
+//! What is counted by name, where names come from the network.
+
+use std::{cmp::Ordering, collections::HashMap, hash::Hash};
+
+use foldhash::quality::RandomState;
+use serde::{Deserialize, Serialize};
+use serde_bytes::{ByteBuf, Bytes};
+
+use super::series::{Merge, Series};
+
+/// So many different names are told apart; what comes of others is counted together.
+pub const NAMES_MAX: usize = 100_000;
+
+/// How many of what is plotted have a colour of their own; the one after these is for all others.
+pub const COLOURS: usize = 7;
+
+/// The index of all together that have none.
+pub const OTHERS: i32 = -1;
+
+/// Where names are cut.
+const NAME: usize = 200;
+
+/// Counts by name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Names<T> {
+    found: HashMap<ByteBuf, T, RandomState>,
+    /// What came under other names, once there were too many.
+    rest: T,
+    /// How often it did.
+    beyond: u64,
+}
+
+impl<T: Merge> Names<T> {
+    /// The counts of a name.
+    pub(crate) fn of(&mut self, name: &[u8]) -> &mut T {
+        if !self.found.contains_key(Bytes::new(name)) {
+            if self.found.len() >= NAMES_MAX {
+                self.beyond = self.beyond.saturating_add(1);
+                return &mut self.rest;
+            }
+            self.found.insert(ByteBuf::from(name), T::default());
+        }
+        // It is there by now.
+        self.found.get_mut(Bytes::new(name)).unwrap_or(&mut self.rest)
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (name, counts) in other.found {
+            self.of(&name).merge(counts);
+        }
+        self.rest.merge(other.rest);
+        self.beyond = self.beyond.saturating_add(other.beyond);
+    }
+
+    pub(crate) fn halve(&mut self) {
+        self.all_mut().for_each(T::halve);
+    }
+
+    /// How many names there are; of those beyond it is not known.
+    pub(crate) fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// How often a name came that is not told apart from others.
+    pub(crate) const fn beyond(&self) -> u64 {
+        self.beyond
+    }
+
+    /// The counts of all, the rest too.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
+        self.found.values().chain([&self.rest])
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.found.values_mut().chain([&mut self.rest])
+    }
+
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&[u8], &T)> {
+        self.found.iter().map(|(name, counts)| (name.as_slice(), counts))
+    }
+
+    pub(crate) const fn rest(&self) -> &T {
+        &self.rest
+    }
+
+    /// All names: those first that have most of something, else in the order of the names.
+    pub(crate) fn sorted(&self, most: impl Fn(&T) -> u64, order: fn(&[u8], &[u8]) -> Ordering) -> Vec<(&[u8], &T)> {
+        let mut sorted: Vec<_> = self.named().collect();
+        sorted.sort_unstable_by(|(name, one), (other_name, other)| {
+            most(other).cmp(&most(one)).then_with(|| order(name, other_name))
+        });
+        sorted
+    }
+}
+
+/// The counts of a key, which is new where there is room for one more.
+pub(crate) fn within<K: Eq + Hash, T: Default>(counts: &mut HashMap<K, T, RandomState>, key: K) -> Option<&mut T> {
+    (counts.len() < NAMES_MAX || counts.contains_key(&key)).then(|| counts.entry(key).or_default())
+}
+
+/// What has a colour of its own, with its series, and the others together.
+pub(crate) fn coloured<'a>(series: impl Iterator<Item = &'a Series>) -> Vec<(i32, Series)> {
+    let mut found: Vec<(i32, Series)> = Vec::new();
+    let mut others = Series::default();
+    for (at, series) in series.enumerate() {
+        match i32::try_from(at) {
+            Ok(place) if at < COLOURS => {
+                if !series.is_empty() {
+                    found.push((place, series.clone()));
+                }
+            }
+            _ => others.merge(series),
+        }
+    }
+    if !others.is_empty() {
+        found.push((OTHERS, others));
+    }
+    found
+}
+
+/// By name, and then by who saw it, which is the last byte.
+pub(crate) fn by_name(one: &[u8], other: &[u8]) -> Ordering {
+    fn parts(name: &[u8]) -> Option<(&[u8], &u8)> {
+        name.split_last().map(|(role, name)| (name, role))
+    }
+    parts(one).cmp(&parts(other))
+}
+
+/// A name that is text, to be told apart from others.
+pub(crate) fn cut(text: &str) -> &str {
+    text.char_indices().nth(NAME).map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
+}
+
+/// The same of one that is bytes.
+pub(crate) fn cut_bytes(bytes: &[u8]) -> &[u8] {
+    bytes.get(..NAME).unwrap_or(bytes)
+}

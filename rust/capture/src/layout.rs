@@ -1,0 +1,123 @@
+//! What is where in a capture's directory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::disk::Disk;
+use crate::files::{self, Listing};
+use crate::local::LocalDisk;
+use crate::manifest::Manifest;
+use crate::sealed::unseal;
+use crate::source::Source;
+use crate::{Access, CaptureError, CaptureErrorKind};
+
+/// No manifest is larger.
+const MANIFEST_BYTES: u64 = 1 << 20;
+
+/// No file of notes is larger.
+pub(crate) const NOTES_BYTES: u64 = 256 << 20;
+
+/// The disk of a directory that holds a capture.
+pub(crate) fn look_for_capture(directory: &Path) -> Result<Arc<LocalDisk>, CaptureError> {
+    let disk = LocalDisk::open(directory, Access::Umask).map_err(|error| CaptureError::reading(directory, error))?;
+    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+    if files::hold_capture(&names) {
+        return Ok(Arc::new(disk));
+    }
+    let what = match files::foreign(&names) {
+        Some(name) => format!("is not a capture: it contains {name}"),
+        None => "contains no capture".to_owned(),
+    };
+    Err(CaptureError::new(CaptureErrorKind::Missing, directory, what))
+}
+
+/// Whether a directory holds a capture.
+pub fn is_capture(directory: &Path) -> bool {
+    names(directory).is_ok_and(|names| files::hold_capture(&names))
+}
+
+/// Refuses a directory that holds something else and no capture.
+pub(crate) fn need_room(directory: &Path) -> Result<(), CaptureError> {
+    // What cannot be listed is not there yet, or somebody else's to complain of.
+    let names = names(directory).unwrap_or_default();
+    match files::foreign(&names) {
+        Some(name) if !files::hold_capture(&names) => {
+            let what = format!("is not a capture: it contains {name}; choose an empty or a new directory");
+            Err(CaptureError::new(CaptureErrorKind::Unwritable, directory, what))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    LocalDisk::open(directory, Access::Umask)?.list(directory)
+}
+
+/// The names in a capture.
+pub(crate) fn list(disk: &LocalDisk, directory: &Path) -> Result<Listing, CaptureError> {
+    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+    Ok(Listing::new(names))
+}
+
+/// What a capture knows of itself, as this version has it or an earlier one had.
+pub(crate) fn read_manifest(disk: &dyn Disk, directory: &Path) -> Result<Option<Manifest>, CaptureError> {
+    let sealed = directory.join(files::MANIFEST);
+    if let Some(file) = read_if_there(disk, &sealed, MANIFEST_BYTES)? {
+        return Manifest::from_json(&sealed, unseal(&sealed, &file)?).map(Some);
+    }
+    let plain = directory.join(files::PLAIN_MANIFEST);
+    read_if_there(disk, &plain, MANIFEST_BYTES)?.map(|file| Manifest::from_json(&plain, &file)).transpose()
+}
+
+/// The text of a file of notes, as this version has it or an earlier one had, and its name.
+pub(crate) fn read_notes(disk: &dyn Disk, directory: &Path, number: u64) -> Result<(PathBuf, Vec<u8>), CaptureError> {
+    let sealed = directory.join(files::notes(number));
+    if let Some(file) = read_if_there(disk, &sealed, NOTES_BYTES)? {
+        let lines = unseal(&sealed, &file)?.to_vec();
+        return Ok((sealed, lines));
+    }
+    let plain = directory.join(files::plain_notes(number));
+    let lines = read(disk, &plain, NOTES_BYTES)?;
+    Ok((plain, lines))
+}
+
+/// The segments that have a file of notes, of this version or of an earlier one, in order.
+pub(crate) fn list_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    let mut all = list_sealed_notes(disk, directory)?;
+    all.extend(list_plain_notes(disk, directory)?);
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+pub(crate) fn list_sealed_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    list_if_there(disk, &directory.join(files::META)).map(|names| files::numbered(names, ".parquet"))
+}
+
+pub(crate) fn list_plain_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    list_if_there(disk, &directory.join(files::PLAIN_NOTES)).map(|names| files::numbered(names, ".jsonl"))
+}
+
+pub(crate) fn list_if_there(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, CaptureError> {
+    match disk.list(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        names => names.map_err(|error| CaptureError::reading(path, error)),
+    }
+}
+
+pub(crate) fn read_if_there(disk: &dyn Disk, path: &Path, most: u64) -> Result<Option<Vec<u8>>, CaptureError> {
+    match read(disk, path, most) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) fn read(disk: &dyn Disk, path: &Path, most: u64) -> Result<Vec<u8>, CaptureError> {
+    open(disk, path)?.read_all(most).map_err(|error| CaptureError::reading(path, error))
+}
+
+pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Source, CaptureError> {
+    disk.open(path).map_err(|error| CaptureError::reading(path, error))
+}

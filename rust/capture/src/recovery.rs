@@ -1,0 +1,21 @@
+//! Mends a capture whose writer was killed.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::layout::look_for_capture;
+use crate::lock::Lock;
+use crate::store::{Recovery, Store};
+use crate::{Access, CaptureError, import, verify};
+
+/// Publishes what a killed writer left in a capture's journal, unless a writer is at work there, and holds all segments to
+/// what their bytes were when they were published. It fails once `goes_on` says no, with the rows published all the same.
+pub fn recover(directory: &Path, goes_on: &dyn Fn() -> bool) -> Result<Recovery, CaptureError> {
+    let disk = look_for_capture(directory)?;
+    let lock = Lock::acquire(directory, Access::Umask)?;
+    import::clear(directory)?;
+    let (_, mut recovery) = Store::open(Arc::clone(&disk) as _, directory, goes_on)?;
+    recovery.damaged = verify::damaged(&*disk, directory, goes_on)?;
+    lock.release()?;
+    Ok(recovery)
+}

@@ -1,0 +1,146 @@
+//! The rows of one segment.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::vec;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, GenericByteArray, RecordBatch, new_null_array};
+use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+};
+
+use crate::CaptureError;
+use crate::account::Account;
+use crate::columns::MESSAGE_BYTES_MAX;
+use crate::guard::guarded;
+use crate::load::batch_rows;
+use crate::runs::RUN_COLUMNS;
+use crate::schema::{N_HEAD, schema};
+use crate::selection::Selection;
+use crate::source::Source;
+use crate::thrift::check_footer;
+
+/// The batches of a segment, with some columns of [`schema`].
+pub(crate) struct SegmentReader {
+    path: PathBuf,
+    file: Source,
+    wanted: SchemaRef,
+    metadata: ArrowReaderMetadata,
+    columns: ProjectionMask,
+    groups: vec::IntoIter<usize>,
+    /// Those of one row group: each has batches of as many rows as fit into memory.
+    batches: Option<ParquetRecordBatchReader>,
+    /// What a value may have in bytes, and whether one of this row group may have more.
+    most: u64,
+    is_doubtful: bool,
+}
+
+impl SegmentReader {
+    pub(crate) fn new(
+        path: PathBuf,
+        file: Source,
+        wanted: SchemaRef,
+        selection: &Selection,
+        most: u64,
+    ) -> Result<Self, CaptureError> {
+        check_footer(&path, &file)?;
+        let (metadata, columns, groups) = guarded(&path, || {
+            let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::default());
+            let metadata = metadata.map_err(|error| file.failure(&path, error))?;
+            let names = wanted.fields().iter().map(|field| field.name().as_str());
+            let columns = ProjectionMask::columns(metadata.parquet_schema(), names);
+            let is_wanted = |group: &usize| selection.may_have(metadata.metadata().row_group(*group));
+            let groups: Vec<usize> = (0..metadata.metadata().num_row_groups()).filter(is_wanted).collect();
+            Ok((metadata, columns, groups))
+        })?;
+        let groups = groups.into_iter();
+        Ok(Self { path, file, wanted, metadata, columns, groups, batches: None, most, is_doubtful: false })
+    }
+
+    /// The next batch, until there is none.
+    pub(crate) fn batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
+        let Self { path, file, wanted, metadata, columns, groups, batches, most, is_doubtful } = self;
+        guarded(path, || {
+            let failed = |error: &dyn fmt::Display| file.failure(path, error);
+            loop {
+                if let Some(batch) = batches.as_mut().and_then(Iterator::next) {
+                    let batch = with_schema(path, &batch.map_err(|error| failed(&error))?, wanted)?;
+                    if *is_doubtful {
+                        check_values(path, &batch, *most)?;
+                    }
+                    return Ok(Some(batch));
+                }
+                let Some(group) = groups.next() else { return Ok(None) };
+                let described = metadata.metadata().row_group(group);
+                let rows;
+                (rows, *is_doubtful) = batch_rows(path, file, described, *most, |leaf| columns.leaf_included(leaf))?;
+                let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata.clone());
+                let reader = reader.with_row_groups(vec![group]).with_projection(columns.clone()).with_batch_size(rows);
+                *batches = Some(reader.build().map_err(|error| failed(&error))?);
+            }
+        })
+    }
+}
+
+/// Tells an account of the rows of a segment.
+pub(crate) fn record_segment(
+    account: &mut dyn Account,
+    number: u64,
+    path: &Path,
+    file: &Source,
+) -> Result<(), CaptureError> {
+    let (columns, selection) = (some_columns(&RUN_COLUMNS), Selection::default());
+    let mut segment = SegmentReader::new(path.to_owned(), file.clone(), columns, &selection, MESSAGE_BYTES_MAX)?;
+    while let Some(batch) = segment.batch()? {
+        let seq = batch["seq"].as_primitive::<Int64Type>().values().first();
+        let first_seq = seq.and_then(|seq| u64::try_from(*seq).ok()).unwrap_or_default();
+        account.record(number, first_seq, &batch);
+    }
+    Ok(())
+}
+
+/// Whether no value of a batch has more bytes than that.
+pub(crate) fn check_values(path: &Path, batch: &RecordBatch, most: u64) -> Result<(), CaptureError> {
+    let bytes = batch.columns().iter().map(longest_value).max().unwrap_or_default();
+    if bytes > most { Err(CaptureError::too_large(path, bytes, most)) } else { Ok(()) }
+}
+
+/// The bytes of a column's longest value; of a list, of its longest item.
+fn longest_value(column: &ArrayRef) -> u64 {
+    if let Some(lists) = column.as_list_opt::<i32>() {
+        return longest_value(lists.values());
+    }
+    let bytes = column.as_binary_opt::<i32>().map(GenericByteArray::value_offsets);
+    let offsets = bytes.or_else(|| column.as_string_opt::<i32>().map(GenericByteArray::value_offsets));
+    let longest = offsets.and_then(|offsets| offsets.windows(2).map(|ends| ends[1] - ends[0]).max());
+    u64::try_from(longest.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Some columns of [`schema`], in its order.
+pub(crate) fn some_columns(names: &[impl AsRef<str>]) -> SchemaRef {
+    let is_wanted = |field: &&FieldRef| names.iter().any(|name| name.as_ref() == field.name());
+    let fields: Fields = schema().fields().iter().filter(is_wanted).cloned().collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// The columns wanted of a batch, with the types and the nullability of [`schema`].
+pub(crate) fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<RecordBatch, CaptureError> {
+    let failed = |error| CaptureError::columns(path, &error);
+    let columns = wanted
+        .fields()
+        .iter()
+        .map(|field| match batch.column_by_name(field.name()) {
+            Some(column) => arrow_cast::cast(column, field.data_type()).map_err(failed),
+            None if field.name() == N_HEAD => Ok(new_null_array(field.data_type(), batch.num_rows())),
+            None => {
+                Err(CaptureError::corrupt(path, format!("is not a segment of a capture: {} is missing", field.name())))
+            }
+        })
+        .collect::<Result<Vec<ArrayRef>, _>>()?;
+    RecordBatch::try_new(Arc::clone(wanted), columns).map_err(failed)
+}

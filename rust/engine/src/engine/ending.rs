@@ -1,0 +1,35 @@
+//! The end of a transport, which may have to wait for peers that read slowly.
+
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Instant;
+
+use trunkline_wire::Machine;
+
+use crate::shared::Shared;
+use crate::transport;
+
+/// A transport that ends, on a thread of its own: the wait for it can be given up.
+pub(super) struct Ending(Arc<OnceLock<Instant>>);
+
+impl Ending {
+    /// Begins to wait; wakes the engine when the transport has ended.
+    pub(super) fn start<M: Machine + Send + 'static>(ending: transport::Ending, shared: &Arc<Shared<M>>) -> Self {
+        let over = Arc::new(OnceLock::new());
+        let (ended, shared) = (Arc::clone(&over), Arc::clone(shared));
+        let wait = move || {
+            ending();
+            // Only this thread sets it.
+            let _ = ended.set(Instant::now());
+            shared.engine.notify();
+        };
+        // Without a thread nothing can be known of the end, as if it came too late.
+        let _ = thread::Builder::new().name("trunkline-close".to_owned()).spawn(wait);
+        Self(over)
+    }
+
+    /// When it ended, once it has.
+    pub(super) fn over_at(&self) -> Option<Instant> {
+        self.0.get().copied()
+    }
+}

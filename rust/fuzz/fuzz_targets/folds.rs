@@ -1,0 +1,20 @@
+//! The states of folds, from any bytes.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use trunkline_analysis::{NAMES, folding};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&which, rest)) = input.split_first() else { return };
+    let name = NAMES[usize::from(which) % NAMES.len()];
+    let Some(mut fold) = folding(name, 1_000_000) else { return };
+    // What is looked at is what follows the head of a state.
+    let mut state = fold.state()[..4 + 1 + name.len() + 2].to_vec();
+    state.extend(rest);
+    if fold.restore(&state).is_ok() {
+        let again = fold.state();
+        assert!(fold.restore(&again).is_ok());
+        let _ = fold.let_go();
+        let _ = fold.finish();
+    }
+});

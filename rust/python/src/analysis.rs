@@ -1,0 +1,91 @@
+//! `trunkline._native.analysis`: folds over decoded rows.
+
+use std::sync::{Mutex, PoisonError};
+
+use arrow_array::RecordBatch;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use pyo3_arrow::PyRecordBatch;
+use trunkline_analysis::{Folding, NAMES, folding};
+use trunkline_columns::{ColumnError, ddl};
+
+use crate::columns::schema;
+
+/// A table of things that several rows make up.
+#[pyclass(frozen, module = "trunkline._native.analysis", name = "Fold")]
+pub(crate) struct PyFold(Mutex<Box<dyn Folding>>);
+
+#[pymethods]
+impl PyFold {
+    /// What each fold is called.
+    #[classattr]
+    const NAMES: [&'static str; 5] = NAMES;
+
+    #[new]
+    #[pyo3(signature = (name, *, window_us = 60_000_000))]
+    fn new(name: &str, window_us: i64) -> PyResult<Self> {
+        let fold = folding(name, window_us).ok_or_else(|| PyValueError::new_err(format!("no table {name}")))?;
+        Ok(Self(Mutex::new(fold)))
+    }
+
+    /// The protocol of its rows.
+    #[getter]
+    fn protocol(&self) -> &'static str {
+        self.with(|fold| fold.protocol())
+    }
+
+    /// The columns it reads.
+    #[getter]
+    fn needs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.with(|fold| fold.needs()))
+    }
+
+    /// The columns of its table.
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        schema(py, self.with(|fold| fold.fields()))
+    }
+
+    /// The same in the words of Spark.
+    fn ddl(&self) -> String {
+        ddl(&self.with(|fold| fold.fields()))
+    }
+
+    /// How much was let go unsettled.
+    #[getter]
+    fn let_go(&self) -> u64 {
+        self.with(|fold| fold.let_go())
+    }
+
+    /// Takes the next rows in, and gives the things that are settled.
+    fn record<'py>(&self, py: Python<'py>, batch: PyRecordBatch) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let batch = batch.into_inner();
+        given(py, py.detach(|| self.with(|fold| fold.record(&batch))))
+    }
+
+    /// Gives what is left.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        given(py, py.detach(|| self.with(|fold| fold.finish())))
+    }
+
+    /// What it has kept, as bytes.
+    fn state(&self, py: Python<'_>) -> Vec<u8> {
+        py.detach(|| self.with(|fold| fold.state()))
+    }
+
+    /// Goes on from such bytes.
+    fn restore(&self, py: Python<'_>, state: &[u8]) -> PyResult<()> {
+        py.detach(|| self.with(|fold| fold.restore(state))).map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+}
+
+impl PyFold {
+    fn with<T>(&self, use_it: impl FnOnce(&mut Box<dyn Folding>) -> T) -> T {
+        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn given(py: Python<'_>, batches: Result<Vec<RecordBatch>, ColumnError>) -> PyResult<Vec<Bound<'_, PyAny>>> {
+    let batches = batches.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    batches.into_iter().map(|batch| PyRecordBatch::new(batch).into_pyarrow(py)).collect()
+}

@@ -1,0 +1,110 @@
+//! `trunkline._native.analysis.Summary`: what a report counts of a protocol.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use pyo3_arrow::PyRecordBatch;
+use trunkline_analysis::{COLOURS, Clock, DECADE, NAMES_MAX, OTHERS, Scope, StateError, Summary, summary};
+
+use crate::msgpack::to_python;
+
+/// What a report counts of one protocol, of decoded rows in recorded order.
+#[pyclass(frozen, module = "trunkline._native.analysis", name = "Summary")]
+pub(crate) struct PySummary(Mutex<Box<dyn Summary>>);
+
+#[pymethods]
+impl PySummary {
+    /// So many different names are told apart; what comes under others is counted together.
+    #[classattr]
+    const NAMES: usize = NAMES_MAX;
+
+    /// How many of what is plotted have a colour of their own.
+    #[classattr]
+    const COLOURS: usize = COLOURS;
+
+    /// The index of all others together.
+    #[classattr]
+    const OTHERS: i32 = OTHERS;
+
+    /// How many classes of times a decade has.
+    #[classattr]
+    const DECADE: u8 = DECADE;
+
+    #[new]
+    #[allow(clippy::fn_params_excessive_bools)] // by name, in Python
+    #[allow(clippy::too_many_arguments)] // likewise
+    #[pyo3(signature = (
+        protocol, *, first_ns, bucket_ns, has_own = false, is_cut = false, has_records = false, has_sequences = true
+    ))]
+    fn new(
+        protocol: &str,
+        first_ns: i64,
+        bucket_ns: i64,
+        has_own: bool,
+        is_cut: bool,
+        has_records: bool,
+        has_sequences: bool,
+    ) -> PyResult<Self> {
+        let clock = Clock { first_ns, bucket_ns: bucket_ns.max(1) };
+        let scope = Scope { clock, has_own, is_cut, has_records, has_sequences };
+        let made = summary(protocol, scope);
+        made.map(|made| Self(Mutex::new(made))).ok_or_else(|| PyValueError::new_err(format!("no protocol {protocol}")))
+    }
+
+    /// The columns it reads; one more, `chosen`, may say which rows are selected.
+    #[getter]
+    fn needs(&self) -> Vec<&'static str> {
+        self.with(|summary| summary.needs())
+    }
+
+    /// Counts more rows.
+    fn record(&self, py: Python<'_>, batch: PyRecordBatch) -> PyResult<()> {
+        let batch = batch.into_inner();
+        let done = py.detach(|| self.with(|summary| summary.record(&batch)));
+        done.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Counts what is open: nothing more comes.
+    fn finish(&self, py: Python<'_>) {
+        py.detach(|| self.with(|summary| summary.finish()));
+    }
+
+    /// Takes in what another has counted and finished, as the bytes of its state.
+    fn merge(&self, py: Python<'_>, state: &[u8]) -> PyResult<()> {
+        py.detach(|| self.with(|summary| summary.merge(state))).map_err(|error| refused(&error))
+    }
+
+    /// Makes buckets of time wider, until no more than so many lead up to a moment.
+    fn widen(&self, py: Python<'_>, last_ns: i64, buckets: i32) {
+        py.detach(|| self.with(|summary| summary.widen(last_ns, buckets)));
+    }
+
+    /// What it has counted so far, as bytes.
+    fn state<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let state = py.detach(|| self.with(|summary| summary.state()));
+        PyBytes::new(py, &state)
+    }
+
+    /// Goes on from such bytes.
+    fn restore(&self, py: Python<'_>, state: &[u8]) -> PyResult<()> {
+        py.detach(|| self.with(|summary| summary.restore(state))).map_err(|error| refused(&error))
+    }
+
+    /// What was counted, in so many buckets of time.
+    fn evaluate(&self, py: Python<'_>, buckets: i32) -> PyResult<Py<PyAny>> {
+        let found = py.detach(|| self.with(|summary| summary.evaluate(buckets)));
+        to_python(py, &found)
+    }
+}
+
+impl PySummary {
+    fn with<T>(&self, use_it: impl FnOnce(&mut Box<dyn Summary>) -> T) -> T {
+        use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn refused(error: &StateError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}

@@ -1,0 +1,91 @@
+"""Errors of commands are in the words of a shell, not in those of Python."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import typer
+
+from trunkline.cli import ending
+from trunkline.cli.app import app
+from trunkline.errors import AuthenticationError, CaptureError, LocalProtocolError
+
+ARGUMENT = re.compile(r"\b[a-z_]+=(?!\w)|\b[a-z]+_[a-z_]+=")
+
+
+def options(command):
+    """The names of all options of a command and of those below it."""
+    for parameter in command.params:
+        yield from getattr(parameter, "opts", ())
+    for below in getattr(command, "commands", {}).values():
+        yield from options(below)
+
+
+@pytest.mark.parametrize("name", ending._OPTIONS)
+@pytest.mark.parametrize("error", [LocalProtocolError, AuthenticationError, CaptureError])
+@pytest.mark.parametrize("text", ["leave out {}=", "give {}= or another", "{}=: none", "{}=True, or none"])
+def test_an_argument_is_named_as_the_option_that_gives_it(name, error, text):
+    explained = ending._explain(error(text.format(name)))
+    assert f"{name}=" not in explained
+    assert ending._OPTIONS[name] in explained
+
+
+def test_a_want_of_memory_is_said_as_such():
+    assert ending._explain(MemoryError()) == "there is not enough memory"
+    assert ending._explain(MemoryError("malloc of 9 failed")) == "there is not enough memory (malloc of 9 failed)"
+
+
+def test_what_arguments_are_named_as_are_options():
+    there = set(options(typer.main.get_command(app)))
+    assert {each.partition(" ")[0] for each in ending._OPTIONS.values()} - there == set()
+
+
+LISTEN, DIAL = ["--bind", "tcp://127.0.0.1:*"], ["--connect", "tcp://127.0.0.1:9"]
+
+WRONG = {
+    "inproc": [["cdtp", "receive", "--bind", "inproc://x"], ["mtl", "server", "--bind", "inproc://x", "--anonymous"]],
+    "no users": [["mtl", "server", *LISTEN]],
+    "keys": [
+        ["dcp", "broker", *LISTEN, "--curve-allow", "."],
+        ["mc0", "middleware", *LISTEN, "--curve-server-key", "nothing"],
+        ["cdtp", "receive", *DIAL, "--curve-secret", "capture"],
+        ["mc0", "subscribe", "t", *DIAL, "--curve-secret", "nothing"],
+    ],
+    "groups": [
+        ["cdtp", "receive", "--sender", "D"],
+        ["cdtp", "send", "--name", "D", "--group", "lab", *DIAL, "-"],
+        ["cdtp", "send", "--name", "D", "--group", "lab", "--bind", "ipc://x", "-"],
+        ["cdtp", "receive", "--group", "lab", *DIAL],
+    ],
+    "no endpoint": [
+        [*role, *more] for role in (["cdtp", "receive"], ["dcp", "broker"]) for more in ([], ["--bind", "x"])
+    ],
+    "names": [
+        ["cdt", "pull", "a", "b", "--target", "x y", "--nats", "nats://127.0.0.1:9"],
+        ["cdt", "target", "c d", "--store", "store"],
+    ],
+    "captures": [
+        ["capture", "cat", "nothing"],
+        ["capture", "cat", "capture", "--max-message-bytes", "1"],
+        ["capture", "cat", "capture", "--run", "99"],
+        ["capture", "decode", "capture", "out.parquet", "--protocol", "smtp"],
+        ["capture", "decode", "capture", "out.parquet", "--tags", "run=money"],
+        ["capture", "export", "capture", "out.h5", "--tags", "run=bigint"],
+        ["capture", "export", "capture", "out.h5", "--protocol", "dcp"],
+        ["capture", "replay", "capture", "--connect", "x"],
+        ["capture", "replay", "capture"],
+    ],
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.usefixtures("recorded")
+def test_no_error_of_a_command_names_an_argument_of_python(start, what):
+    for command in WRONG[what]:
+        started = start(*command)
+        _, err = started.process.communicate("")
+        assert started.process.returncode in (1, 2), (command, err)
+        said = [line for line in err.splitlines() if "rror" in line]
+        assert said, command
+        assert not any(ARGUMENT.search(line) for line in said), (command, said)

@@ -1,0 +1,35 @@
+"""The site as it is built: it stands by itself, and is searched from disk."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        check=True,
+    )
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_pages_load_nothing_from_elsewhere_and_search_from_disk(site):
+    pages = [*site.rglob("*.html")]
+    assert len(pages) > 40
+    for page in pages:
+        text = page.read_text()
+        assert not re.search(r'<(?:script|link|img)\b[^>]*(?:src|href)="(?:https?:)?//', text), page
+        assert re.search(r'<script src="[./]*js/iframe-worker\.js"', text), page
+    assert (site / "search" / "search_index.js").read_text().startswith("var __index = {")
