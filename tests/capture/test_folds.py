@@ -131,6 +131,21 @@ def test_a_lease_that_is_refused_ends_no_connection(recorded):
     assert some(found, "sequence", "fate", "settled_seq") == [(2, "confirmed", 6), (4, "confirmed", 6)]
 
 
+def test_contents_are_counted_as_they_come_whatever_becomes_of_a_lease(recorded):
+    redelivered = mtl.encode_table({"redelivered": True})
+    found = recorded(
+        "mtl",
+        [
+            ("in", b"p", lease(1, "one")),
+            ("in", b"p", content(2, "jobs", b"b", redelivered)),
+            ("in", b"q", content(1, "jobs", b"b")),
+            ("out", b"p", response(1, 200)),
+            ("out", b"p", confirm(2)),
+        ],
+    ).contents()
+    assert some(found, "seq", "attempts", "settled_seq") == [(1, 1, 4), (2, 1, None)]
+
+
 def test_only_what_one_role_saw_is_timed(recorded):
     found = recorded(
         "mc0",

@@ -47,7 +47,7 @@ struct Peer {
 struct Connection {
     to_reader: Flow,
     from_writer: Flow,
-    /// A lease that was shown, until it is answered: its sequence, and what came since.
+    /// A lease that was shown, until it is answered: its sequence, and what came since. Contents are counted as they come.
     asked: Option<(u64, Vec<Message>)>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) enum Fate {
 /// A message of a connection, as far as it matters.
 #[derive(Debug, Serialize, Deserialize)]
 enum Message {
-    Content(Box<Content>),
+    Content { id: Id, is_out: bool, sequence: u64 },
     Settlement { is_out: bool, sequence: u64, is_multiple: bool, settled: Settled },
 }
 
@@ -113,7 +113,7 @@ impl Weigh for Content {
 
 impl Fold for Contents {
     const NAME: &'static str = "contents";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     const PROTOCOL: &'static str = "mtl";
     const NEEDS: &'static [&'static str] = &[
         "capture_id",
@@ -193,21 +193,28 @@ impl Fold for Contents {
             let settlement =
                 |settled| Message::Settlement { is_out, sequence: sequence.unwrap_or_default(), is_multiple, settled };
             let message = match kind {
-                "content" => Message::Content(Box::new(Content {
-                    capture_id: peer.capture_id.clone(),
-                    endpoint: peer.endpoint.clone(),
-                    peer: peer.routing_id.clone(),
-                    is_out,
-                    resource: text_at(&resource, row).map(str::to_owned),
-                    sequence,
-                    body_bytes: number_at(&body_bytes, row),
-                    is_redelivered: is(&redelivered),
-                    alike: alike.at(row)?,
-                    seq: seq.value(row),
-                    at_ns: received_at_ns.value(row),
-                    is_chosen: chosen.has(row),
-                    settled: None,
-                })),
+                "content" => {
+                    let id = self.sent.begin(Content {
+                        capture_id: peer.capture_id.clone(),
+                        endpoint: peer.endpoint.clone(),
+                        peer: peer.routing_id.clone(),
+                        is_out,
+                        resource: text_at(&resource, row).map(str::to_owned),
+                        sequence,
+                        body_bytes: number_at(&body_bytes, row),
+                        is_redelivered: is(&redelivered),
+                        alike: alike.at(row)?,
+                        seq: seq.value(row),
+                        at_ns: received_at_ns.value(row),
+                        is_chosen: chosen.has(row),
+                        settled: None,
+                    });
+                    let Some(sequence) = sequence else {
+                        self.sent.settle(id); // No message can name it.
+                        continue;
+                    };
+                    Message::Content { id, is_out, sequence }
+                }
                 "confirm" => settlement(settled(Fate::Confirmed, None)),
                 "reject" => settlement(settled(if is(&recycle) { Fate::Recycled } else { Fate::Rejected }, None)),
                 _ if status.is_some_and(|status| status >= 400) => settlement(settled(Fate::Refused, status)),
@@ -301,11 +308,8 @@ impl Contents {
         let Self { peers, sent, .. } = self;
         let connection = peers.entry(peer.clone()).or_default();
         match message {
-            Message::Content(content) => {
-                let flow = if content.is_out { &mut connection.to_reader } else { &mut connection.from_writer };
-                let sequence = content.sequence;
-                let id = sent.begin(*content);
-                let Some(sequence) = sequence else { return };
+            Message::Content { id, is_out, sequence } => {
+                let flow = if is_out { &mut connection.to_reader } else { &mut connection.from_writer };
                 if let Some(before) = flow.latest.insert(sequence, id)
                     && flow.open.get(&sequence) != Some(&before)
                 {
