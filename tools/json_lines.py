@@ -205,7 +205,7 @@ LINES: dict[str, list[Line]] = {
     "dcp request": [
         line("reply", index=int, data=list[str], metadata=list[str], latency_ms=float),
         _TIMED_OUT,
-        _stopped(dcp_request.Asked, why=Maybe(Literal["no_broker", "no_worker", "no_reply"])),
+        _stopped(dcp_request.Asked, why=Maybe(Literal["no_broker", "refused", "no_worker", "no_reply"])),
     ],
     "mc0 subscribe": [
         *_role(mc0.ConnectorStats),
@@ -214,13 +214,13 @@ LINES: dict[str, list[Line]] = {
     "mc0 publish": [
         _TIMED_OUT,
         line("error", index=int, topic=str, text=str),
-        _stopped(mc0_commands.Published, why=Maybe(Literal["no_middleware"])),
+        _stopped(mc0_commands.Published, why=Maybe(Literal["no_middleware", "refused"])),
     ],
     "mc0 topics": [line("topic", **_COUNTS)],
     "mc0 ping": [
         line("pong", index=int, latency_ms=float),
         _TIMED_OUT,
-        _stopped(mc0_commands.Pinged, why=Maybe(Literal["no_middleware"])),
+        _stopped(mc0_commands.Pinged, why=Maybe(Literal["no_middleware", "refused"])),
     ],
     "mc0 middleware": [_CHECKED, *_role(mc0.MiddlewareStats)],
     "mtl server": [_CHECKED, *_role(mtl.ServerStats, _ready(data_endpoints=Maybe(list[str])))],

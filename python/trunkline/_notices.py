@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from trunkline._native import drop_meanings, topic
-from trunkline._text import client, readable, readable_bytes
+from trunkline._text import client, counted, readable, readable_bytes
 from trunkline._threads import Thread, survivable
 from trunkline.errors import ClosedError, DecodeError, TrunklineError
 
@@ -87,13 +87,26 @@ class Connections:
         dialled: The endpoints that roles connect to.
         made: How many connections there have been.
         open: How many there are.
-        failures: Why the last connection to an endpoint failed, of those that are not connected since.
+        failures: How often connections to an endpoint failed, and why the last one did, of those that are not connected since.
+        on_failed: Called when a connection failed.
     """
 
     dialled: set[str] = field(default_factory=set)
     made: int = 0
     open: int = 0
-    failures: dict[str, str] = field(default_factory=dict)
+    failures: dict[str, tuple[int, str]] = field(default_factory=dict)
+    on_failed: Callable[[], object] | None = None
+
+    def failed(self, endpoint: str, why: str) -> None:
+        """Takes note of a connection that failed, to an endpoint that is dialled."""
+        if endpoint in self.dialled:
+            self.failures[endpoint] = self.failed_at(endpoint) + 1, why
+            if self.on_failed is not None:
+                self.on_failed()
+
+    def failed_at(self, endpoint: str) -> int:
+        """How many connections to an endpoint failed since the last that did not."""
+        return self.failures.get(endpoint, (0, ""))[0]
 
 
 _MEANINGS = drop_meanings()
@@ -164,8 +177,8 @@ class Notices:
             self._run(kind, *details)
             return
         text = readable(": ".join(filter(None, details)))
-        if kind == "failed" and details[0] in connections.dialled:
-            connections.failures[details[0]] = details[1]
+        if kind == "failed" and details[1:]:
+            connections.failed(*details)
         if kind == "critical":
             self.log(logging.CRITICAL, kind, text)
         elif kind in (
@@ -182,10 +195,17 @@ class Notices:
             endpoint = details[0] if kind in ("found", "departed") and details else None
             self.log(logging.INFO, kind, f"{text} {kind}".strip(), fields={"kind": kind, "endpoint": endpoint})
 
-    def _run(self, kind: str, sender: str, run: str) -> None:
-        """Tells of a run that a sender has begun or ended: "run ID", or "a run" without an id."""
-        fields = {"kind": f"run_{kind}", "sender": sender, "run": run.removeprefix("run ") if run != "a run" else None}
-        self.log(logging.INFO, kind, readable(f"{sender}: {run} {kind}"), fields=fields)
+    def _run(
+        self, kind: str, sender: str, run: str | None, condition: str | None = None, missed: int | None = None
+    ) -> None:
+        """Tells of a run that a sender has begun or ended, and what came of it if that is not all good."""
+        fields = {"kind": f"run_{kind}", "sender": sender, "run": run, "condition": condition, "missed": missed}
+        what = [condition] if condition not in (None, "GOOD") else []
+        what += [f"{counted(missed, 'message')} missing"] if missed else []
+        outcome = f": {', '.join(what)}" if what else ""
+        text = readable(f"{sender}: {'a run' if run is None else f'run {run}'} {kind}{outcome}")
+        # Each of many that end together is told, a bad one too.
+        self.log(logging.WARNING if what else logging.INFO, kind, text, fields=fields, lines=_LINES)
 
     def _connection(self, kind: str, endpoint: str, address: str = "") -> None:
         """Tells who has connected, or is gone: at an endpoint of ours who dialled it, else the endpoint."""
@@ -206,6 +226,7 @@ class Notices:
         text: str,
         error: BaseException | None = None,
         fields: Mapping[str, object] | None = None,
+        lines: int | None = None,
     ) -> None:
         """Logs, with the traceback of an error, unless enough of this kind was logged within the last second.
 
@@ -214,7 +235,7 @@ class Notices:
         now = time.monotonic()
         until, left = self._room.get(kind, (0.0, 0))
         if now >= until:
-            until, left = now + _INTERVAL_S, _LINES if level <= logging.INFO else 1
+            until, left = now + _INTERVAL_S, lines or (_LINES if level <= logging.INFO else 1)
         if not left:
             self._silent[kind] = self._silent.get(kind, 0) + 1
             return

@@ -25,8 +25,8 @@ def why_not(endpoint: str) -> str | None:
 
     What a handshake has shown goes before what a look at the host and the port shows.
     """
-    seen = _notices.connections.failures.get(endpoint)
-    if seen is not None:
+    if _notices.connections.failed_at(endpoint):
+        _, seen = _notices.connections.failures[endpoint]
         return readable(seen)
     if _notices.connections.made:
         # A look from here would be a failed handshake there.

@@ -1,5 +1,6 @@
 """CURVE on the command line."""
 
+import json
 import re
 import signal
 
@@ -152,7 +153,8 @@ def test_why_nobody_answers_is_said(start, run, files, keys, why, what_the_serve
     curve = (
         [*("--curve-secret", f"keys/{keys[0]}.key_secret"), *("--curve-server-key", f"keys/{keys[1]}")] if keys else []
     )
-    at = ("--connect", bus.ready()["endpoints"][0], "--timeout", "1.5")
+    # Nothing is waited for: it answers, and refuses.
+    at = ("--connect", bus.ready()["endpoints"][0], "--timeout", "600")
     _, err = run("mc0", "ping", *at, *curve, returncode=1)
     last = err.splitlines()[-1]
     assert "no middleware answers at tcp://127.0.0.1:" in last
@@ -160,6 +162,67 @@ def test_why_nobody_answers_is_said(start, run, files, keys, why, what_the_serve
     # With the address of the peer, unless it was gone before it could be asked for.
     said = bus.told(what_the_server_says)
     assert re.search(rf"middleware: tcp://127\.0\.0\.1:\d+: (tcp://127\.0\.0\.1:\d+: )?.*{what_the_server_says}", said)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["mc0", "topics"],
+        ["mc0", "publish", "runs", "x"],
+        ["mc0", "publish", "runs", "x", "--no-confirm"],
+        ["dcp", "services"],
+        ["dcp", "request", "echo", "x"],
+        ["mtl", "queues"],
+        ["mtl", "call", "Queue.List"],
+        ["mtl", "send", "jobs", "x"],
+        ["mtl", "receive", "jobs"],
+    ],
+    ids=" ".join,
+)
+def test_no_answer_is_waited_for_where_the_key_is_refused(start, run, files, command):
+    zmq.auth.create_certificates(files / "keys", "eve")
+    role = {"dcp": ["broker"], "mc0": ["middleware"], "mtl": ["server", "--anonymous"]}[command[0]]
+    server = start(
+        *(command[0], *role, "--bind", "tcp://127.0.0.1:*", "--json"),
+        *("--curve-secret", files / "keys/server.key_secret", "--curve-allow", files / "allowed"),
+    )
+    at = ("--connect", server.ready()["endpoints"][0], "--timeout", "600")
+    curve = ("--curve-secret", files / "keys/eve.key_secret", "--curve-server-key", files / "keys/server.key")
+    _, err = run(*command, *at, *curve, returncode=1)
+    assert "the peer does not allow this key" in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_role_that_runs_on_is_let_in_once_its_key_is_allowed(start, run, files, host):
+    for name in ("ops", "late"):
+        zmq.auth.create_certificates(files / "keys", name)
+    (files / "allowed/ops.key").write_bytes((files / "keys/ops.key").read_bytes())
+    broker = start(
+        *("dcp", "broker", "--bind", "tcp://127.0.0.1:*", "--json"),
+        *("--curve-secret", files / "keys/server.key_secret", "--curve-allow", files / "allowed"),
+    )
+    at = ("--connect", broker.ready()["endpoints"][0].replace("127.0.0.1", host))
+    key = ("--curve-server-key", files / "keys/server.key")
+    worker = start("dcp", "worker", "echo", "--echo", *at, "--curve-secret", files / "keys/late.key_secret", *key)
+    worker.told("the peer does not allow this key")
+    (files / "allowed/late.key").write_bytes((files / "keys/late.key").read_bytes())
+    broker.signal(signal.SIGHUP)
+    worker.told("connected")
+    out, _ = run("dcp", "request", "echo", "hello", *at, "--curve-secret", files / "keys/ops.key_secret", *key)
+    assert out == "hello\n"
+
+
+def test_what_is_refused_is_said_to_programs(start, run, files):
+    zmq.auth.create_certificates(files / "keys", "eve")
+    server = start(
+        *("mc0", "middleware", "--bind", "tcp://127.0.0.1:*", "--json"),
+        *("--curve-secret", files / "keys/server.key_secret", "--curve-allow", files / "allowed"),
+    )
+    at = ("--connect", server.ready()["endpoints"][0], "--timeout", "600", "--json")
+    curve = ("--curve-secret", files / "keys/eve.key_secret", "--curve-server-key", files / "keys/server.key")
+    out, _ = run("mc0", "ping", *at, *curve, returncode=1)
+    last = json.loads(out.splitlines()[-1])
+    assert (last["event"], last["why"], last["replies"]) == ("stopped", "refused", 0)
 
 
 def test_what_can_be_known_without_a_handshake_is_said(run):

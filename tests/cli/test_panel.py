@@ -12,6 +12,7 @@ import sys
 import threading
 from contextlib import suppress
 
+import msgpack
 import pytest
 import zmq
 from rich.console import Console
@@ -224,6 +225,28 @@ def test_runs_are_lines_as_they_begin_and_end(start, push):
             f"trunkline: recorder: {name}: run r1 began",
             f"trunkline: recorder: {name}: run r1 ended",
         ]
+
+
+def test_the_end_of_a_run_tells_its_condition_and_what_is_missing(start, push):
+    command = start(
+        "--log-format", "json", "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--count", "9"
+    )
+    identity = b"\x81\xa6run_id\xa2r1"
+    tainted = msgpack.packb({"run_id": "r1", "condition_code": 1})
+    push.send(
+        release("Det.holes", 1, 0, identity), release("Det.holes", 0, 3, b"x"), release("Det.holes", 2, 5, b"\x80")
+    )
+    push.send(release("Det.bad", 1, 0, identity), release("Det.bad", 0, 1, b"x"), release("Det.bad", 2, 1, tainted))
+    # Nobody has seen it begin.
+    push.send(release("Det.late", 0, 7, b"x"), release("Det.late", 2, 8, identity))
+    push.send(release("Det.good", 1, 0, identity))
+    ends = [json.loads(line) for line in command.end()[1].splitlines()]
+    ends = [line for line in ends if line.get("kind") == "run_ended"]
+    assert [(line["level"], line["message"], line["condition"], line["missed"]) for line in ends] == [
+        ("WARNING", "recorder: Det.holes: run r1 ended: INCOMPLETE, 3 messages missing", "INCOMPLETE", 3),
+        ("WARNING", "recorder: Det.bad: run r1 ended: TAINTED", "TAINTED", 0),
+        ("WARNING", "recorder: Det.late: run r1 ended: INCOMPLETE", "INCOMPLETE", 0),
+    ]
 
 
 def test_the_panel_shows_who_is_in_which_run(terminal, push):

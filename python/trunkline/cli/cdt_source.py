@@ -46,7 +46,7 @@ __all__ = ["APPLIED", "PULL", "PUT", "ROLLBACK", "WATCH", "applied", "pull", "pu
 
 PUT = example("trunkline cdt put app-1 endpoint-7 config.json --target cdp --confirm applied")
 PULL = example("trunkline cdt pull app-1 endpoint-7 --target cdp > config.json")
-APPLIED = example("trunkline cdt applied app-1 endpoint-7 500b6995a7814315088180da7d1305ab")
+APPLIED = example("trunkline cdt applied app-1 endpoint-7 500b6995a7814315088180da7d1305ab --target cdp")
 ROLLBACK = example("trunkline cdt rollback app-1 endpoint-7 500b6995a7814315088180da7d1305ab --target cdp")
 WATCH = example("trunkline cdt watch app-1 endpoint-7 --json")
 
@@ -203,6 +203,16 @@ def applied(
     endpoint: Endpoint,
     config_id: ConfigId,
     *,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="NAME",
+            help="Report nothing unless this service has stored the configuration.",
+            callback=encodable,
+        ),
+    ] = None,
+    timeout: Timeout = 3.0,
     name: Name = "trunkline",
     nats: Nats,
     as_json: Json = False,
@@ -211,7 +221,9 @@ def applied(
     made = nats.keywords()
     from trunkline import cdt
 
-    with cdt.Source(name, target=name, **made) as source:
+    with cdt.Source(name, target=target or name, connect_timeout_s=_to_connect(timeout), **made) as source:
+        if target is not None:
+            source.pull(app_version_name, endpoint, config_id, timeout_s=timeout)
         source.report_applied(app_version_name, endpoint, config_id)
     output = Output(json=as_json)
     output.remark("sent", "sent", config_id=config_id)

@@ -18,6 +18,7 @@ from trunkline.cli.family import Family
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, grouped
 from trunkline.cli.options import DrainSeconds, Json, StatsInterval, example, listens, span
 from trunkline.cli.output import Output
+from trunkline.cli.refusing import unless_refused
 from trunkline.cli.signals import Stopping
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def services(
     from trunkline import dcp
 
     output = Output(json=as_json)
-    with dcp.Client(connect=connect, **made) as client:
+    with dcp.Client(connect=connect, **made) as client, unless_refused(connect):
         try:
             reply = client.request(STATUS, b"", timeout_s=timeout)
         except errors.TimeoutError:

@@ -24,6 +24,7 @@ from trunkline.cli.lines import parts
 from trunkline.cli.options import Json, example, span
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
+from trunkline.cli.refusing import unless_refused
 from trunkline.cli.signals import closing
 
 if TYPE_CHECKING:
@@ -99,9 +100,15 @@ def request(
         closing(functools.partial(client.close, drain_s=0.0)),
         Progress(f"asking {service}", count) as progress,
     ):
-        asked = asking.ask_all(client, count, in_flight, output, progress)
-        why = None if asked.replies else _why(client, service, connect)
-    failed = bool(asked.timeouts or asked.empty)
+        try:
+            with unless_refused(connect):
+                asking.ask_all(client, count, in_flight, output, progress)
+                asked = asking.asked(count)
+                why = None if asked.replies else _why(client, service, connect)
+        except errors.AuthenticationError:
+            asked = asking.asked(count)
+            why = _Why("refused", no_broker(connect))
+    failed = bool(asked.timeouts or asked.empty or why)
     if why is None:
         output.summary("count", asked, _summary(asked), failed=failed)
     else:
@@ -143,9 +150,10 @@ class _Asking:
         self._latencies_ms: list[float] = []
         self._timeouts = 0
         self._empty = 0
+        self._start = time.monotonic()
 
-    def ask_all(self, client: Client, count: int, in_flight: int, output: Output, progress: Progress) -> Asked:
-        begun, ended, start = 0, 0, time.monotonic()
+    def ask_all(self, client: Client, count: int, in_flight: int, output: Output, progress: Progress) -> None:
+        begun = ended = 0
         while ended < count:
             while begun < count and begun - ended < in_flight:
                 self._flight.submit(begun, lambda: self._ask(client))
@@ -155,8 +163,6 @@ class _Asking:
                 ended += 1
                 self._tell(*landed, output)
             progress.at(ended)
-        took_s = time.monotonic() - start
-        return self._asked(count, took_s)
 
     def _ask(self, client: Client) -> concurrent.futures.Future[Reply]:
         return client.submit(self._service, self._data, timeout_s=self._timeout_s, retries=self._retries)
@@ -183,9 +189,10 @@ class _Asking:
         else:
             output.line(" ".join(text_of([part.removesuffix(b"\n")], None) for part in reply.data))
 
-    def _asked(self, count: int, took_s: float) -> Asked:
+    def asked(self, count: int) -> Asked:
+        """What has come of them until now."""
         replies = len(self._latencies_ms)
-        rate = round(replies / took_s, 1)
+        rate = round(replies / (time.monotonic() - self._start), 1)
         return Asked(count, replies, self._timeouts, self._empty, rate, Latency.of(self._latencies_ms))
 
 

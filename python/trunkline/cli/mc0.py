@@ -8,6 +8,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,7 @@ from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
 from trunkline.cli.printing import Printing
 from trunkline.cli.progress import Progress
+from trunkline.cli.refusing import is_refused, unless_refused
 from trunkline.cli.signals import Stopping, closing
 
 if TYPE_CHECKING:
@@ -181,17 +183,19 @@ def publish(
         Progress(f"publishing to {topic}", total) as progress,
     ):
         publishing = _Publishing(connector, topic, headers, timeout, output, progress)
-        if no_confirm:
-            publishing.put_all(bodies)
-        else:
-            publishing.confirm_all(bodies, in_flight)
+        with suppress(errors.AuthenticationError), unless_refused(connect):
+            if no_confirm:
+                publishing.put_all(bodies)
+            else:
+                publishing.confirm_all(bodies, in_flight)
         published = publishing.published()
     text = _summary(published, confirmed=not no_confirm)
     why = {}
-    if published.timeouts and not published.confirmed + published.errors:
+    unanswered = published.timeouts or is_refused(connect)
+    if unanswered and not published.confirmed + published.errors:
         text += f"; {_nobody(connect)}"
-        why = {"why": "no_middleware"}
-    failed = bool(published.errors or published.timeouts)
+        why = {"why": _why(connect)}
+    failed = bool(published.errors or unanswered)
     output.summary("eof" if is_stdin else "count", published, text, failed=failed, **why)
 
 
@@ -302,6 +306,11 @@ def _summary(published: Published, *, confirmed: bool) -> str:
     return f"{text}; {published.errors:,} refused" if published.errors else text
 
 
+def _why(endpoints: Sequence[str]) -> str:
+    """Why nobody has answered, for programs."""
+    return "refused" if is_refused(endpoints) else "no_middleware"
+
+
 def _nobody(endpoints: Sequence[str]) -> str:
     return f"no middleware answers at {unreached(endpoints)}"
 
@@ -326,7 +335,7 @@ def topics(
     from trunkline import mc0
 
     output = Output(json=as_json)
-    with mc0.Connector(connect=connect, **made) as connector:
+    with mc0.Connector(connect=connect, **made) as connector, unless_refused(connect):
         try:
             connector.subscribe(_STATUS, timeout_s=timeout)
             status = json.loads(b"".join(connector.receive(timeout_s=timeout).body))
@@ -379,6 +388,8 @@ def ping(
         mc0.Connector(connect=connect, **made, **recorded) as connector,
         closing(functools.partial(connector.close, drain_s=0.0)),
         Progress("pinging the middleware", count) as progress,
+        suppress(errors.AuthenticationError),
+        unless_refused(connect),
     ):
         for index in range(count):
             try:
@@ -393,5 +404,5 @@ def ping(
     pinged = Pinged(count, replies, count - replies, Latency.of(latencies_ms))
     answers = f"{replies:,} of {count:,} answered"
     text = f"{answers}; {pinged.latency_ms if replies else _nobody(connect)}"
-    why = {} if replies else {"why": "no_middleware"}
+    why = {} if replies else {"why": _why(connect)}
     output.summary("count", pinged, text, failed=bool(pinged.timeouts), **why)

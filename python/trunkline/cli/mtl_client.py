@@ -29,6 +29,7 @@ from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
 from trunkline.cli.printing import Printing
 from trunkline.cli.progress import Progress
+from trunkline.cli.refusing import unless_refused
 from trunkline.cli.signals import Stopping, closing
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def send(
     sending: _Sending | None = None
     try:
         with (
+            unless_refused(login.connect),
             mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
             closing(client.close),
             client.writer(resource, confirm=confirmed, window=window) as writer,
@@ -305,6 +307,7 @@ def receive(
     stopping = Stopping()
     # Until it is let in, a signal has nothing to stop, and leaves.
     with (
+        unless_refused(login.connect),
         mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
         client.reader(resources, confirm=confirmed, window=most) as reader,
         stopping,
@@ -438,7 +441,7 @@ def queues(
     from trunkline import mtl
 
     output = Output(json=as_json)
-    with mtl.Client(**who, **made) as client:
+    with unless_refused(login.connect), mtl.Client(**who, **made) as client:
         found = [client.command("Queue.Info", {"name": name}).body for name in _names(client)]
     found = [{name: value for name, value in queue.items() if name != "status"} for queue in found]
     output.listing("queue", _QUEUE_COLUMNS, found)
@@ -474,7 +477,7 @@ def call(
     from trunkline import mtl
 
     output = Output(json=as_json)
-    with mtl.Client(**who, **made, **recorded) as client, closing(client.close):
+    with unless_refused(login.connect), mtl.Client(**who, **made, **recorded) as client, closing(client.close):
         try:
             reply = client.command(command, said)
         except errors.RemoteProtocolError as error:

@@ -138,6 +138,7 @@ class SimulatedNotices(Notices):
         text: str,
         error: BaseException | None = None,
         fields: Mapping[str, object] | None = None,
+        lines: int | None = None,  # noqa: ARG002 - all lines
     ) -> None:
         self._logger.log(level, "%s: %s", self._who, text, exc_info=error, extra={"fields": fields or {}})
 

@@ -278,7 +278,7 @@ impl Contents {
             }
         }
         for message in since {
-            self.apply(peer, message);
+            self.apply(peer, &message);
         }
     }
 
@@ -294,7 +294,7 @@ impl Contents {
     fn take(&mut self, peer: &Peer, message: Message) {
         let connection = self.peers.entry(peer.clone()).or_default();
         let Some((_, since)) = &mut connection.asked else {
-            self.apply(peer, message);
+            self.apply(peer, &message);
             return;
         };
         since.push(message);
@@ -304,10 +304,10 @@ impl Contents {
         }
     }
 
-    fn apply(&mut self, peer: &Peer, message: Message) {
+    fn apply(&mut self, peer: &Peer, message: &Message) {
         let Self { peers, sent, .. } = self;
         let connection = peers.entry(peer.clone()).or_default();
-        match message {
+        match *message {
             Message::Content { id, is_out, sequence } => {
                 let flow = if is_out { &mut connection.to_reader } else { &mut connection.from_writer };
                 if let Some(before) = flow.latest.insert(sequence, id)

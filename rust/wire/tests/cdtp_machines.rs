@@ -103,9 +103,9 @@ fn runs_that_begin_and_end_are_told_before_and_after_their_messages() {
             while let Some(event) = receiver.poll_event() {
                 match event {
                     ReceiverEvent::Message { .. } => told.push('.'),
-                    ReceiverEvent::Run { sender, id, has_ended } => {
+                    ReceiverEvent::Run { sender, id, ended } => {
                         assert_eq!(&*sender, b"Det");
-                        told.push(if has_ended { '-' } else { '+' });
+                        told.push(if ended.is_some() { '-' } else { '+' });
                         told.push_str(&id);
                     }
                     ReceiverEvent::Dropped(_)

@@ -1,6 +1,7 @@
 //! libzmq as a transport.
 
 mod context;
+mod dialled;
 mod ffi;
 mod places;
 mod shaking;
@@ -19,6 +20,7 @@ pub use ffi::{ContextPtr, Libzmq, SocketPtr};
 pub use places::Places;
 
 use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
+use dialled::Dialled;
 use ffi::{FrameReader, event, option};
 use shaking::Shaking;
 
@@ -64,6 +66,7 @@ pub struct Socket {
     /// Set while its monitor may have more to tell, which the descriptor does not say twice.
     has_news: bool,
     bound: Vec<String>,
+    dialled: Dialled,
 }
 
 /// The longest that a peer may take to say who it is: who says nothing holds a descriptor.
@@ -174,6 +177,20 @@ impl LibzmqTransport {
 }
 
 impl Socket {
+    /// An endpoint has refused us for good: it is dialled again later.
+    fn let_go(&mut self, endpoint: &str) {
+        if self.dialled.refused(endpoint) {
+            // Else libzmq takes it for one that is dialled still.
+            let _ = self.zmq.disconnect(self.data, endpoint);
+        }
+    }
+
+    /// What an endpoint was given as, which libzmq calls by its address once it has resolved it.
+    fn given(&self, endpoint: String) -> String {
+        let only = self.dialled.only().filter(|_| self.bound.is_empty());
+        only.map_or(endpoint, str::to_owned)
+    }
+
     /// Whether it was told just now that there is no room for another peer.
     fn is_old_want(&mut self) -> bool {
         self.wanting.replace(Instant::now()).is_some_and(|last| last.elapsed() < SAME_WANT)
@@ -279,6 +296,7 @@ impl Transport for LibzmqTransport {
                 wanting: None,
                 has_news: true,
                 bound: vec![],
+                dialled: Dialled::default(),
             })
         };
         finish().inspect_err(|_| {
@@ -305,17 +323,19 @@ impl Transport for LibzmqTransport {
     fn connect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
         socket.is_drained = false;
         self.allow_family(socket.data, endpoint)?;
-        self.zmq.connect(socket.data, endpoint)
+        self.zmq.connect(socket.data, endpoint)?;
+        socket.dialled.add(endpoint);
+        Ok(())
     }
 
     fn disconnect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
         socket.is_drained = false;
-        match socket.bound.iter().position(|bound| bound == endpoint) {
-            Some(at) => {
-                socket.bound.swap_remove(at);
-                self.zmq.unbind(socket.data, endpoint)
-            }
-            None => self.zmq.disconnect(socket.data, endpoint),
+        if let Some(at) = socket.bound.iter().position(|bound| bound == endpoint) {
+            socket.bound.swap_remove(at);
+            self.zmq.unbind(socket.data, endpoint)
+        } else {
+            socket.dialled.remove(endpoint);
+            self.zmq.disconnect(socket.data, endpoint)
         }
     }
 
@@ -393,10 +413,11 @@ impl Transport for LibzmqTransport {
             let endpoint = if more { self.reader.receive(socket.monitor).ok()??.0 } else { Bytes::new() };
             let (Some(&[low, high]), Some(value)) = (head.first_chunk::<2>(), head.get(2..6)) else { continue };
             let value = i32::from_ne_bytes(value.try_into().unwrap_or_default());
-            let endpoint = String::from_utf8_lossy(&endpoint).into_owned();
+            let endpoint = socket.given(String::from_utf8_lossy(&endpoint).into_owned());
             let refused = |reason: String| SocketEvent::HandshakeFailed { endpoint: endpoint.clone(), reason };
             return Some(match u16::from_ne_bytes([low, high]) {
                 event::HANDSHAKE_SUCCEEDED => {
+                    socket.dialled.succeeded(&endpoint);
                     let address = socket.shaking.succeeded().and_then(|connection| self.places.address(connection));
                     SocketEvent::Connected(Remote { endpoint, address })
                 }
@@ -443,18 +464,20 @@ impl Transport for LibzmqTransport {
                 }
                 event::HANDSHAKE_FAILED_NO_DETAIL => {
                     let question = if socket.knows_server {
-                        "is the server key the one of this server, and is the server encrypted?"
+                        "is the server key the one of this server, is it encrypted, and does it take another connection?"
                     } else {
-                        "is only one side encrypted?"
+                        "is only one side encrypted, or are there too many connections?"
                     };
                     socket.refused.push_back(Some(format!("the peer disconnected during the handshake: {question}")));
                     continue;
                 }
                 event::HANDSHAKE_FAILED_PROTOCOL => {
+                    socket.let_go(&endpoint);
                     socket.refused.push_back(Some(broken(value).to_owned()));
                     continue;
                 }
                 event::HANDSHAKE_FAILED_AUTH => {
+                    socket.let_go(&endpoint);
                     let reason = match (socket.authenticated, value) {
                         (true, _) => "its key is not allowed",
                         (false, NOT_ALLOWED) => "the peer does not allow this key",
@@ -475,8 +498,15 @@ impl Transport for LibzmqTransport {
         others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<bool, TransportError> {
-        let mut any = false;
+        let (mut any, mut timeout) = (false, timeout);
         for Interest { socket, read, write, readable, writable, .. } in &mut *sockets {
+            // Not before it is known who else has refused: libzmq knows its connections by their places in memory alone.
+            while !socket.has_news
+                && let Some(endpoint) = socket.dialled.due()
+            {
+                self.zmq.connect(socket.data, &endpoint)?;
+            }
+            timeout = timeout.into_iter().chain(socket.dialled.wait()).min();
             // The descriptor tells only of what no call has come across yet.
             any |= socket.has_news;
             if *write || (*read && !socket.is_drained) {

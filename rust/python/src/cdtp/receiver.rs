@@ -8,7 +8,9 @@ use pyo3::types::{PyDict, PyTuple};
 use trunkline_capture::Progress;
 use trunkline_engine::{Either, Finding, Queued, Snapshot, Together, Trouble};
 use trunkline_wire::Framing;
-use trunkline_wire::cdtp::{Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb};
+use trunkline_wire::cdtp::{
+    Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, RunEnd,
+};
 use trunkline_wire::chirp::{Beacon, BeaconStats, Service};
 
 use super::message::{Headers, Message, settings};
@@ -213,10 +215,14 @@ pub(super) fn told(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Boun
         ReceiverEvent::Found(endpoint) => ("found", endpoint).into_pyobject(py),
         ReceiverEvent::Departed(endpoint) => ("departed", endpoint).into_pyobject(py),
         ReceiverEvent::Connection(what) => connection(what).into_pyobject(py),
-        ReceiverEvent::Run { sender, id, has_ended } => {
-            let run = if id.is_empty() { "a run".to_owned() } else { format!("run {id}") };
-            let kind = if has_ended { "ended" } else { "began" };
-            (kind, String::from_utf8_lossy(&sender), run).into_pyobject(py)
+        ReceiverEvent::Run { sender, id, ended } => {
+            let (sender, id) = (String::from_utf8_lossy(&sender), (!id.is_empty()).then_some(&*id));
+            match ended {
+                None => ("began", sender, id).into_pyobject(py),
+                Some(RunEnd { condition, missed }) => {
+                    ("ended", sender, id, condition.to_string(), missed).into_pyobject(py)
+                }
+            }
         }
     };
     told.map(Some)

@@ -13,7 +13,7 @@ pub use decode::{decode, decode_header, is_map};
 pub use encode::{encode_batch, encode_header};
 pub use framing::Cdtp;
 pub use layout::{Batch, Head, Layout, Record};
-pub use receiver::{Data, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, SenderCount};
+pub use receiver::{Data, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, RunEnd, SenderCount};
 pub use runs::{
     Boundary, Closed, Condition, Follower, MAP_BYTES, Run, RunBook, RunMessage, RunRow, SENDERS, Unfollowed,
     boundary_map,

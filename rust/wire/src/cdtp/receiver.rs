@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::runs::{self, Follower, MAP_BYTES, numbers};
+use super::runs::{self, Condition, Follower, MAP_BYTES, numbers};
 use super::{Layout, MessageType, Settings, decode};
 use crate::{
     Connection, DropCounts, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Open, Origin, Output,
@@ -71,9 +71,18 @@ pub enum ReceiverEvent {
         sender: Arc<[u8]>,
         /// The `run_id` of its configuration or metadata; empty if it said none.
         id: Arc<str>,
-        /// Whether it has ended.
-        has_ended: bool,
+        /// What came of it, if it has ended.
+        ended: Option<RunEnd>,
     },
+}
+
+/// What came of a run, as far as this receiver has seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunEnd {
+    /// What its sender says of it, and whether the beginning or messages are missing here.
+    pub condition: Condition,
+    /// Sequence numbers that were skipped in it (CDTP-21).
+    pub missed: u64,
 }
 
 impl Event for ReceiverEvent {
@@ -130,8 +139,16 @@ struct Sender {
     name: Arc<[u8]>,
     count: SenderCount,
     follower: Follower,
-    /// The `run_id` of the run it is in; empty if it said none.
-    run: Option<Arc<str>>,
+    run: Option<Current>,
+}
+
+/// The run that a sender is in.
+#[derive(Debug)]
+struct Current {
+    /// Its `run_id`; empty if it said none.
+    id: Arc<str>,
+    /// What the sender had missed before.
+    missed_before: u64,
 }
 
 impl Sender {
@@ -142,13 +159,22 @@ impl Sender {
             MessageType::Bor => false,
             MessageType::Eor => true,
         };
+        let current = self.run.take().filter(|_| has_ended);
         let map = runs::map(&frames[0], frames.get(1).map(|payload| &payload[..]), layout);
         let map = map.filter(|map| map.len() as u64 <= MAP_BYTES);
-        let said = map.and_then(runs::run_id).map(Arc::from);
-        let known = self.run.take().filter(|_| has_ended);
-        let id = said.or(known).unwrap_or_default();
-        self.run = (!has_ended).then(|| Arc::clone(&id));
-        Some(ReceiverEvent::Run { sender: Arc::clone(&self.name), id, has_ended })
+        let id = map.and_then(runs::run_id).map(Arc::from);
+        let id = id.or_else(|| current.as_ref().map(|current| Arc::clone(&current.id))).unwrap_or_default();
+        let all_missed = self.count.missed;
+        if !has_ended {
+            self.run = Some(Current { id: Arc::clone(&id), missed_before: all_missed });
+        }
+        let ended = has_ended.then(|| {
+            let missed = all_missed - current.as_ref().map_or(0, |current| current.missed_before);
+            let said = map.map_or(Condition::GOOD, runs::said);
+            let is_whole = missed == 0 && current.is_some();
+            RunEnd { condition: if is_whole { said } else { said | Condition::INCOMPLETE }, missed }
+        });
+        Some(ReceiverEvent::Run { sender: Arc::clone(&self.name), id, ended })
     }
 }
 
@@ -272,7 +298,7 @@ impl Receiver {
             run = sender.follow_run(&frames, &layout);
         }
         let (before, after) = match run {
-            Some(ReceiverEvent::Run { has_ended: true, .. }) => (None, run),
+            Some(ReceiverEvent::Run { ended: Some(_), .. }) => (None, run),
             run => (run, None),
         };
         self.events.extend(before);
@@ -541,7 +567,7 @@ impl Machine for Receiver {
         let mut stats = self.stats.clone();
         for sender in &self.senders {
             let name = String::from_utf8_lossy(&sender.name).into_owned();
-            stats.runs.extend(sender.run.as_ref().map(|run| (name.clone(), run.to_string())));
+            stats.runs.extend(sender.run.as_ref().map(|run| (name.clone(), run.id.to_string())));
             stats.senders.insert(name, sender.count);
         }
         stats

@@ -348,7 +348,7 @@ impl Run {
 }
 
 /// The condition that a sender's metadata states, by its number or else by its names.
-fn said(metadata: &[u8]) -> Condition {
+pub(super) fn said(metadata: &[u8]) -> Condition {
     match (member(metadata, b"condition_code"), member(metadata, b"condition")) {
         (Some(Value::Signed(code)), _) => Condition::from_code(code),
         (_, Some(Value::String(names))) => Condition::from_names(names),
