@@ -1,13 +1,27 @@
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
+from peers import cdtp as wire
+from peers import dcp as dcp_wire
+from peers import mtl as mtl_wire
 from peers.recorded import line
 from trunkline import capture, spark
 
 HERE = Path(__file__).parent
 DATA = HERE.parent / "data"
+
+REQUESTS = "kaa.v1.service.cdp.cmx2cdp.ConfigRequest"
+PULL = {
+    "correlationId": "c",
+    "timestamp": 1490303342158,
+    "timeout": 5,
+    "endpointMessageId": "m",
+    "appVersionName": "a",
+    "endpointId": "e",
+}
 
 
 # Before pytest-xdist looks for groups.
@@ -51,6 +65,25 @@ def captured(tmp_path):
         return tmp_path / "capture"
 
     return make
+
+
+@pytest.fixture
+def every_protocol(captured):
+    """A capture of good and bad messages of every protocol."""
+    messages = [
+        (1, "cdtp", "in", None, [wire.header_s(tags=b"\x81\xa3run\x07"), b"x"]),
+        (2, "cdtp", "in", None, [b"bad"]),
+        (3, "dcp", "in", b"p", dcp_wire.request(b"echo", b"hello", metadata=[b"m"])),
+        (4, "dcp", "in", b"p", [b"", b"bad"]),
+        (5, "mc0", "in", b"p", [b"", b"PUT", b"TOPIC", b"runs", b"", b"body"]),
+        (6, "mc0", "in", b"p", [b"bad"]),
+        (7, "mtl", "in", b"p", mtl_wire.content(1, "", b"body")),
+        (8, "mtl", "in", b"p", [b"\x05\0", b""]),
+        (9, "cdt", "in", None, [json.dumps(PULL).encode()]),
+        (10, "cdt", "in", None, [b"bad"]),
+    ]
+    topics = [None] * 6 + ["jobs", "jobs", REQUESTS, REQUESTS]
+    return captured(*messages, topics=topics)
 
 
 @pytest.fixture

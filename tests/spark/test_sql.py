@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from peers import cdtp as wire
-from peers import dcp as dcp_wire
-from peers import mtl as mtl_wire
 from trunkline import LocalProtocolError, spark
-
-REQUESTS = "kaa.v1.service.cdp.cmx2cdp.ConfigRequest"
-PULL = {
-    "correlationId": "c",
-    "timestamp": 1490303342158,
-    "timeout": 5,
-    "endpointMessageId": "m",
-    "appVersionName": "a",
-    "endpointId": "e",
-}
 
 
 @pytest.fixture
-def rows(session, captured):
-    """Good and bad messages of every protocol."""
-    messages = [
-        (1, "cdtp", "in", None, [wire.header_s(tags=b"\x81\xa3run\x07"), b"x"]),
-        (2, "cdtp", "in", None, [b"bad"]),
-        (3, "dcp", "in", b"p", dcp_wire.request(b"echo", b"hello", metadata=[b"m"])),
-        (4, "dcp", "in", b"p", [b"", b"bad"]),
-        (5, "mc0", "in", b"p", [b"", b"PUT", b"TOPIC", b"runs", b"", b"body"]),
-        (6, "mc0", "in", b"p", [b"bad"]),
-        (7, "mtl", "in", b"p", mtl_wire.content(1, "", b"body")),
-        (8, "mtl", "in", b"p", [b"\x05\0", b""]),
-        (9, "cdt", "in", None, [json.dumps(PULL).encode()]),
-        (10, "cdt", "in", None, [b"bad"]),
-    ]
-    topics = [None] * 6 + ["jobs", "jobs", REQUESTS, REQUESTS]
-    frame = session.read.parquet(str(captured(*messages, topics=topics)))
+def rows(session, every_protocol):
+    frame = session.read.parquet(str(every_protocol))
     frame.createOrReplaceTempView("rows")
     return frame
 

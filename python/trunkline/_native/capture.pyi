@@ -16,6 +16,8 @@ __all__ = [
     "Writer",
     "is_capture",
     "mark_variants",
+    "position",
+    "published",
     "recover",
     "schema",
     "verify",
@@ -23,9 +25,11 @@ __all__ = [
 
 @final
 class Capture:
-    """A capture as it was when it was opened."""
+    """A capture as it was when it was opened, or some of its published segments."""
 
-    def __new__(cls, directory: str | os.PathLike[str], max_message_bytes: int) -> Self: ...
+    def __new__(
+        cls, directory: str | os.PathLike[str], max_message_bytes: int, segments: Sequence[int] | None = None
+    ) -> Self: ...
     @property
     def segments(self) -> list[Path]:
         """The segments published, oldest first."""
@@ -124,6 +128,20 @@ class Writer:
 
 def is_capture(directory: str | os.PathLike[str]) -> bool:
     """Whether a directory holds a capture."""
+
+def position(directory: str | os.PathLike[str]) -> tuple[str | None, int]:
+    """The capture's id, None before its first row, and the number of the segment after the last published one.
+
+    Raises:
+        CaptureError: There is no capture, or it cannot be read.
+    """
+
+def published(directory: str | os.PathLike[str]) -> list[int]:
+    """The numbers of the published segments, in order.
+
+    Raises:
+        CaptureError: There is no capture, or it cannot be read.
+    """
 
 def mark_variants(path: str | os.PathLike[str], columns: list[str]) -> None:
     """Says of columns of a Parquet file that they are VARIANT, which are written as the structs they are.

@@ -19,7 +19,7 @@ from trunkline._native import cdt, cdtp, dcp, mc0, mtl
 from trunkline._text import amount, counted, moment, readable
 from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.selecting import Selection
-from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
+from trunkline.errors import DecodeError, LocalProtocolError
 from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ class Capture:
     Iterating over it gives the messages in recorded order, a CDTP2 message record by record; `messages` gives those of
     one protocol, with their types.
 
+    Args:
+        path: The capture directory.
+        max_message_bytes: As for `open`.
+        segments: The numbers of the published segments to read; all rows if None, those of the journal too.
+
     Attributes:
         path: The capture directory.
         skipped: Rows that the latest iteration, or that of `messages`, skipped: malformed ones, and those of unknown protocols.
@@ -78,14 +83,20 @@ class Capture:
     let_go: int
     unfollowed: int
 
-    def __init__(self, path: str | os.PathLike[str], *, max_message_bytes: int = DEFAULTS["max_message_bytes"]) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_message_bytes: int = DEFAULTS["max_message_bytes"],
+        segments: Sequence[int] | None = None,
+    ) -> None:
         need_path("path", path)
         need_number("max_message_bytes", max_message_bytes, least=1)
         self.path = Path(path)
         self.skipped = 0
         self.let_go = 0
         self.unfollowed = 0
-        self._native = _native.Capture(self.path, max_message_bytes)
+        self._native = _native.Capture(self.path, max_message_bytes, segments)
         self._info: CaptureInfo | None = None
 
     @property
@@ -247,6 +258,7 @@ class Capture:
         *,
         mode: Mode = ...,
         selection: Selection | None = ...,
+        columns: Sequence[str] | None = ...,
         **options: Unpack[CdtpOptions],
     ) -> pa.RecordBatchReader: ...
 
@@ -257,6 +269,7 @@ class Capture:
         *,
         mode: Mode = ...,
         selection: Selection | None = ...,
+        columns: Sequence[str] | None = ...,
         **options: Unpack[DcpOptions],
     ) -> pa.RecordBatchReader: ...
 
@@ -267,6 +280,7 @@ class Capture:
         *,
         mode: Mode = ...,
         selection: Selection | None = ...,
+        columns: Sequence[str] | None = ...,
         **options: Unpack[Mc0Options],
     ) -> pa.RecordBatchReader: ...
 
@@ -277,6 +291,7 @@ class Capture:
         *,
         mode: Mode = ...,
         selection: Selection | None = ...,
+        columns: Sequence[str] | None = ...,
         **options: Unpack[MtlOptions],
     ) -> pa.RecordBatchReader: ...
 
@@ -287,12 +302,19 @@ class Capture:
         *,
         mode: Mode = ...,
         selection: Selection | None = ...,
+        columns: Sequence[str] | None = ...,
         **options: Unpack[CdtOptions],
     ) -> pa.RecordBatchReader: ...
 
     @overload
     def decode(
-        self, protocol: str, *, mode: Mode = ..., selection: Selection | None = ..., **options: Any
+        self,
+        protocol: str,
+        *,
+        mode: Mode = ...,
+        selection: Selection | None = ...,
+        columns: Sequence[str] | None = ...,
+        **options: Any,
     ) -> pa.RecordBatchReader: ...
 
     def decode(
@@ -301,6 +323,7 @@ class Capture:
         *,
         mode: Mode = "PERMISSIVE",
         selection: Selection | None = None,
+        columns: Sequence[str] | None = None,
         **options: Any,
     ) -> pa.RecordBatchReader:
         """The messages as a stream of record batches, one row a message, as `trunkline.spark.decode` makes them, the last
@@ -312,43 +335,29 @@ class Capture:
                 for tags of another type than requested; DROPMALFORMED drops them. Otherwise such tags are null, and a warning
                 at the end of the stream counts them.
             selection: Which messages; all of that protocol if None.
+            columns: The columns to give, in this order; all of them if None. What they do not need is not read from disk.
             options: The options of the protocol: see `trunkline.columns.CdtpOptions` and those of the others. By
                 default, tags, properties and JSON are a column of JSON text each. Payloads are not read from disk
                 unless `payload` asks for them.
 
         Raises:
-            LocalProtocolError: pyarrow is not installed, there is no such protocol, mode or type, the protocol has no
+            LocalProtocolError: pyarrow is not installed, there is no such protocol, mode, type or column, the protocol has no
                 such option, or the selection is for another protocol.
         """
         pyarrow = _need_pyarrow()
-        from trunkline import columns
+        from trunkline.capture.decoding import Decoding
 
-        defaults = next((known.options for known in columns.protocols() if known.name == protocol), {})
+        defaults = next((known.options for known in _codec.protocols() if known.name == protocol), {})
         # Who has no Spark has mostly no VARIANT either.
         options = {name: "json" for name, default in defaults.items() if default == "variant"} | options
-        decoder = columns.Decoder(protocol, mode=mode, **options)
-        decoded = decoder.row_schema()
-        frames = list(columns.needed(decoder, set(decoded.names)))
+        decoding = Decoding(protocol, mode, columns, options)
         selected = dataclasses.replace(selection or Selection(), protocol=protocol).of(self)
-        condition = selected.condition(protocol, mode=mode, **options)
-        needed = dict.fromkeys([*decoder.protocol.kept, *frames, *(condition.needs if condition is not None else ())])
-        reader = self._native.reader(list(needed), selected.native)
-        kept = pyarrow.schema([reader.schema.field(name) for name in decoder.protocol.kept])
-        schema = pyarrow.schema([*kept, *decoded])
-        timed = schema.append(pyarrow.field(columns.RECEIVED_AT, pyarrow.timestamp("us", "UTC")))
-        mismatches: Counter[str] = Counter()
-        decode = columns.rows_of(decoder, kept.names, frames, None, mismatches)
-        batches = (decode if condition is None else condition.filtering(decode))(read_batches(reader))
-        typed = (
-            pyarrow.RecordBatch.from_arrays([*batch.columns, columns.moments(batch["received_at_ns"])], schema=timed)
-            for batch in batches
-        )
-        chosen: Iterator[pa.RecordBatch] = map(selected.filter(protocol), typed)
+        chosen = decoding.batches(self._native, selected)
         # Where none is named, others are looked at as well.
         if selection is None or selection.protocol is not None:
             chosen = self._warning_of_others(chosen, protocol)
-        chosen = _warning_of_mismatches(chosen, mismatches)
-        return pyarrow.RecordBatchReader.from_batches(timed, chosen)
+        chosen = _warning_of_mismatches(chosen, decoding.mismatches)
+        return pyarrow.RecordBatchReader.from_batches(decoding.schema, chosen)
 
     def _warning_of_others(self, batches: Iterable[pa.RecordBatch], protocol: str) -> Iterator[pa.RecordBatch]:
         """The same, and at the end a warning if all that was recorded is of other protocols."""
@@ -451,6 +460,7 @@ class Capture:
     def _columns(self, protocol: str, wanted: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
         """Columns of all messages of a protocol, as they were recorded."""
         from trunkline import columns
+        from trunkline.capture.decoding import read_batches
 
         names, decode = columns.reading(columns.Decoder(protocol, **options), wanted)
         return decode(read_batches(self._native.reader(names, Selection(protocol=protocol).of(self).native)))
@@ -463,6 +473,8 @@ class Capture:
             LocalProtocolError: pyarrow is not installed.
         """
         pyarrow = _need_pyarrow()
+        from trunkline.capture.decoding import read_batches
+
         reader = self._native.reader()
         return pyarrow.Table.from_batches(read_batches(reader), reader.schema)
 
@@ -484,19 +496,14 @@ def _size(path: Path) -> int:
         return 0
 
 
+def native(capture: Capture) -> _native.Capture:
+    """What reads a capture."""
+    return capture._native  # noqa: SLF001 - of this room
+
+
 def parts(capture: Capture) -> list[_native.Capture]:
     """The parts of a capture, oldest first: each segment, and what is only in the journal."""
-    return capture._native.parts()  # noqa: SLF001 - of this room
-
-
-def read_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """What a reader gives, whose faults are Arrow's while it passes through Arrow's hands."""
-    import pyarrow as pa
-
-    try:
-        yield from reader
-    except (OSError, pa.ArrowException) as error:
-        raise CaptureError(str(error).removeprefix("External error: ")) from error
+    return native(capture).parts()
 
 
 def open(  # noqa: A001 - as `gzip.open`, used with its room

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trunkline.capture.described import Run
     from trunkline.capture.where import Condition, Where
 
-__all__ = ["Selected", "Selection", "Source", "of_records", "ordinals", "protocols_of", "said", "wanted"]
+__all__ = ["KINDS", "Selected", "Selection", "Source", "of_records", "ordinals", "protocols_of", "said", "wanted"]
 
 
 class Source(Protocol):
@@ -34,7 +34,7 @@ class Source(Protocol):
 
 
 # What each protocol calls the kind of a message, as a column.
-_KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "type"}
+KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "type"}
 
 _LAST = (1 << 63) - 1
 
@@ -91,8 +91,8 @@ class Selection:
         if len(subjects) > 1:
             message = f"no message has both a {subjects[0]} and a {subjects[1]}"
             raise LocalProtocolError(message)
-        if self.protocol is not None and self.protocol not in _KINDS:
-            message = f"protocol must be one of {', '.join(_KINDS)}, not {self.protocol!r}"
+        if self.protocol is not None and self.protocol not in KINDS:
+            message = f"protocol must be one of {', '.join(KINDS)}, not {self.protocol!r}"
             raise LocalProtocolError(message)
         if self.direction not in (None, "in", "out"):
             message = f"direction must be 'in' or 'out', not {self.direction!r}"
@@ -164,6 +164,10 @@ class Selected:
         selection: What is wanted.
         native: What of it the rows themselves tell.
         spans: The first and the last number of each run that is wanted, by sender; None where no run is said.
+
+    Attributes:
+        native: What of it the rows themselves tell.
+        is_told_by_rows: Whether that is all but `Selection.where`.
     """
 
     def __init__(
@@ -174,18 +178,18 @@ class Selected:
         self._spans = spans
         # Nobody is to know who writes which in capitals.
         self._type = selection.type and selection.type.lower()
-        self._is_told_by_rows = selection.sender is None and selection.type is None and spans is None
+        self.is_told_by_rows = selection.sender is None and selection.type is None and spans is None
         self._where = selection.condition()
 
     def rows(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Those of the rows the capture gives that have any wanted message; several threads may share what it returns."""
         if self._where is None:
-            return rows if self._is_told_by_rows else filter(self._has, rows)
+            return rows if self.is_told_by_rows else filter(self._has, rows)
         return (row for row, _ in self.messages(rows))
 
     def messages(self, rows: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
         """Those of the rows the capture gives that are wanted, and which of the messages of each; None is all of them."""
-        if not self._is_told_by_rows:
+        if not self.is_told_by_rows:
             rows = filter(self._has, rows)
         if self._where is None:
             return ((row, None) for row in rows)
@@ -214,9 +218,18 @@ class Selected:
             and (self._spans is None or any(first <= seq <= last for first, last in self._spans.get(sender, ())))
         )
 
+    def columns(self, protocol: str) -> list[str]:
+        """The columns of decoded batches that `filter` looks at."""
+        looked_at = {
+            "sender": self._selection.sender is not None or self._spans is not None,
+            KINDS[protocol]: self._type is not None,
+            "seq": self._spans is not None,
+        }
+        return [name for name, is_looked_at in looked_at.items() if is_looked_at]
+
     def filter(self, protocol: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         """Keeps the rows wanted of decoded batches."""
-        if self._is_told_by_rows:
+        if self.is_told_by_rows:
             return lambda batch: batch
         from pyarrow import compute
 
@@ -224,7 +237,7 @@ class Selected:
             if self._selection.sender is not None:
                 batch = batch.filter(compute.equal(batch["sender"], self._selection.sender))
             if self._type is not None:
-                batch = batch.filter(compute.equal(compute.utf8_lower(batch[_KINDS[protocol]]), self._type))
+                batch = batch.filter(compute.equal(compute.utf8_lower(batch[KINDS[protocol]]), self._type))
             if self._spans is None:
                 return batch
             spans = ((sender, span) for sender, of_sender in self._spans.items() for span in of_sender)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from trunkline.capture.criteria import moment_ns, routing_id
 from trunkline.cli.options import encodable
 from trunkline.cli.output import Output
 from trunkline.errors import LocalProtocolError
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Selecting", "tell_unmatched"]
 
-_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+Value = TypeVar("Value")
 
 
 class Direction(StrEnum):
@@ -99,10 +98,10 @@ class Selecting:
             "service": self.service,
             "topic": self.topic,
             "resource": self.resource,
-            "peer": None if self.peer is None else _routing_id(self.peer),
+            "peer": _criterion("--peer", routing_id, self.peer),
             "direction": self.direction,
-            "since_ns": None if self.since is None else _moment("--since", self.since),
-            "until_ns": None if self.until is None else _moment("--until", self.until),
+            "since_ns": _criterion("--since", moment_ns, self.since),
+            "until_ns": _criterion("--until", moment_ns, self.until),
             "where": self.where,
         }
         if all(value is None for value in given.values()):
@@ -121,26 +120,10 @@ def tell_unmatched(output: Output, directory: Path, selection: Selection | None,
         output.note(f"no message in {directory} matches the selection")
 
 
-def _routing_id(given: str) -> bytes:
-    if not given.startswith("0x"):
-        return given.encode("utf-8", "surrogateescape")
+def _criterion(option: str, read: Callable[[str], Value], given: str | None) -> Value | None:
+    """What an option says, if it is there."""
     try:
-        return bytes.fromhex(given[2:])
-    except ValueError:
-        message = f"--peer takes text, or 0x and hexadecimal digits, not {given!r}."
+        return None if given is None else read(given)
+    except LocalProtocolError as error:
+        message = f"{option} {error}."
         raise typer.BadParameter(message) from None
-
-
-def _moment(option: str, given: str) -> int:
-    """A time in nanoseconds since 1970."""
-    ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", given)
-    if ago is not None:
-        return time.time_ns() - round(float(ago[1]) * _SPANS[ago[2]] * 1e9)
-    try:
-        moment = datetime.fromisoformat(given)
-    except ValueError:
-        message = f"{option} takes a time such as 2026-11-23T14:00:00, or an age such as 90m, 2h or 3d, not {given!r}."
-        raise typer.BadParameter(message) from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    seconds, rest = divmod(moment.timestamp(), 1)
-    return int(seconds) * 10**9 + round(rest * 1e6) * 1000

@@ -12,8 +12,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from trunkline._extras import needs
+from trunkline.capture.decoding import read_batches
 from trunkline.capture.folding import Selected
-from trunkline.capture.reading import Capture, parts, read_batches
+from trunkline.capture.reading import Capture, parts
 from trunkline.capture.reading import open as open_capture
 from trunkline.capture.selecting import Selection, protocols_of
 from trunkline.report.counting import OPTIONS

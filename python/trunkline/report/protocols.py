@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trunkline._native.columns import Runs
+from trunkline.capture.decoding import read_batches
 from trunkline.capture.folding import Selected
-from trunkline.capture.reading import Capture, read_batches
+from trunkline.capture.reading import Capture
 from trunkline.capture.selecting import Selection
 from trunkline.columns import Decoder, reading
 from trunkline.report.cdtp_runs import Tally

@@ -68,6 +68,7 @@ def capture_rows(session: SparkSession, directory: str | os.PathLike[str]) -> Da
 def warn_of_others(rows: DataFrame, protocol: str) -> None:
     """Logs a warning where these are rows of captures on this machine, and none of a protocol."""
     from trunkline.capture import reading
+    from trunkline.capture.decoding import read_batches
 
     segments: set[Path] = set()
     for file in [] if rows.isStreaming else rows.inputFiles():
@@ -82,7 +83,7 @@ def warn_of_others(rows: DataFrame, protocol: str) -> None:
             for part in reading.parts(reading.open(directory, max_message_bytes=_PROTOCOL_BYTES)):
                 if segments.isdisjoint(part.segments):
                     continue
-                for batch in reading.read_batches(part.reader(["protocol"])):
+                for batch in read_batches(part.reader(["protocol"])):
                     if protocol in batch.column(0).unique().to_pylist():
                         return
                     number += batch.num_rows

@@ -54,7 +54,7 @@ pub use direction::Direction;
 pub use error::{CaptureError, CaptureErrorKind};
 pub use import::Import;
 pub use layout::is_capture;
-pub use reader::{Batches, Capture, Info, Rows};
+pub use reader::{Batches, Capture, Info, Position, Rows, published};
 pub use recovery::recover;
 pub use runs::{RunRecord, Runs};
 pub use schema::schema;

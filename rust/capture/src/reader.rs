@@ -25,7 +25,7 @@ use crate::schema::schema;
 use crate::segment::SegmentSummary;
 use crate::selection::Selection;
 use crate::source::{Source, SourceReader};
-use crate::{CaptureError, CaptureErrorKind, RunRecord, Runs};
+use crate::{Access, CaptureError, CaptureErrorKind, RunRecord, Runs};
 
 /// What a capture is counted from.
 const INFO_COLUMNS: [&str; 5] = ["received_at_ns", "protocol", "direction", "n_bytes", "error"];
@@ -82,6 +82,20 @@ impl Capture {
         let journal = journal.filter(|(number, ..)| published.binary_search(number).is_err());
         let segments = published.into_iter().map(|number| directory.join(files::segment(number))).collect();
         Ok(Self { directory: directory.to_owned(), disk, segments, journal, most: MESSAGE_BYTES_MAX })
+    }
+
+    /// Some published segments of a capture, by their numbers. Whether they are there shows when they are read.
+    pub fn of(directory: &Path, segments: &[u64]) -> Result<Self, CaptureError> {
+        let disk =
+            LocalDisk::open(directory, Access::Umask).map_err(|error| CaptureError::reading(directory, error))?;
+        let segments = segments.iter().map(|number| directory.join(files::segment(*number))).collect();
+        Ok(Self {
+            directory: directory.to_owned(),
+            disk: Arc::new(disk),
+            segments,
+            journal: None,
+            most: MESSAGE_BYTES_MAX,
+        })
     }
 
     /// The same, whose batches end with an error at a value of more bytes.
@@ -219,6 +233,44 @@ impl Capture {
             most: self.most,
         })
     }
+}
+
+/// How far a capture has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The capture's id; `None` before its first row.
+    pub capture_id: Option<String>,
+    /// The number of the segment after the last published one.
+    pub next_segment: u64,
+}
+
+impl Position {
+    /// How far the capture in a directory has come. Takes as long for a million segments as for one, unless its manifest is
+    /// missing.
+    pub fn of(directory: &Path) -> Result<Self, CaptureError> {
+        let missing = |error| CaptureError::reading(directory, error);
+        let disk = LocalDisk::open(directory, Access::Umask).map_err(missing)?;
+        let Some(manifest) = read_manifest(&disk, directory)? else {
+            // One that is about to begin has nothing else yet.
+            if !directory.join(files::META).is_dir() {
+                look_for_capture(directory)?;
+            }
+            let segments = list(&disk, directory)?.segments;
+            let capture_id = Capture::of(directory, &segments)?.capture_id()?;
+            return Ok(Self { capture_id, next_segment: segments.last().map_or(0, |last| last + 1) });
+        };
+        let mut next_segment = manifest.next_segment;
+        // A writer that was killed may have published one without writing that down.
+        while open(&disk, &directory.join(files::segment(next_segment))).is_ok() {
+            next_segment += 1;
+        }
+        Ok(Self { capture_id: Some(manifest.capture_id), next_segment })
+    }
+}
+
+/// The numbers of the published segments of the capture in a directory, in order.
+pub fn published(directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    Ok(list(&*look_for_capture(directory)?, directory)?.segments)
 }
 
 /// The batches of a capture, oldest first. Ends after the first error.

@@ -14,9 +14,9 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
-    Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Row, Rows, RunRecord, Selection,
-    is_capture as is_capture_directory, mark_variants as mark, recover as recover_capture, schema as capture_schema,
-    verify as verify_capture,
+    Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Position, Row, Rows, RunRecord,
+    Selection, is_capture as is_capture_directory, mark_variants as mark, published as published_segments,
+    recover as recover_capture, schema as capture_schema, verify as verify_capture,
 };
 use trunkline_wire::{ErrorKind, Framing};
 
@@ -31,9 +31,12 @@ pub(crate) struct PyCapture(Capture);
 
 #[pymethods]
 impl PyCapture {
+    /// All of it as it is now, or some of its published segments.
     #[new]
-    fn new(py: Python<'_>, directory: PathBuf, max_message_bytes: u64) -> PyResult<Self> {
-        let opened = py.detach(move || Capture::open(&directory)).map_err(|error| capture_error(&error))?;
+    #[pyo3(signature = (directory, max_message_bytes, segments = None))]
+    fn new(py: Python<'_>, directory: PathBuf, max_message_bytes: u64, segments: Option<Vec<u64>>) -> PyResult<Self> {
+        let open = move || segments.map_or_else(|| Capture::open(&directory), |some| Capture::of(&directory, &some));
+        let opened = py.detach(open).map_err(|error| capture_error(&error))?;
         Ok(Self(opened.limited(max_message_bytes)))
     }
 
@@ -366,6 +369,19 @@ pub(crate) fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
 pub(crate) fn is_capture(directory: PathBuf) -> bool {
     is_capture_directory(&directory)
+}
+
+/// The id of a capture, `None` before its first row, and the number of the segment after the last published one.
+#[pyfunction]
+pub(crate) fn position(py: Python<'_>, directory: PathBuf) -> PyResult<(Option<String>, u64)> {
+    let found = py.detach(move || Position::of(&directory)).map_err(|error| capture_error(&error))?;
+    Ok((found.capture_id, found.next_segment))
+}
+
+/// The numbers of the published segments of a capture, in order.
+#[pyfunction]
+pub(crate) fn published(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<u64>> {
+    py.detach(move || published_segments(&directory)).map_err(|error| capture_error(&error))
 }
 
 /// Says of columns of a Parquet file that they are VARIANT, which are written as the structs they are.

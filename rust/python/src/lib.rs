@@ -83,7 +83,8 @@ mod _native {
     mod capture {
         #[pymodule_export]
         use crate::capture::{
-            MessageIterator, PyCapture, PyImport, RowIterator, is_capture, mark_variants, recover, schema, verify,
+            MessageIterator, PyCapture, PyImport, RowIterator, is_capture, mark_variants, position, published, recover,
+            schema, verify,
         };
         #[pymodule_export]
         use crate::writer::PyWriter;

@@ -1,0 +1,53 @@
+"""Criteria of a selection as people write them."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+
+from trunkline.errors import LocalProtocolError
+
+__all__ = ["moment_ns", "routing_id"]
+
+_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def routing_id(given: str) -> bytes:
+    r"""A routing id, given as text, or as 0x and hexadecimal digits.
+
+    Raises:
+        LocalProtocolError: The digits are none.
+
+    >>> routing_id("worker-1"), routing_id("0x00ff")
+    (b'worker-1', b'\x00\xff')
+    """
+    if not given.startswith("0x"):
+        return given.encode("utf-8", "surrogateescape")
+    try:
+        return bytes.fromhex(given[2:])
+    except ValueError:
+        message = f"takes text, or 0x and hexadecimal digits, not {given!r}"
+        raise LocalProtocolError(message) from None
+
+
+def moment_ns(given: str) -> int:
+    """A time in nanoseconds since 1970, given as a time in UTC unless it says otherwise, or as an age.
+
+    Raises:
+        LocalProtocolError: It is neither.
+
+    >>> moment_ns("2026-11-23T14:00:00.5")
+    1795442400500000000
+    """
+    ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", given)
+    if ago is not None:
+        return time.time_ns() - round(float(ago[1]) * _SPANS[ago[2]] * 1e9)
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        message = f"takes a time such as 2026-11-23T14:00:00, or an age such as 90m, 2h or 3d, not {given!r}"
+        raise LocalProtocolError(message) from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    seconds, rest = divmod(moment.timestamp(), 1)
+    return int(seconds) * 10**9 + round(rest * 1e6) * 1000

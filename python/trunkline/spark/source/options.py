@@ -1,0 +1,247 @@
+"""The options of the data source."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from trunkline._text import did_you_mean
+from trunkline.capture.criteria import moment_ns, routing_id
+from trunkline.capture.selecting import Selection
+from trunkline.columns import Decoder, protocols
+from trunkline.errors import LocalProtocolError
+from trunkline.spark.source.ddl import columns_of
+
+__all__ = ["Settings", "Start"]
+
+# Where a stream begins: a capture that is named at a segment, the others at their first.
+Start = Literal["earliest", "latest"] | Mapping[str, int]
+
+_MODES = ("PERMISSIVE", "FAILFAST", "DROPMALFORMED")
+
+# A Connect server runs the source in a directory of its own: no relative path means anything there.
+_SERVER = re.compile(r"/(userFiles-[0-9a-f-]+|artifacts)(/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the options of a data source say.
+
+    Attributes:
+        paths: The captures, or folders of captures.
+        protocol: The protocol whose messages to read; None for all.
+        is_decoded: Whether to decode.
+        mode: What to do with malformed messages.
+        decoding: The options of decoding.
+        columns: The columns to give; None for all.
+        selection: Which messages.
+        is_recursive: Whether the paths are folders in which captures are looked for.
+        start: Where a stream begins.
+        max_segments: The most segments of a micro-batch.
+        max_bytes: The most bytes of frames of a micro-batch.
+        max_rows: The most rows of a micro-batch.
+        fails_on_loss: Whether segments that were deleted before they were read are an error.
+    """
+
+    paths: tuple[Path, ...]
+    protocol: str | None = None
+    is_decoded: bool = False
+    mode: str = "PERMISSIVE"
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[str, ...] | None = None
+    selection: Selection | None = None
+    is_recursive: bool = False
+    start: Start = "earliest"
+    max_segments: int | None = None
+    max_bytes: int | None = None
+    max_rows: int | None = None
+    fails_on_loss: bool = True
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Settings:
+        """Reads the options, whose names Spark has in lower case.
+
+        Raises:
+            LocalProtocolError: An option is unknown, or has no such value.
+        """
+        given = {name.lower(): text for name, text in options.items()}
+        read = _Reading(given)
+        protocol = read.choice("protocol", [known.name for known in protocols()])
+        is_decoded = read.flag("decode", default=False)
+        if is_decoded and protocol is None:
+            message = f"option decode: name the protocol as well: {', '.join(known.name for known in protocols())}"
+            raise LocalProtocolError(message)
+        mode = read.choice("mode", _MODES, upper=True) or "PERMISSIVE"
+        decoding = _decoding(read, protocol, is_decoded=is_decoded)
+        columns = read.names("columns")
+        settings = cls(
+            paths=read.paths(),
+            protocol=protocol,
+            is_decoded=is_decoded,
+            mode=mode,
+            decoding=decoding,
+            columns=columns,
+            selection=_selection(read, protocol),
+            is_recursive=read.flag("recursive", default=False),
+            start=read.value("startingoffsets", _start) or "earliest",
+            max_segments=read.number("maxsegmentspertrigger"),
+            max_bytes=read.number("maxbytespertrigger"),
+            max_rows=read.number("maxrowspertrigger"),
+            fails_on_loss=read.flag("failondataloss", default=True),
+        )
+        read.refuse_others(protocol)
+        return settings
+
+
+class _Reading:
+    """Options that are read one by one, and what is left of them."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = dict(given)
+        self._known: list[str] = []
+
+    def text(self, name: str) -> str | None:
+        self._known.append(name)
+        return self._given.pop(name, None)
+
+    def value(self, name: str, read: Callable[[str], Any]) -> Any:
+        text = self.text(name)
+        try:
+            return None if text is None else read(text)
+        except LocalProtocolError as error:
+            message = f"option {name}: {error}"
+            raise LocalProtocolError(message) from None
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        chosen = self.choice(name, ("true", "false"))
+        return default if chosen is None else chosen == "true"
+
+    def number(self, name: str) -> int | None:
+        def read(text: str) -> int:
+            if not text.isdigit() or not int(text):
+                message = f"expected a whole number from 1 on, not {text!r}"
+                raise LocalProtocolError(message)
+            return int(text)
+
+        number: int | None = self.value(name, read)
+        return number
+
+    def choice(self, name: str, known: list[str] | tuple[str, ...], *, upper: bool = False) -> str | None:
+        def read(text: str) -> str:
+            word = text.upper() if upper else text.lower()
+            if word not in known:
+                hint = did_you_mean(text, known) or f": expected one of {', '.join(known)}"
+                message = f"there is no {text!r}{hint}"
+                raise LocalProtocolError(message)
+            return word
+
+        chosen: str | None = self.value(name, read)
+        return chosen
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        text = self.text(name)
+        return None if text is None else tuple(part.strip().strip("`") for part in text.split(","))
+
+    def paths(self) -> tuple[Path, ...]:
+        """Where the captures are: what `load` was given."""
+        one, several = self.text("path"), self.text("paths")
+        if several is not None:
+            given = [*json.loads(several)]
+        elif one is not None:
+            given = [one]
+        else:
+            message = "name the capture: .load('runs/')"
+            raise LocalProtocolError(message)
+        return tuple(map(_path, given))
+
+    def refuse_others(self, protocol: str | None) -> None:
+        """Raises an error at what is no option, or not one of this protocol."""
+        for name in self._given:
+            owners = [known.name for known in protocols() if name in known.options]
+            if owners and protocol is not None:
+                message = f"option {name}: is for {' and '.join(owners)}, not for {protocol}"
+            elif owners:
+                message = (
+                    f"option {name}: is for decoding {' and '.join(owners)}: set decode to true, and name the protocol"
+                )
+            else:
+                hint = did_you_mean(name, self._known) or f": the options are {', '.join(self._known)}"
+                message = f"there is no option {name!r}{hint}"
+            raise LocalProtocolError(message)
+
+
+def _path(given: str) -> Path:
+    text = given.removeprefix("file://") if given.startswith("file:///") else given
+    if "://" in text:
+        message = f"{given!r}: captures are read from file systems: mount it, or copy the capture"
+        raise LocalProtocolError(message)
+    if not os.path.isabs(text) and _SERVER.search(os.getcwd()):  # noqa: PTH109, PTH117 - text, which need not be a path
+        message = f"{given!r}: a relative path means nothing to a Connect server: give an absolute one"
+        raise LocalProtocolError(message)
+    return Path(os.path.abspath(text))  # noqa: PTH100 - a link is not followed
+
+
+def _decoding(read: _Reading, protocol: str | None, *, is_decoded: bool) -> dict[str, Any]:
+    """The options of decoding, as `Decoder` takes them.
+
+    Raises:
+        LocalProtocolError: One has no such value, or names two columns alike.
+    """
+    known = next((known.options for known in protocols() if known.name == protocol), {}) if is_decoded else {}
+    given: dict[str, Any] = {}
+    for name, default in known.items():
+        if isinstance(default, bool):
+            given[name] = read.flag(name, default=default)
+        elif default == "variant":
+            text = read.text(name)
+            given[name] = default if text is None else columns_of(name, text)
+        else:
+            text = read.text(name)
+            if text is not None:
+                parts = [part.strip() for part in text.split(",")]
+                given[name] = parts if isinstance(default, list | tuple) else text.strip()
+    if is_decoded:
+        # What it refuses is refused before anything is read.
+        Decoder(protocol or "", **given)
+    return given
+
+
+def _selection(read: _Reading, protocol: str | None) -> Selection | None:
+    plain = ("sender", "run", "type", "service", "topic", "resource", "direction", "where")
+    criteria: dict[str, Any] = {name: read.text(name) for name in plain}
+    criteria["peer"] = read.value("peer", routing_id)
+    criteria["since_ns"], criteria["until_ns"] = read.value("since", moment_ns), read.value("until", moment_ns)
+    if protocol is None and all(value is None for value in criteria.values()):
+        return None
+    return Selection(protocol=protocol, **criteria)
+
+
+def _start(text: str) -> Start:
+    """Where a stream begins.
+
+    Raises:
+        LocalProtocolError: It says no place.
+    """
+    word = text.strip().lower()
+    if word == "earliest":
+        return "earliest"
+    if word == "latest":
+        return "latest"
+    try:
+        given = json.loads(text)
+        return {str(name): _segment(place) for name, place in given.items()}
+    except (ValueError, AttributeError, TypeError, KeyError):
+        message = f'expected earliest, latest or JSON such as {{"CAPTURE_ID": {{"segment": 3}}}}, not {text!r}'
+        raise LocalProtocolError(message) from None
+
+
+def _segment(place: Any) -> int:
+    number = place["segment"] if isinstance(place, dict) else place
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError
+    return number

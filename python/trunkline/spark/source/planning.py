@@ -1,0 +1,45 @@
+"""Which task reads which segments."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from trunkline.spark.source.captures import sizes
+from trunkline.spark.source.reading import Part
+
+__all__ = ["parts"]
+
+# A task reads no more, but for a segment that is larger; and of less there are no more tasks than two for each processor.
+_MOST_BYTES = 64 << 20
+_LEAST_BYTES = 1 << 20
+
+# The most segments of a task: each is a file to open.
+_MOST_SEGMENTS = 4096
+
+
+def parts(captures: Mapping[Path, Sequence[int]]) -> list[Part]:
+    """Divides the segments of captures among tasks, by their bytes, each capture's in order."""
+    sized = {directory: sizes(directory, numbers) for directory, numbers in captures.items()}
+    total = sum(sum(of_capture.values()) for of_capture in sized.values())
+    tasks = 2 * (os.cpu_count() or 1)
+    target = min(_MOST_BYTES, max(_LEAST_BYTES, total // tasks))
+    return [
+        Part(directory, tuple(group))
+        for directory, of_capture in sized.items()
+        for group in _groups(of_capture, target)
+    ]
+
+
+def _groups(sized: Mapping[int, int], target: int) -> Iterator[list[int]]:
+    group: list[int] = []
+    held = 0
+    for number, size in sized.items():
+        if group and (held + size > target or len(group) == _MOST_SEGMENTS):
+            yield group
+            group, held = [], 0
+        group.append(number)
+        held += size
+    if group:
+        yield group

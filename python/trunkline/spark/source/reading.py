@@ -1,0 +1,133 @@
+"""What executors do: read segments, and decode them."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import compute
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from trunkline import capture as _capture
+from trunkline._text import did_you_mean
+from trunkline.capture.decoding import Decoding, read_batches
+from trunkline.capture.reading import Capture, native
+from trunkline.capture.selecting import Selection, wanted
+from trunkline.errors import CaptureError, LocalProtocolError
+from trunkline.spark.source.captures import existing, missing
+from trunkline.spark.source.options import Settings
+
+__all__ = ["Part", "need_schema", "read", "schema"]
+
+_logger = logging.getLogger("trunkline.spark")
+
+
+@dataclass
+class Part(InputPartition):
+    """Segments of one capture that one task reads, in order."""
+
+    directory: Path
+    segments: tuple[int, ...]
+
+    def __init__(self, directory: Path, segments: tuple[int, ...]) -> None:
+        super().__init__(None)
+        self.directory, self.segments = directory, segments
+
+
+def schema(settings: Settings) -> StructType:
+    """The columns that the source gives.
+
+    Raises:
+        LocalProtocolError: There is no such column.
+    """
+    found: StructType = from_arrow_schema(_arrow_schema(settings))
+    return found
+
+
+def need_schema(settings: Settings, given: StructType) -> None:
+    """Refuses a schema that is not the one the options say.
+
+    Raises:
+        LocalProtocolError: It is another.
+    """
+    ours = schema(settings)
+    if given.simpleString() != ours.simpleString():
+        message = (
+            f"the source gives {ours.simpleString()}, not {given.simpleString()}: leave the schema out, and choose with the "
+            "options columns and tags"
+        )
+        raise LocalProtocolError(message)
+
+
+def _arrow_schema(settings: Settings) -> pa.Schema:
+    if settings.is_decoded:
+        return _decoding(settings).schema
+    everything = _capture.schema()
+    if settings.columns is None:
+        return everything
+    unknown = next((name for name in settings.columns if name not in everything.names), None)
+    if unknown is not None:
+        hint = did_you_mean(unknown, everything.names) or f": the columns are {', '.join(everything.names)}"
+        message = f"option columns: no column {unknown}{hint}"
+        raise LocalProtocolError(message)
+    return pa.schema([everything.field(name) for name in settings.columns])
+
+
+def _decoding(settings: Settings) -> Decoding:
+    return Decoding(settings.protocol or "", settings.mode, settings.columns, dict(settings.decoding))
+
+
+def read(settings: Settings, part: Part) -> Iterator[pa.RecordBatch]:
+    """The rows of segments.
+
+    Raises:
+        CaptureError: A segment cannot be read, or was deleted before it was.
+        DecodeError: A message is malformed, and the mode is FAILFAST.
+    """
+    segments = part.segments
+    there = existing(part.directory, segments)
+    if len(there) < len(segments):
+        lost = missing(part.directory, [number for number in segments if number not in set(there)])
+        if settings.fails_on_loss:
+            message = f"{lost}; set the option failOnDataLoss to false to read on without them"
+            raise CaptureError(message)
+        _logger.warning("%s", lost)
+    if not there:
+        return iter(())
+    capture = Capture(part.directory, segments=there)
+    return _decoded(settings, capture) if settings.is_decoded else _rows(settings, capture)
+
+
+def _decoded(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
+    selection = dataclasses.replace(settings.selection or Selection(), protocol=settings.protocol)
+    batches = _decoding(settings).batches(native(capture), selection.of(capture))
+    return (batch for batch in batches if batch.num_rows)
+
+
+def _rows(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
+    """Rows as they were recorded, those alone of which any message is selected."""
+    given = _arrow_schema(settings)
+    selection = settings.selection
+    if selection is None:
+        return _of_columns(given, read_batches(native(capture).reader(given.names)))
+    selected = selection.of(capture)
+    if selected.is_told_by_rows and selection.where is None:
+        return _of_columns(given, read_batches(native(capture).reader(given.names, selected.native)))
+    # First which rows they are, of columns that are a fraction of all.
+    _, numbers = wanted(capture, selection)
+    seqs = pa.concat_arrays([pa.array([], pa.int64()), *(batch.column(0) for batch in numbers)])
+    batches = read_batches(native(capture).reader([*given.names, "seq"], selected.native))
+    chosen = (batch.filter(compute.is_in(batch["seq"], seqs)) for batch in batches)
+    return _of_columns(given, chosen)
+
+
+def _of_columns(given: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            yield pa.RecordBatch.from_arrays([batch[name] for name in given.names], schema=given)

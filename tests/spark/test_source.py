@@ -1,0 +1,202 @@
+"""The data source: captures in batches, whole and decoded, and what it refuses."""
+
+import json
+import os
+import shutil
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+
+from peers.commands import batch, release
+from peers.recorded import AT, line
+from trunkline import capture, spark
+from trunkline.columns import protocols
+
+OPTIONS = {"cdtp": {"tags": "run bigint, * variant"}, "mtl": {"properties": "json", "json": "none"}}
+
+
+def rows_of(frame):
+    """The rows of a table as text, in recorded order."""
+    kept = [column for column in ("capture_id", "seq", "record") if column in frame.columns]
+    texts = frame.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false')) AS text", *kept)
+    return [row.text for row in texts.orderBy(*kept).collect()]
+
+
+def read(session, path, **options):
+    return session.read.format("trunkline").options(**options).load(str(path))
+
+
+@pytest.fixture
+def add(tmp_path):
+    """Adds a segment of messages to a capture."""
+
+    def add(name, *messages, protocol="cdtp", **fields):
+        lines = tmp_path / "lines.jsonl"
+        lines.write_text(
+            "".join(line(frames, AT + at, protocol=protocol, **fields) for at, frames in enumerate(messages))
+        )
+        capture.import_(lines, tmp_path / name)
+        return tmp_path / name
+
+    return add
+
+
+def test_it_is_found_without_a_registration_and_gives_the_rows_of_a_capture(session, recorded):
+    rows = read(session, recorded)
+    assert rows.schema.simpleString() == spark.capture_schema().simpleString()
+    plain = session.read.schema(spark.capture_schema()).parquet(f"{recorded}/[0-9]*.parquet")
+    assert rows_of(rows) == rows_of(plain)
+
+
+@pytest.mark.parametrize("protocol", [known.name for known in protocols()])
+def test_what_it_decodes_is_what_decode_makes_of_the_rows(session, every_protocol, protocol):
+    options = OPTIONS.get(protocol, {})
+    decoded = read(session, every_protocol, protocol=protocol, decode=True, payload=True, **options)
+    columns = {"tags": {"run": "bigint", "*": "variant"}} if protocol == "cdtp" else {}
+    columns = {"properties": "json", "json": None} if protocol == "mtl" else columns
+    expected = spark.decode(read(session, every_protocol), protocol, payload=True, **columns)
+    assert decoded.columns == expected.columns
+    assert decoded.schema.simpleString() == expected.schema.simpleString()
+    assert decoded.count() > 0
+    assert rows_of(decoded) == rows_of(expected)
+
+
+def test_columns_are_named_and_no_other_is_read(session, recorded):
+    names = ["received_at", "sender", "seq", "tag_run"]
+    options = {"protocol": "cdtp", "decode": True, "tags": "run long", "columns": ", ".join(names)}
+    some = read(session, recorded, **options)
+    assert some.columns == names
+    everything = read(session, recorded, protocol="cdtp", decode=True, tags="run bigint")
+    assert some.orderBy("seq").collect() == everything.select(names).orderBy("seq").collect()
+    assert read(session, recorded, columns="n_bytes,seq").columns == ["n_bytes", "seq"]
+
+
+def test_messages_are_selected_as_the_commands_do(session, add):
+    path = add("c", *(release(name, 0, at, b"x") for at in range(4) for name in ("Det.a", "Det.b")))
+    add("c", release("Det.a", 1, 0, b"\x80"), release("Det.a", 0, 9, b"x"), batch("Det.a", 0, [{}, {}]))
+    decoded = {"protocol": "cdtp", "decode": True}
+    for options, selection in (
+        ({"sender": "Det.b"}, {"sender": "Det.b"}),
+        ({"where": "sequence > 2"}, {"where": "sequence > 2"}),
+        ({"run": "1"}, {"run": 1}),
+        ({"type": "bor"}, {"type": "bor"}),
+        ({"until": "2023-11-14T22:13:20.000001"}, {"until_ns": AT + 1000}),
+        ({"since": "2024-01-01"}, {"since_ns": AT + 10**17}),
+    ):
+        wanted = capture.open(path).decode("cdtp", selection=capture.Selection(**selection)).read_all()
+        found = read(session, path, **decoded, **options)
+        assert sorted((row.seq, row.record) for row in found.collect()) == sorted(
+            zip(*(wanted[name].to_pylist() for name in ("seq", "record")), strict=True)
+        ), options
+        # Of rows that are not decoded, those with any such message.
+        rows = read(session, path, **options)
+        assert {row.seq for row in rows.collect()} == {*wanted["seq"].to_pylist()}, options
+
+
+def test_the_names_of_tags_may_be_anything(session, add):
+    path = add("c", release("Det", 0, 1, b"x", tags={"mode, of run": "a", "päth.x": 2}))
+    tags = "`mode, of run` string, `päth.x` bigint"
+    (row,) = read(session, path, protocol="cdtp", decode=True, tags=tags).collect()
+    assert (row["tag_mode, of run"], row["tag_päth.x"]) == ("a", 2)
+
+
+def test_a_folder_of_captures_is_read_and_what_is_none_is_passed_over(session, add, tmp_path):
+    runs = tmp_path / "runs"
+    for name in ("runs/one", "runs/deep/two"):
+        add(name, release("Det", 0, 1, b"x"))
+    # One that has only begun, one that is hidden, and what is none.
+    (runs / "begun" / "_capture").mkdir(parents=True)
+    add("runs/.hidden", release("Det", 0, 1, b"x"))
+    (runs / "notes").mkdir()
+    assert read(session, runs, recursive=True).count() == 2
+    assert read(session, runs / "begun").count() == 0
+    several = session.read.format("trunkline").load([str(runs / "one"), str(runs / "deep/two")])
+    assert several.count() == 2
+    shutil.copytree(runs / "one", runs / "copy")
+    with pytest.raises(PySparkException, match="hold the same capture"):
+        read(session, runs, recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"protocl": "cdtp"}, "there is no option 'protocl': did you mean 'protocol'"),
+        ({"protocol": "cdpt"}, "option protocol: there is no 'cdpt': did you mean 'cdt'"),
+        ({"decode": "yes"}, "option decode: there is no 'yes': expected one of true, false"),
+        ({"decode": True}, "option decode: name the protocol as well"),
+        ({"tags": "json"}, "option tags: is for decoding cdtp: set decode to true"),
+        ({"protocol": "dcp", "decode": True, "tags": "json"}, "option tags: is for cdtp, not for dcp"),
+        ({"protocol": "cdtp", "decode": True, "tags": "run"}, "option tags: expected a name and a type"),
+        ({"protocol": "cdtp", "decode": True, "tags": "run number"}, "number"),
+        ({"protocol": "cdtp", "decode": True, "accept": "S,X"}, "X"),
+        ({"protocol": "cdtp", "decode": True, "columns": "sendr"}, "no column sendr: did you mean 'sender'"),
+        ({"columns": "sender"}, "option columns: no column sender"),
+        ({"where": "sequnce > 2"}, "sequnce"),
+        ({"since": "yesterday"}, "option since: takes a time such as"),
+        ({"peer": "0xg"}, "option peer: takes text, or 0x and hexadecimal digits"),
+        ({"maxRowsPerTrigger": "0"}, "option maxrowspertrigger: expected a whole number from 1 on"),
+        ({"startingOffsets": "first"}, "option startingoffsets: expected earliest, latest or JSON"),
+        ({"startingOffsets": '{"a": {"segment": -1}}'}, "option startingoffsets: expected earliest"),
+        ({"sender": "Det", "service": "echo"}, "no message is of both cdtp and dcp"),
+    ],
+)
+def test_wrong_options_are_refused_at_load(session, recorded, options, words):
+    with pytest.raises(PySparkException, match="(?s)" + words.replace("(", r"\(")):
+        read(session, recorded, **options)
+
+
+def test_wrong_paths_are_refused_at_load(session, recorded, tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for path, words in (
+        (tmp_path / "none", "does not exist"),
+        (tmp_path / "file", "is a file: name the directory of the capture"),
+        (tmp_path / "empty", "is no capture"),
+        (os.path.dirname(recorded), "is one: set the option recursive to true"),  # noqa: PTH120 - text
+        ("s3://lab/runs", "captures are read from file systems"),
+    ):
+        with pytest.raises(PySparkException, match=words):
+            read(session, path)
+    with pytest.raises(PySparkException, match="name the capture"):
+        session.read.format("trunkline").load()
+    with pytest.raises(PySparkException, match="leave the schema out"):
+        session.read.format("trunkline").schema("seq bigint").load(recorded).count()
+
+
+def test_a_relative_path_is_of_the_driver(session, recorded):
+    # Spark's own processes have begun where the session was.
+    relative = os.path.relpath(recorded)
+    assert read(session, relative).count() == read(session, recorded).count()
+
+
+def test_a_segment_that_goes_before_it_is_read_is_an_error_that_names_it(session, add):
+    path = add("c", release("Det", 0, 1, b"x"))
+    add("c", release("Det", 0, 2, b"x"))
+    rows, lenient = read(session, path), read(session, path, failOnDataLoss=False)
+    assert rows.count() == lenient.count() == 2
+    first, _ = capture.open(path).segments
+    hidden = first.rename(first.with_name(".hidden"))
+    with pytest.raises(PySparkException, match="1 segment deleted before they were read: 0"):
+        rows.count()
+    assert lenient.count() == 1
+    hidden.rename(first)
+
+
+def test_malformed_messages_are_treated_as_the_mode_says(session, add):
+    path = add("c", [b"\xc1"], release("Det", 0, 1, b"x"))
+    options = {"protocol": "cdtp", "decode": True}
+    kept = read(session, path, **options).orderBy("seq").collect()
+    assert [(row.error is None, row.sender) for row in kept] == [(False, None), (True, "Det")]
+    assert read(session, path, mode="dropmalformed", **options).count() == 1
+    with pytest.raises(PySparkException, match=r"header"):
+        read(session, path, mode="FAILFAST", **options).count()
+    assert json.loads(rows_of(read(session, path))[0])["error"]
+
+
+def test_sql_reads_it_as_a_table_of_options(session, recorded):
+    session.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW recorded USING trunkline OPTIONS (path '{recorded}', protocol 'cdtp', decode 'true')"
+    )
+    assert session.sql("SELECT count(DISTINCT sender) AS n FROM recorded").first().n > 0
+    with pytest.raises(AnalysisException):
+        session.sql(f"SELECT * FROM trunkline.`{recorded}`")
