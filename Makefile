@@ -111,9 +111,10 @@ audit: $(DONE)/venv ## Look up what is known of the locked dependencies; needs t
 fuzz: $(DONE)/venv ## Fuzz decoders, machines and captures, FUZZ_SECONDS each
 	tools/fuzz.sh $${FUZZ_SECONDS:-30}
 
-soak: $(DONE)/build ## Attack roles and captures for SOAK_SECONDS, an hour, then a fleet of CDT; write benches/results
+soak: $(DONE)/build ## Attack roles and captures for SOAK_SECONDS, an hour, then a fleet of CDT, and kill streams; write benches/results
 	python -m benches.strangers --seconds $${SOAK_SECONDS:-3600}
 	python -m benches.cdt.soak
+	python -m benches.spark.kills
 
 bench: $(DONE)/build peers ## Measure side by side with the rivals; write benches/results
 	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture --package trunkline-store

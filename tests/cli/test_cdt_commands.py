@@ -192,7 +192,7 @@ def test_a_configuration_from_its_file_to_its_endpoint(run, begin, tmp_path):
     applying = command("cdt", "put", "app-1", "e-9", given, *to, "--confirm", "applied", "--timeout", 30)
     applying.kill()
     applying.communicate()
-    assert run("cdt", "applied", "app-1", "e-1", stored["config_id"], *to)[1] == (
+    assert run("cdt", "applied", "app-1", "e-1", stored["config_id"], "--json")[1] == (
         json.dumps({"event": "sent", "config_id": stored["config_id"]}) + "\n"
     )
     out, _ = watching.communicate(timeout=60)
@@ -242,7 +242,7 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(run, begin, tmp_path):
         (
             ("applied", "app-1", "e-1", "unknown", "--target", "cdp"),
             1,
-            "404 this endpoint never had unknown: configuration unknown of e-1 (app-1)",
+            "404 Not Found: configuration unknown of e-1 (app-1)",
         ),
         (("pull", "", "e-1", "--target", "cdp"), 1, "app_version_name must not be empty"),
         (("pull", "app-1", "e-1", "--target", "a.b"), 1, "target must be one token"),

@@ -222,7 +222,7 @@ def test_what_is_refused_is_said_to_programs(start, run, files):
     curve = ("--curve-secret", files / "keys/eve.key_secret", "--curve-server-key", files / "keys/server.key")
     out, _ = run("mc0", "ping", *at, *curve, returncode=1)
     last = json.loads(out.splitlines()[-1])
-    assert (last["event"], last["why"], last["replies"]) == ("stopped", "refused", 0)
+    assert (last["event"], last["why"], last["stats"]["replies"]) == ("stopped", "refused", 0)
 
 
 def test_what_can_be_known_without_a_handshake_is_said(run):

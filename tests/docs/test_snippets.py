@@ -52,8 +52,11 @@ def test_snippets_run_as_printed(page, tmp_path, monkeypatch, caplog):
     session = {"__name__": "__main__"}
     for snippet in snippets(page):
         exec(compile(snippet, str(page), "exec"), session)
-    # What happens on purpose gives no warning.
-    assert [record.getMessage() for record in caplog.records if record.name.startswith("trunkline")] == []
+    # What happens on purpose gives no warning, but for the runs that miss messages, which two pages are about.
+    told = [record.getMessage() for record in caplog.records if record.name.startswith("trunkline")]
+    assert [
+        text for text in told if page.stem not in {"constellation", "runs"} or "ended: INCOMPLETE" not in text
+    ] == []
 
 
 @pytest.mark.parametrize(("name", "examples"), list(doctested()))

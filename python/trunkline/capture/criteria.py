@@ -19,8 +19,11 @@ def routing_id(given: str) -> bytes:
     Raises:
         LocalProtocolError: The digits are none.
 
+    ```pycon
     >>> routing_id("worker-1"), routing_id("0x00ff")
     (b'worker-1', b'\x00\xff')
+
+    ```
     """
     if not given.startswith("0x"):
         return given.encode("utf-8", "surrogateescape")
@@ -37,8 +40,11 @@ def moment_ns(given: str) -> int:
     Raises:
         LocalProtocolError: It is neither.
 
+    ```pycon
     >>> moment_ns("2026-11-23T14:00:00.5")
     1795442400500000000
+
+    ```
     """
     ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", given)
     if ago is not None:

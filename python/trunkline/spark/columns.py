@@ -194,21 +194,22 @@ def decode(
     decoder = Decoder(protocol, mode=mode, **options)
     if not hasattr(df, "mapInArrow"):
         refuse("df", "a Spark DataFrame", df)
+    decoded = decode_keeping(df, decoder, (*decoder.protocol.kept, *_own(df, decoder)), columns)
     warn_of_others(df, protocol)
-    return decode_keeping(df, decoder, (*decoder.protocol.kept, *_own(df.schema, decoder)), columns)
+    return decoded
 
 
-def _own(schema: Iterable[StructField], decoder: Decoder) -> list[str]:
+def _own(df: DataFrame, decoder: Decoder) -> list[str]:
     """The columns that are no capture's.
 
     Raises:
         LocalProtocolError: One has the name of a column that is made.
     """
+    made = {name.lower() for name in (*decoder.row_schema().names, RECEIVED_AT)}
     from trunkline import capture
 
     captured = {*_TYPES, *_TEXTS, *capture.schema().names}
-    own = [field.name for field in schema if field.name.lower() not in captured]
-    made = {name.lower() for name in (*decoder.row_schema().names, RECEIVED_AT)}
+    own = [name for name in df.columns if name.lower() not in captured]
     taken = [name for name in own if name.lower() in made]
     if taken:
         message = f"decode makes a column {taken[0].lower()} itself: rename or drop that of the table"

@@ -23,8 +23,11 @@ def columns_of(option: str, text: str) -> dict[str, str] | str | None:
     Raises:
         LocalProtocolError: It is none of these.
 
+    ```pycon
     >>> columns_of("tags", "run bigint, `mode, of run` string, * variant")
     {'run': 'bigint', 'mode, of run': 'string', '*': 'variant'}
+
+    ```
     """
     word = text.strip().lower()
     if word in _WORDS:
