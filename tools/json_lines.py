@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from trunkline import capture, cdt, cdtp, chirp, dcp, mc0, mtl
 from trunkline._native.analysis import Fold
-from trunkline.cli import dcp_request, mtl_client, nats_stats
+from trunkline.cli import dcp_request, mtl_client, nats_stats, spark_stream
 from trunkline.cli import mc0 as mc0_commands
 from trunkline.report.cdtp_counts import SenderReport
 
@@ -236,6 +236,10 @@ LINES: dict[str, list[Line]] = {
     "mtl users list": [line("user", name=str)],
     "spark decode": [line("decoded", **_WRITTEN)],
     "spark report": [_REPORT],
+    "spark stream": [
+        line("batch", id=int, rows=int, rows_with_error=int, segments_behind=int),
+        _stopped(spark_stream.Streamed),
+    ],
 }
 
 

@@ -39,7 +39,12 @@ def main(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     if not any(".dist-info/sboms/" in name for name in names):
         sys.exit(f"{wheel.name} does not say what it was built of")
-    for needed in ("/share/man/man1/trunkline.1", "trunkline/cli/schemas.json", "trunkline/py.typed", "pyspark_trunkline/__init__.py"):
+    for needed in (
+        "/share/man/man1/trunkline.1",
+        "trunkline/cli/schemas.json",
+        "trunkline/py.typed",
+        "pyspark_trunkline/__init__.py",
+    ):
         if not any(name.endswith(needed) for name in names):
             sys.exit(f"{wheel.name} lacks {needed}")
     with tempfile.TemporaryDirectory() as directory:

@@ -13,6 +13,7 @@ import pytest
 
 from peers.commands import batch, release, spec
 from peers.processes import descendants, is_gone
+from peers.recorded import line
 from trunkline import capture
 
 DATA = Path(__file__).parent.parent / "data"
@@ -159,3 +160,64 @@ def test_what_cannot_be_written_is_said_before_spark_is_started(run, recorded, c
     _, err = run("spark", name, recorded, "/proc/nowhere/out", *rest, returncode=1)
     (line,) = err.splitlines()
     assert "/proc/nowhere" in line
+
+
+def test_stream_decodes_what_is_there_and_what_comes_later(run, recorded, tmp_path):
+    arguments = ("spark", "stream", recorded, "out", "--protocol", "cdtp", "--tags", "run=bigint", "--json")
+    out, _ = run(*arguments, "--trigger", "available-now")
+    told = [json.loads(line) for line in out.splitlines()]
+    assert told == [
+        {"event": "batch", "id": 0, "rows": 5, "rows_with_error": 1, "segments_behind": 0},
+        {"event": "stopped", "reason": "eof", "stats": {"batches": 1, "rows": 5, "rows_with_error": 1}},
+    ]
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(line(release("D.two", 0, 4, b"abc")))
+    capture.import_(lines, recorded)
+    out, _ = run(*arguments, "--trigger", "available-now")
+    assert json.loads(out.splitlines()[0])["rows"] == 1
+    table = pyarrow.parquet.read_table([*(tmp_path / "out").glob("*.parquet")])
+    assert sorted(filter(None, table.column("sender").to_pylist())) == ["D.one", "D.three", "D.three", "D.two", "D.two"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["capture", "lines.jsonl", "out"]
+
+
+def test_stream_goes_on_until_a_signal_comes(start, recorded, tmp_path):
+    (tmp_path / "runs").mkdir()
+    recorded.rename(tmp_path / "runs/one")
+    command = start("spark", "stream", "runs", "out", "--protocol", "cdtp", "--trigger", "0.2", "--json")
+    assert command.event("batch")["rows"] == 5
+    java = java_of(command)
+    # A capture that begins later is found.
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(line(release("D.two", 0, 4, b"abc")))
+    capture.import_(lines, tmp_path / "runs/two")
+    assert command.event("batch")["rows"] == 1
+    command.signal(signal.SIGINT)
+    out, err = command.end()
+    assert json.loads(out)["reason"] == "signal"
+    assert err.splitlines() in ([], ["WARNING: Using incubator modules: jdk.incubator.vector"])
+    assert is_gone(java)
+
+
+def test_stream_says_what_is_wrong(run, recorded, tmp_path):
+    for arguments, code, words in (
+        ((tmp_path / "none", "out"), 1, "does not exist"),
+        ((recorded, "out", "--trigger", "soon"), 2, "takes available-now, or the seconds"),
+        ((recorded, "out", "--tags", "run"), 2, "--tags takes"),
+    ):
+        _, err = run("spark", "stream", *arguments, "--protocol", "cdtp", returncode=code)
+        assert words in " ".join(err.split())
+    (tmp_path / "other").touch()
+    _, err = run("spark", "stream", recorded, "other", "--protocol", "cdtp", returncode=1)
+    assert "other: is a file: choose another name" in err
+    # A segment that is gone before it is read, and an option that no message satisfies.
+    lines = tmp_path / "lines.jsonl"
+    for sequence in (4, 5):
+        lines.write_text(line(release("D.two", 0, sequence, b"abc")))
+        capture.import_(lines, recorded)
+    capture.open(recorded).segments[1].unlink()
+    _, err = run("spark", "stream", recorded, "out", "--protocol", "cdtp", returncode=1)
+    last = err.splitlines()[-1]
+    assert "trunkline: error: " in last
+    assert "1 segment deleted before they were read: 1" in last
+    noise = ("incubator", "Ctrl-C stops")
+    assert [line for line in err.splitlines() if not any(word in line for word in noise)] == [last]

@@ -26,6 +26,7 @@ from trunkline.cli.options import (
 )
 from trunkline.cli.output import Output
 from trunkline.cli.selecting import Selecting, tell_unmatched
+from trunkline.cli.spark_stream import STREAM, stream
 from trunkline.cli.sparking import chosen, selected, spark_session, watched
 from trunkline.cli.whole import is_report, whole
 
@@ -128,3 +129,6 @@ def report(
         made = make(capture_rows(session, capture), checked(part), str(capture), scope, rows_of(session))
     output.result("report", str(out), **made.to_dict() | {"path": str(out)})
     tell_unmatched(output, capture, selection, made.rows)
+
+
+app.command(epilog=STREAM)(stream)

@@ -27,13 +27,17 @@ _LOOK_S = 0.25
 
 
 @contextmanager
-def spark_session(app_name: str) -> Iterator[SparkSession]:
-    """A Spark session of a command that runs `apart`: what ends that ends the JVM, and removes what it has written."""
+def spark_session(app_name: str, process_group: int | None = None) -> Iterator[SparkSession]:
+    """A Spark session of a command.
+
+    Of one that runs `apart`, what ends that ends the JVM, and removes what it has written; another needs a process group of
+    its own, 0, so that a terminal's signals reach the command alone.
+    """
     from trunkline.errors import TrunklineError
     from trunkline.spark.session import begin
 
     # Spark's 200 are for a cluster: here most of them would be empty, and each costs.
-    session = begin(app_name, options={"spark.sql.shuffle.partitions": 8}, process_group=None)
+    session = begin(app_name, options={"spark.sql.shuffle.partitions": 8}, process_group=process_group)
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 

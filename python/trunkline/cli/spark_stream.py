@@ -1,0 +1,208 @@
+"""`trunkline spark stream`: a decoded table that grows with its captures."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trunkline._text import counted
+from trunkline.cli.groups import grouped
+from trunkline.cli.options import (
+    DECODABLE,
+    DecodingCodec,
+    Json,
+    Payload,
+    Tags,
+    decoding_options,
+    example,
+    need_decodable,
+    spoken,
+)
+from trunkline.cli.output import Output, Reason
+from trunkline.cli.signals import Stopping
+from trunkline.cli.sparking import spark_session
+from trunkline.errors import CaptureError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["STREAM", "Streamed", "stream"]
+
+STREAM = example(
+    "trunkline spark stream runs runs-messages --protocol cdtp --tags run=bigint",
+    "trunkline spark stream runs runs-messages --protocol cdtp --trigger available-now --json",
+)
+
+_AVAILABLE_NOW = "available-now"
+
+# How often it is looked at what the stream has done.
+_LOOK_S = 0.1
+
+# What is counted beside the rows, by the name that Spark has for it.
+_METRICS = "trunkline"
+
+
+def _trigger(given: str) -> str:
+    if given != _AVAILABLE_NOW:
+        try:
+            is_one = float(given) > 0
+        except ValueError:
+            is_one = False
+        if not is_one:
+            message = f"takes {_AVAILABLE_NOW}, or the seconds from one batch to the next, not {given!r}."
+            raise typer.BadParameter(message)
+    return given
+
+
+@grouped
+def stream(
+    capture: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CAPTURE", help="The capture directory, or a folder of captures, also of those to come."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="The directory of the Parquet table; what is in it stays.")
+    ],
+    *,
+    protocol: Annotated[str, typer.Option("--protocol", help=f"What to decode: {DECODABLE}.", callback=spoken)],
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint", metavar="DIR", help="Where to note how far it has come. [default: _checkpoint in OUT]"
+        ),
+    ] = None,
+    trigger: Annotated[
+        str,
+        typer.Option(
+            "--trigger",
+            metavar="available-now|S",
+            help="Decode what is there and end, or go on every S seconds.",
+            callback=_trigger,
+        ),
+    ] = "1",
+    tags: Tags = None,
+    codec: DecodingCodec = None,
+    payload: Payload = False,
+    as_json: Json = False,
+) -> None:
+    """Decodes captures into a Parquet table as they grow, each message once.
+
+    A signal ends it; started again, it goes on where it was.
+    """
+    options = decoding_options(tags, codec, payload=payload)
+    need_decodable(protocol, options)
+    from trunkline._native.capture import is_capture
+
+    if not capture.is_dir():
+        message = f"{capture}: does not exist"
+        raise CaptureError(message)
+    if out.exists() and not out.is_dir():
+        message = f"{out}: is a file: choose another name"
+        raise CaptureError(message)
+    given = {name: _as_option(value) for name, value in options.items()}
+    given |= {"protocol": protocol, "decode": "true", "recursive": str(not is_capture(capture)).lower()}
+    telling = _Telling(Output(json=as_json))
+    # Spark has a handler of signals of its own, which ours is to replace.
+    with spark_session("trunkline spark stream", process_group=0) as session, Stopping() as stopping:
+        query = _started(session, given, capture, out, checkpoint or out / "_checkpoint", trigger)
+        telling.begins(capture, out)
+        while query.isActive and not stopping.stopped:
+            time.sleep(_LOOK_S)
+            telling.tell(query)
+        if query.isActive:
+            query.stop()
+        query.awaitTermination()
+        telling.tell(query)
+    telling.ends("signal" if stopping.stopped else "eof", out)
+
+
+def _started(
+    session: SparkSession, options: Mapping[str, str], capture: Path, out: Path, checkpoint: Path, trigger: str
+) -> StreamingQuery:
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+    from trunkline.spark._paths import spark_path
+
+    rows = session.readStream.format("trunkline").options(**options).load(str(capture.absolute()))
+    watched = rows.observe(_METRICS, F.count_if(F.col("error").isNotNull()).alias("errors"))
+    writer = watched.writeStream.format("parquet").option("checkpointLocation", spark_path(checkpoint))
+    if trigger == _AVAILABLE_NOW:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{round(float(trigger) * 1000)} milliseconds")
+    return writer.start(spark_path(out))
+
+
+@dataclass
+class Streamed:
+    """What a stream has done.
+
+    Attributes:
+        batches: How many batches had rows.
+        rows: How many rows there were.
+        rows_with_error: How many of them are of malformed messages.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    rows_with_error: int = 0
+
+
+class _Telling:
+    """Tells what becomes of a stream, batch by batch."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._last = -1
+        self._streamed = Streamed()
+
+    def begins(self, capture: Path, out: Path) -> None:
+        if not self._output.json:
+            self._output.note(f"decoding {capture} into {out}; Ctrl-C stops")
+
+    def tell(self, query: StreamingQuery) -> None:
+        """Tells of the batches that have come to their end since the last time."""
+        for progress in query.recentProgress:
+            if progress["batchId"] <= self._last or not progress["numInputRows"]:
+                continue
+            self._last = progress["batchId"]
+            errors = (progress["observedMetrics"].get(_METRICS) or {"errors": 0})["errors"]
+            behind = _behind(progress["sources"][0]["latestOffset"])
+            rows = progress["numInputRows"]
+            self._streamed.batches += 1
+            self._streamed.rows += rows
+            self._streamed.rows_with_error += errors
+            text = f"batch {self._last}: {counted(rows, 'row')}"
+            text += f", {errors:,} with an error" if errors else ""
+            text += f"; {counted(behind, 'segment')} behind" if behind else ""
+            self._output.remark("batch", text, id=self._last, rows=rows, rows_with_error=errors, segments_behind=behind)
+
+    def ends(self, reason: Reason, out: Path) -> None:
+        done = self._streamed
+        text = f"{counted(done.rows, 'row')} into {out}"
+        text += f"; {done.rows_with_error:,} with an error" if done.rows_with_error else ""
+        self._output.remark("stopped", text, reason=reason, stats=done)
+
+
+def _behind(offset: Any) -> int:
+    """The segments that are left, which the source tells among its offsets: behind Connect as text."""
+    told = json.loads(offset) if isinstance(offset, str) else offset
+    return told.get("segmentsBehind", 0) if isinstance(told, Mapping) else 0
+
+
+def _as_option(value: Any) -> str:
+    """A value of an option as the source reads it."""
+    if isinstance(value, dict):
+        return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in value.items())
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None else str(value)
