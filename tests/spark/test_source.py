@@ -200,3 +200,14 @@ def test_sql_reads_it_as_a_table_of_options(session, recorded):
     assert session.sql("SELECT count(DISTINCT sender) AS n FROM recorded").first().n > 0
     with pytest.raises(AnalysisException):
         session.sql(f"SELECT * FROM trunkline.`{recorded}`")
+
+
+def test_a_builder_of_ones_own_is_configured_for_any_master(session):
+    from pyspark.sql import SparkSession
+
+    builder = spark.configure(SparkSession.builder)
+    assert isinstance(builder, SparkSession.Builder)
+    # A session of ours has the same.
+    assert builder._options
+    for name, value in builder._options.items():
+        assert session.conf.get(name) == value

@@ -43,7 +43,7 @@ from trunkline.spark.report import (
 from trunkline.spark.requests import pair_requests
 from trunkline.spark.rollout import rollout
 from trunkline.spark.runs import gaps, runs
-from trunkline.spark.session import session
+from trunkline.spark.session import configure, session
 from trunkline.spark.sql import register
 from trunkline.spark.topics import topics
 
@@ -65,6 +65,7 @@ __all__ = [
     "TopicReport",
     "VersionReport",
     "capture_schema",
+    "configure",
     "contents",
     "decode",
     "from_cdt",

@@ -19,15 +19,45 @@ from trunkline.spark._missing import needs_extra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["session"]
+__all__ = ["configure", "session"]
 
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
 # An address has room for 104 bytes on macOS, for 108 on Linux; Spark adds `/.UUID.sock`, and the system a null.
 _LONGEST_SOCKET_DIR = 104 - len("/.00000000-0000-0000-0000-000000000000.sock") - 1
 
+# What works in any session, and better so.
+_NEEDED = {
+    # Column functions get batches of so many bytes, and not of as many rows as the reader of Parquet has: those of CDTP2
+    # may have 128 KiB each, and what comes back is as large again.
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+    # The only one that streams with state of ours can use.
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+
 # What a session of ours needs while it runs: gone when the interpreter ends.
 _scratch: tempfile.TemporaryDirectory[str] | None = None
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Sets what trunkline's functions need on a builder of a session of your own, for any master, and returns it.
+
+    That is: frames pass to column functions in batches of 16 MiB, and the state of streams is kept in RocksDB.
+
+    ```python
+    from pyspark.sql import SparkSession
+    from trunkline import spark
+
+    builder = spark.configure(SparkSession.builder.appName("lab"))
+    ```
+
+    Args:
+        builder: The builder.
+    """
+    return builder.config(map=dict(_NEEDED))
 
 
 @needs_extra
@@ -89,10 +119,7 @@ def begin(
     defaults = {
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET.as_uri()}" "-Djava.io.tmpdir={scratch}"',
-        # Column functions get batches of so many bytes, and not of as many rows as the reader of Parquet has: those of CDTP2
-        # may have 128 KiB each, and what comes back is as large again.
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
-        "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+        **_NEEDED,
         "spark.python.unix.domain.socket.enabled": _text(sockets is not None),
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.session.timeZone": "UTC",

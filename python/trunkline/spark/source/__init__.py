@@ -22,6 +22,7 @@ from trunkline.spark.source.captures import find
 from trunkline.spark.source.options import Settings
 from trunkline.spark.source.planning import parts
 from trunkline.spark.source.stream import StreamReader
+from trunkline.spark.source.writer import CaptureWriter
 
 __all__ = ["TrunklineSource"]
 
@@ -56,6 +57,10 @@ class TrunklineSource(DataSource):
         settings = Settings.of(self.options)
         reading.need_schema(settings, schema)
         return StreamReader(settings)
+
+    def writer(self, schema: StructType, overwrite: bool) -> CaptureWriter:  # noqa: FBT001 - Spark gives it so
+        """Writes rows of captures as a capture."""
+        return CaptureWriter(self.options, schema, overwrite=overwrite)
 
 
 class BatchReader(DataSourceReader):

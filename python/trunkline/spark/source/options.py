@@ -17,7 +17,7 @@ from trunkline.columns import Decoder, protocols
 from trunkline.errors import LocalProtocolError
 from trunkline.spark.source.ddl import columns_of
 
-__all__ = ["Settings", "Start"]
+__all__ = ["Settings", "Start", "path_of"]
 
 # Where a stream begins: a capture that is named at a segment, the others at their first.
 Start = Literal["earliest", "latest"] | Mapping[str, int]
@@ -157,7 +157,7 @@ class _Reading:
         else:
             message = "name the capture: .load('runs/')"
             raise LocalProtocolError(message)
-        return tuple(map(_path, given))
+        return tuple(map(path_of, given))
 
     def refuse_others(self, protocol: str | None) -> None:
         """Raises an error at what is no option, or not one of this protocol."""
@@ -175,7 +175,12 @@ class _Reading:
             raise LocalProtocolError(message)
 
 
-def _path(given: str) -> Path:
+def path_of(given: str) -> Path:
+    """The path that `load` or `save` was given.
+
+    Raises:
+        LocalProtocolError: It names no file system of this machine.
+    """
     text = given.removeprefix("file://") if given.startswith("file:///") else given
     if "://" in text:
         message = f"{given!r}: captures are read from file systems: mount it, or copy the capture"

@@ -1,0 +1,137 @@
+"""The data source beside reading Parquet and decoding: `python -m benches.spark.source [--rows N]`.
+
+CPU of the JVM and of Python together, of queries that take every row and write nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benches.measure import machine, save
+from benches.spark.report import cdtp
+from trunkline import spark
+from trunkline._native.capture import Import
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TAGS = "none"
+FIVE = "received_at_ns, sender, type, sequence, payload_bytes"
+AIMS = {"all columns": 0.85, "five columns": 0.9}
+
+
+def captured(directory: Path, rows: int) -> None:
+    """A capture of so many rows of CDTP, of segments of 8 MiB."""
+    writing = Import(directory, segment_bytes=8 << 20)
+    for at, (protocol, direction, _, _, frames) in enumerate(itertools.islice(cdtp(), rows)):
+        writing.append(1_700_000_000_000_000_000 + at * 1000, frames, protocol=protocol, direction=direction)
+    writing.commit()
+
+
+def cpu_s() -> float:
+    """The CPU that this process and all that it has started have used."""
+    total = 0.0
+    pids = [os.getpid()]
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            parents[int(entry.name)] = int(fields[1])
+    while pids:
+        pid = pids.pop()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # Its own and that of the children that have ended.
+        total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        pids += [child for child, parent in parents.items() if parent == pid]
+    return total
+
+
+def measured(query: Callable[[], object]) -> tuple[float, float]:
+    """CPU and wall seconds."""
+    before, start = cpu_s(), time.perf_counter()
+    query()
+    return cpu_s() - before, time.perf_counter() - start
+
+
+def drained(frame: DataFrame) -> None:
+    """Takes every row of a table."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def queries(session: SparkSession, path: str, scratch: Path) -> dict[str, Callable[[], object]]:
+    """What is measured, by name."""
+    numbers = itertools.count()
+
+    def source(**more: str) -> DataFrame:
+        return session.read.format("trunkline").options(protocol="cdtp", decode="true", tags=TAGS, **more).load(path)
+
+    def rows() -> DataFrame:
+        return session.read.parquet(path)
+
+    def stream() -> None:
+        options = {"protocol": "cdtp", "decode": "true", "tags": TAGS}
+        frame = session.readStream.format("trunkline").options(**options).load(path)
+        writer = frame.writeStream.format("noop").option("checkpointLocation", str(scratch / f"c{next(numbers)}"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    five = [name.strip() for name in FIVE.split(",")]
+    return {
+        "all columns, source": lambda: drained(source()),
+        "all columns, read.parquet + decode": lambda: drained(spark.decode(rows(), "cdtp", tags=None)),
+        "five columns, source": lambda: drained(source(columns=FIVE)),
+        "five columns, read.parquet + decode": lambda: drained(spark.decode(rows(), "cdtp", tags=None, columns=five)),
+        "all columns, stream of what is available": stream,
+    }
+
+
+def main() -> None:
+    """Measures in turns, and writes the medians down."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=4)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="trunkline-source-") as directory:
+        path = Path(directory)
+        captured(path / "capture", options.rows)
+        session = spark.session(master="local[2]")
+        session.sparkContext.setLogLevel("OFF")
+        named = queries(session, str(path / "capture"), path)
+        for query in named.values():
+            query()
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in named}
+        for _ in range(options.rounds):
+            for name, query in named.items():
+                taken[name].append(measured(query))
+        session.stop()
+    medians = {
+        name: tuple(statistics.median(column) for column in zip(*times, strict=True)) for name, times in taken.items()
+    }
+    lines = [
+        "# The data source beside reading Parquet and decoding",
+        "",
+        f"`python -m benches.spark.source --rows {options.rows} --rounds {options.rounds}`, {machine()}",
+        "",
+        "| query | CPU, s | wall, s |",
+        "|---|---|---|",
+        *(f"| {name} | {cpu:.2f} | {wall:.2f} |" for name, (cpu, wall) in medians.items()),
+        "",
+    ]
+    ratios = {}
+    for name, aim in AIMS.items():
+        ratios[name] = medians[f"{name}, source"][0] / medians[f"{name}, read.parquet + decode"][0]
+        lines.append(f"{name}: {ratios[name]:.2f} times the CPU of reading and decoding (aim {aim})")
+    ratios["stream"] = medians["all columns, stream of what is available"][0] / medians["all columns, source"][0]
+    lines.append(f"stream: {ratios['stream']:.2f} times the CPU of the batch")
+    save("source", lines, {"rows": options.rows, "medians": medians, "ratios": ratios})
+
+
+if __name__ == "__main__":
+    main()
