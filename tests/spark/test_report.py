@@ -10,6 +10,7 @@ import reference as wire
 from peers.recorded import line
 from trunkline import capture, spark
 from trunkline.errors import CaptureError, LocalProtocolError
+from trunkline.spark._paths import spark_path
 
 SECOND = 10**9
 
@@ -166,11 +167,13 @@ def test_a_path_is_no_pattern(tmp_path, reported):
     assert reported(tmp_path / "run[1] at 12:30").rows == rows
 
 
-def test_a_name_that_is_not_text_is_refused(tmp_path):
+def test_a_name_need_not_be_text(tmp_path, reported):
     path = tmp_path / "b\udcff"
-    capture.import_(sorted(wire.DATA.glob("*1.0.2.jsonl.gz")), path)
+    rows = capture.import_(sorted(wire.DATA.glob("*1.0.2.jsonl.gz")), path)
+    assert reported(path).rows == rows
+    # Java takes no such name.
     with pytest.raises(LocalProtocolError, match=r"b\\xff' is not UTF-8, and Spark takes no other name"):
-        spark.report(path, tmp_path / "report.html")
+        spark_path(path)
 
 
 def test_a_file_that_somebody_puts_beside_the_segments_is_passed_over(tmp_path, reported):

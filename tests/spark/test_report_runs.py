@@ -10,9 +10,6 @@ import reference as wire
 
 from peers.cdtp import batch
 from trunkline import capture, spark
-from trunkline.cli.sparking import chosen
-from trunkline.report.model import Scope
-from trunkline.spark.report import make
 
 S = 10**9
 START = 1_795_251_125 * S  # 2026-11-21 08:52:05
@@ -108,12 +105,11 @@ def test_of_many_senders_some_have_a_row(captured, reported):
     assert "24 of 30 runs, of the 24 senders with the most messages" in plot
 
 
-def test_a_report_of_some_records_counts_these_alone(session, captured):
+@pytest.mark.usefixtures("session")
+def test_a_report_of_some_records_counts_these_alone(captured):
     path = captured((0, batch([1, 2, 3])), (S, batch([4, 5, 6])))
     selection = capture.Selection(where="sequence in (2, 5, 6)")
-    rows = session.read.parquet(str(path))
-    with chosen(path, selection) as rows_of:
-        by_spark = make(rows, path.parent / "a.html", "some", Scope.of(selection), rows_of(session))
+    by_spark = spark.report(path, path.parent / "a.html", name="some", selection=selection)
     locally = capture.report(path, path.parent / "b.html", name="some", selection=selection)
     for found in (by_spark, locally):
         section = found.sections["cdtp"]

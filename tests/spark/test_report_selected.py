@@ -13,9 +13,6 @@ from test_report_topics import error, passed_on
 from peers.mtl import confirm, content
 from peers.nats import body
 from trunkline import capture, spark
-from trunkline.cli.sparking import chosen
-from trunkline.report.model import Scope
-from trunkline.spark.report import make
 
 MS = 10**6
 
@@ -53,12 +50,10 @@ def test_requests_have_their_replies_whatever_is_selected(captured, selected, se
     assert [other.max_ns for other in others] == ([] if "service" in selection else [4 * MS])
 
 
-def test_spark_pairs_them_likewise(session, captured, tmp_path):
+@pytest.mark.usefixtures("session")
+def test_spark_pairs_them_likewise(captured, tmp_path):
     path, selection = captured(*CALLS), capture.Selection(service="echo")
-    rows = session.read.parquet(str(path))
-    with chosen(path, selection) as rows_of:
-        scope = Scope.of(selection, capture.open(path))
-        by_spark = make(rows, tmp_path / "spark.html", "some", scope, rows_of(session))
+    by_spark = spark.report(path, tmp_path / "spark.html", name="some", selection=selection)
     (echo,) = by_spark.section(spark.DcpSection).services
     assert (echo.service, echo.requests, echo.replies, echo.max_ns) == (b"echo", 1, 1, 2 * MS)
     locally = capture.report(path, tmp_path / "local.html", selection=selection)

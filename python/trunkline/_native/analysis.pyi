@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self, final
 
 import pyarrow as pa
 
-__all__ = ["Fold", "Summary"]
+__all__ = ["Fold", "Summary", "divide"]
 
 @final
 class Fold:
@@ -131,3 +131,12 @@ class Summary:
 
     def evaluate(self, buckets: int) -> dict[str, Any]:
         """What was counted, in so many buckets of time."""
+
+def divide(protocol: str, batch: Any, parts: int) -> list[tuple[int, pa.RecordBatch]]:
+    """Decoded rows in so many parts, those that there are, each with its number.
+
+    Rows of a protocol that a fold or a summary takes together are of one part, and keep their order.
+
+    Raises:
+        ValueError: A column is missing that tells this, or there is no such protocol.
+    """

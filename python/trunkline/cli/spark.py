@@ -27,7 +27,7 @@ from trunkline.cli.options import (
 from trunkline.cli.output import Output
 from trunkline.cli.selecting import Selecting, tell_unmatched
 from trunkline.cli.spark_stream import STREAM, stream
-from trunkline.cli.sparking import chosen, selected, spark_session, watched
+from trunkline.cli.sparking import selected, spark_session, watched
 from trunkline.cli.whole import is_report, whole
 
 app = typer.Typer(cls=Family, help="Captures as Spark tables.", no_args_is_help=True, rich_markup_mode=None)
@@ -111,22 +111,15 @@ def report(
 ) -> None:
     """Writes a report with tables and plots. A former report of that name is replaced."""
     selection = selecting.selection()
-    from trunkline import capture as room
-    from trunkline.report.making import checked
-    from trunkline.report.model import Scope
-    from trunkline.spark._paths import capture_rows
-    from trunkline.spark.report import make
+    from trunkline import spark
 
     output = Output(json=as_json)
-    opened = room.open(capture)
-    scope = Scope() if selection is None else Scope.of(selection, opened)
     with (
         whole(out, replaces=overwrite or is_report(out)) as part,
-        chosen(capture, selection) as rows_of,
         spark_session("trunkline spark report") as session,
         watched(session, "counting (tasks)"),
     ):
-        made = make(capture_rows(session, capture), checked(part), str(capture), scope, rows_of(session))
+        made = spark.report(capture, part, name=str(capture), selection=selection)
     output.result("report", str(out), **made.to_dict() | {"path": str(out)})
     tell_unmatched(output, capture, selection, made.rows)
 

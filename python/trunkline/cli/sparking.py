@@ -6,7 +6,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from trunkline.capture import Selection
-    from trunkline.spark.report import Chosen
 
-__all__ = ["Keep", "chosen", "selected", "spark_session", "watched"]
+__all__ = ["Keep", "selected", "spark_session", "watched"]
 
 # Keeps some rows of a table.
 Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
@@ -101,24 +100,6 @@ def numbered(
             return tables(session).parquet(spark_path(found))
 
         yield numbers
-
-
-@contextmanager
-def chosen(directory: Path, selection: Selection | None) -> Iterator[Callable[[SparkSession], Chosen | None]]:
-    """Gives which rows of a capture a report is of; None where it is of all."""
-    from trunkline.capture.selecting import of_records
-    from trunkline.spark.report import Chosen
-
-    if selection is None:
-        yield lambda _session: None
-        return
-    records = of_records(selection)
-    with ExitStack() as stack:
-        numbers = stack.enter_context(numbered(directory, selection, ["seq"]))
-        of_messages = records and stack.enter_context(numbered(directory, records, ["seq", "record"]))
-        yield lambda session: Chosen(
-            numbers(session), of_messages(session) if of_messages else None, selection.since_ns, selection.until_ns
-        )
 
 
 def _reason(text: str) -> str:

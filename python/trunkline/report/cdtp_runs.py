@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from trunkline._arrow import from_bytes, to_bytes
 from trunkline._text import amount, moment, readable, span
 from trunkline.report.html import line, table
 from trunkline.report.model import NAME, largest_first
@@ -191,6 +192,22 @@ class Tally:
         order = [("good", "ascending"), ("first_received_at_ns", "descending"), ("sender", "ascending")]
         places = compute.sort_indices(good, [*order, ("ordinal", "descending")])
         self._first = every.take(places[:BARS])
+
+    def state(self) -> bytes:
+        """What was counted, as bytes."""
+        first = b"" if self._first is None else to_bytes(self._first)
+        return json.dumps(self._conditions).encode() + b"\n" + first
+
+    def merge(self, state: bytes) -> None:
+        """Adds what another one has counted."""
+        conditions, _, first = state.partition(b"\n")
+        if first:
+            before = self._conditions.copy()
+            for batch in from_bytes(first):
+                self.add(batch)
+            # These are among those that it has counted.
+            self._conditions = before
+        self._conditions.update(json.loads(conditions))
 
     def counts(self, ordinals: Mapping[str, Sequence[int]]) -> RunCounts:
         """What was counted; where only some runs are selected, `ordinals` has their numbers by sender."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from trunkline._native.capture import Capture as Part
 
-__all__ = ["report"]
+__all__ = ["report", "total_of"]
 
 # How many batches of a protocol wait to be counted.
 _AHEAD = 2
@@ -68,12 +68,12 @@ def report(
 
     out, opened = checked(out_html), open_capture(capture)
     scope = Scope() if selection is None else Scope.of(selection, opened)
-    total = _total(opened, selection)
+    total = total_of(opened, selection)
     counting = _Counting(opened, selection, scope, total.clock)
     return made(counting.run(on_progress), total, out, name or os.fspath(capture), scope)
 
 
-def _total(capture: Capture, selection: Selection | None) -> Total:
+def total_of(capture: Capture, selection: Selection | None) -> Total:
     """How much there is, and from when until when."""
     if selection is None:
         info = capture.info()

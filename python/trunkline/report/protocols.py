@@ -29,20 +29,22 @@ class Counter:
 
     Args:
         name: The protocol.
-        capture: The capture.
+        capture: The capture; None to count what was decoded elsewhere.
         selection: Which messages; all if None.
         scope: What that bears on.
         clock: What time is divided into.
     """
 
-    def __init__(self, name: str, capture: Capture, selection: Selection | None, scope: Scope, clock: Clock) -> None:
+    def __init__(
+        self, name: str, capture: Capture | None, selection: Selection | None, scope: Scope, clock: Clock
+    ) -> None:
         self._summary = summary(name, scope, clock)
         self._scope = scope
         options = OPTIONS[name]
         # What is read of the capture.
         self.columns, self._decode = reading(Decoder(name, **options), self._summary.needs)
         self._selected = None
-        if selection is not None:
+        if capture is not None and selection is not None:
             self._selected = Selected(capture, dataclasses.replace(selection, protocol=name), options)
         # What is counted of messages that are selected alone, and what with those that may be their answers.
         self._is_around = name in AROUND
@@ -52,15 +54,28 @@ class Counter:
 
     def count(self, part: Part, batch: pa.RecordBatch) -> None:
         """Counts rows of a part of the capture."""
+        for rows, of_runs in self.decoded(part, batch):
+            self.record(rows)
+            self.record_runs(of_runs)
+
+    def decoded(self, part: Part, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+        """What there is to count in rows of a part of the capture: messages, and what runs are counted from."""
         for decoded in self._decode(iter([batch])):
             rows = decoded
             if self._selected is not None:
                 mask = self._selected.mask(decoded)
                 rows = decoded.append_column("chosen", mask) if self._is_around else decoded.filter(mask)
-            self._summary.record(rows)
-            if self._runs is not None:
-                for over in self._runs.record(_with_frames(part, rows)):
-                    self._tally.add(over)
+            yield rows, None if self._runs is None else _with_frames(part, rows)
+
+    def record(self, rows: pa.RecordBatch) -> None:
+        """Counts messages."""
+        self._summary.record(rows)
+
+    def record_runs(self, rows: pa.RecordBatch | None) -> None:
+        """Counts runs, where they are counted."""
+        if self._runs is not None and rows is not None:
+            for over in self._runs.record(rows):
+                self._tally.add(over)
 
     def finish(self) -> None:
         """Counts what is open."""
@@ -74,6 +89,16 @@ class Counter:
         if self._runs is not None:
             found["runs"] = self._tally.counts(self._scope.ordinals)
         return found
+
+    def state(self) -> tuple[bytes, bytes]:
+        """What it comes to so far, as bytes: of messages, and of runs that are over."""
+        return self._summary.state(), self._tally.state()
+
+    def merge(self, state: tuple[bytes, bytes]) -> None:
+        """Adds what another one came to."""
+        of_messages, of_runs = state
+        self._summary.merge(of_messages)
+        self._tally.merge(of_runs)
 
     def widen(self, last_ns: int) -> None:
         """Makes buckets of time wider, as far as that is needed for what was received at this time."""

@@ -4,6 +4,7 @@
 
 mod alike;
 mod contents;
+mod divide;
 mod fold;
 mod folds;
 mod gaps;
@@ -21,6 +22,7 @@ mod table;
 mod topics;
 mod tries;
 
+pub use divide::divide;
 pub use fold::Folding;
 pub use folds::{NAMES, folding};
 pub use state::StateError;

@@ -7,10 +7,24 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3_arrow::PyRecordBatch;
-use trunkline_analysis::{Folding, NAMES, folding};
+use trunkline_analysis::{Folding, NAMES, divide as divide_rows, folding};
 use trunkline_columns::{ColumnError, ddl};
 
 use crate::columns::schema;
+
+/// The rows of a batch in so many parts, those that there are, each with its number.
+#[pyfunction]
+pub(crate) fn divide<'py>(
+    py: Python<'py>,
+    protocol: &str,
+    batch: PyRecordBatch,
+    parts: u32,
+) -> PyResult<Vec<(u64, Bound<'py, PyAny>)>> {
+    let batch = batch.into_inner();
+    let divided = py.detach(|| divide_rows(protocol, &batch, parts));
+    let divided = divided.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    divided.into_iter().map(|(part, rows)| Ok((part, PyRecordBatch::new(rows).into_pyarrow(py)?))).collect()
+}
 
 /// A table of things that several rows make up.
 #[pyclass(frozen, module = "trunkline._native.analysis", name = "Fold")]

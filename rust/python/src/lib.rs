@@ -74,7 +74,7 @@ mod _native {
     #[pymodule]
     mod analysis {
         #[pymodule_export]
-        use crate::analysis::PyFold;
+        use crate::analysis::{PyFold, divide};
         #[pymodule_export]
         use crate::summary::PySummary;
     }

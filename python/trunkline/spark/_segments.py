@@ -1,0 +1,212 @@
+"""A capture on a disk that all executors reach, counted where its segments are read.
+
+A task reads some of the segments, decodes them, and gives the messages in bundles, each of those that belong together by the number of
+its place: bundles are what Spark moves and puts in order, and not messages.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trunkline._arrow import from_bytes, to_bytes
+from trunkline._native import capture as _native
+from trunkline._native.analysis import divide
+from trunkline.capture.reading import Capture, parts
+from trunkline.capture.selecting import Selection, protocols_of
+from trunkline.report.local import total_of
+from trunkline.report.model import Clock, Counted, Scope, Total
+from trunkline.report.protocols import Counter, read
+from trunkline.spark.source.planning import parts as planned
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["count"]
+
+# How many tasks merge what the others have counted.
+_MERGERS = 4
+
+_BUNDLE = "place int, task int, number int, protocol string, of_runs boolean, rows binary"
+_STATE = "protocol string, messages binary, runs binary"
+_TOTAL = "rows bigint, bytes bigint, first_ns bigint, last_ns bigint, protocols array<string>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """Which segments each task reads.
+
+    Attributes:
+        directory: The capture.
+        segments: The numbers of the segments, by task.
+        selection: Which messages; all if None.
+    """
+
+    directory: Path
+    segments: tuple[tuple[int, ...], ...]
+    selection: Selection | None
+
+    @classmethod
+    def of(cls, capture: Capture, selection: Selection | None) -> _Tasks:
+        """Divides the published segments of a capture."""
+        numbers = _native.published(capture.path)
+        groups = planned({capture.path.absolute(): numbers})
+        return cls(capture.path.absolute(), tuple(part.segments for part in groups), selection)
+
+    def over(self, session: SparkSession) -> DataFrame:
+        """A row a task: its number."""
+        return session.range(0, len(self.segments), 1, max(1, len(self.segments)))
+
+    def captures(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Capture]]:
+        """What tasks read."""
+        for batch in batches:
+            for task in batch["id"].to_pylist():
+                yield task, Capture(self.directory, segments=self.segments[task])
+
+
+@dataclass(frozen=True, slots=True)
+class _Counting:
+    """How messages are counted.
+
+    Attributes:
+        tasks: What reads them.
+        names: Their protocols.
+        places: How many places messages are divided among.
+        scope: What the selection bears on.
+        clock: What time is divided into.
+    """
+
+    tasks: _Tasks
+    names: tuple[str, ...]
+    places: int
+    scope: Scope
+    clock: Clock
+
+    def counter(self, name: str, capture: Capture | None = None) -> Counter:
+        """Counts the messages of a protocol; reads those of a capture that are selected."""
+        selection = None if capture is None else self.tasks.selection
+        return Counter(name, capture, selection, self.scope, self.clock)
+
+    def bundled(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Messages of segments, by place."""
+        import pyarrow as pa
+
+        for task, capture in self.tasks.captures(batches):
+            counters = {name: self.counter(name, capture) for name in self.names}
+            number = 0
+            for part in parts(capture):
+                for _, found in read(part, counters, self._within(capture)):
+                    bundles = []
+                    for name, rows in found.items():
+                        for messages, of_runs in counters[name].decoded(part, rows):
+                            for is_of_runs, some in ((False, messages), (True, of_runs)):
+                                if some is not None and some.num_rows:
+                                    divided = divide(name, some, self.places)
+                                    bundles += [(place, name, is_of_runs, to_bytes(each)) for place, each in divided]
+                    if bundles:
+                        places, names, are_of_runs, rows_of = map(list, zip(*bundles, strict=True))
+                        numbers = list(range(number, number + len(bundles)))
+                        number += len(bundles)
+                        yield pa.record_batch(
+                            [
+                                pa.array(places, pa.int32()),
+                                pa.array([task] * len(bundles), pa.int32()),
+                                pa.array(numbers, pa.int32()),
+                                pa.array(names, pa.string()),
+                                pa.array(are_of_runs, pa.bool_()),
+                                pa.array(rows_of, pa.binary()),
+                            ],
+                            names=["place", "task", "number", "protocol", "of_runs", "rows"],
+                        )
+
+    def _within(self, capture: Capture) -> dict[str, Any] | None:
+        """What rows tell themselves of what is selected, and of what may be its answer."""
+        selection = self.tasks.selection
+        if selection is None:
+            return None
+        only = self.names[0] if len(self.names) == 1 else None
+        within = Selection(protocol=only, since_ns=selection.since_ns, until_ns=selection.until_ns)
+        return within.of(capture).native
+
+    def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What bundles come to, those of a place in the order in which they were recorded."""
+        counters: dict[str, Counter] = {}
+        for batch in batches:
+            for name, of_runs, rows in zip(
+                batch["protocol"].to_pylist(), batch["of_runs"].to_pylist(), batch["rows"], strict=True
+            ):
+                if name not in counters:
+                    counters[name] = self.counter(name)
+                for some in from_bytes(rows.as_buffer()):
+                    if of_runs:
+                        counters[name].record_runs(some)
+                    else:
+                        counters[name].record(some)
+        for counter in counters.values():
+            counter.finish()
+        yield _states(counters)
+
+    def merged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What several tasks counted, together."""
+        counters: dict[str, Counter] = {}
+        for batch in batches:
+            for row in batch.to_pylist():
+                self.merge(counters, row)
+        yield _states(counters)
+
+    def merge(self, counters: dict[str, Counter], row: Any) -> None:
+        """Adds what a task counted."""
+        name = row["protocol"]
+        if name not in counters:
+            counters[name] = self.counter(name)
+        counters[name].merge((bytes(row["messages"]), bytes(row["runs"])))
+
+
+def _states(counters: dict[str, Counter]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    states = [counter.state() for counter in counters.values()]
+    of_messages, of_runs = [state[0] for state in states], [state[1] for state in states]
+    columns = [pa.array([*counters], pa.string()), pa.array(of_messages, pa.binary()), pa.array(of_runs, pa.binary())]
+    return pa.record_batch(columns, names=["protocol", "messages", "runs"])
+
+
+def _totals(tasks: _Tasks, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """How much there is in the segments of each task."""
+    import pyarrow as pa
+
+    for _, capture in tasks.captures(batches):
+        found, names = total_of(capture, tasks.selection), [*capture.info().protocols]
+        columns = [
+            pa.array([number], pa.int64()) for number in (found.rows, found.bytes, found.first_ns, found.last_ns)
+        ]
+        yield pa.record_batch(
+            [*columns, pa.array([names], pa.list_(pa.string()))],
+            names=["rows", "bytes", "first_ns", "last_ns", "protocols"],
+        )
+
+
+def count(
+    session: SparkSession, capture: Capture, selection: Selection | None, scope: Scope
+) -> tuple[Total, dict[str, Counted]]:
+    """Counts the published messages of a capture: how much there is, and what is counted of each protocol."""
+    tasks = _Tasks.of(capture, selection)
+    found = tasks.over(session).mapInArrow(functools.partial(_totals, tasks), _TOTAL).collect()
+    total = Total.of([Total(row["rows"], row["bytes"], row["first_ns"], row["last_ns"]) for row in found])
+    there = {name for row in found for name in row["protocols"]}
+    names = tuple(name for name in protocols_of(selection or Selection()) if name in there)
+    # As many tasks count as Spark moves rows to.
+    places = int(session.conf.get("spark.sql.shuffle.partitions") or 16)
+    counting = _Counting(tasks, names, places, scope, total.clock)
+    bundles = tasks.over(session).mapInArrow(counting.bundled, _BUNDLE)
+    in_order = bundles.repartitionById(places, "place").sortWithinPartitions("task", "number")
+    states = in_order.mapInArrow(counting.counted, _STATE).repartition(_MERGERS).mapInArrow(counting.merged, _STATE)
+    counters: dict[str, Counter] = {}
+    for row in states.collect():
+        counting.merge(counters, row)
+    counted = {name: counters[name].counted() for name in names if name in counters}
+    return total, {name: each for name, each in counted.items() if each["rows"]}
