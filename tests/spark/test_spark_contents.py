@@ -12,6 +12,7 @@ from peers.recorded import line
 from peers.waiting import until
 from trunkline import capture, mtl, spark
 from trunkline.errors import LocalProtocolError
+from trunkline.spark.contents import _properties
 
 STEP_NS = 10**6
 START_NS = 1_795_251_120 * 10**9
@@ -362,3 +363,13 @@ def test_columns_that_are_missing_are_named(decoded):
             spark.contents(table.drop(name))
     with pytest.raises(LocalProtocolError, match="the property redelivered"):
         spark.contents(table.drop("properties"))
+
+
+def test_a_property_that_is_missing_is_not_the_same_as_another(session):
+    """Spark's own hashes pass over nulls."""
+    rows = session.createDataFrame(
+        [("x", None, True), (None, "x", True), ("x", None, True)],
+        "property_a string, property_b string, property_redelivered boolean",
+    )
+    numbers = [row[0] for row in rows.select(_properties(rows)[1]).collect()]
+    assert numbers[0] == numbers[2] != numbers[1]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trunkline._native.analysis import Fold
+from trunkline._text import counted
 from trunkline.spark._lazy import F
 
 if TYPE_CHECKING:
@@ -76,3 +78,7 @@ def _folded(name: str, window_us: int, batches: Iterator[pa.RecordBatch]) -> Ite
     for batch in batches:
         yield from fold.record(batch)
     yield from fold.finish()
+    if fold.let_go:
+        # On the standard error of the executor.
+        text = "%s: %s left out: more were open at a time than are kept"
+        logging.getLogger("trunkline.spark").warning(text, name, counted(fold.let_go, "link"))

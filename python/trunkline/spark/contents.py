@@ -51,7 +51,7 @@ def contents(decoded: DataFrame) -> DataFrame:
     A Confirm or Reject that is ``multiple`` settles all of its connection up to its sequence that are not settled (MTL-51); a
     connection begins with the lease that is shown on it. A client does not tell its connections to one endpoint apart in what
     it records: its contents are paired as long as it has one writer and one reader there at a time. The order of the rows does
-    not matter.
+    not matter. Of those that are open at a time a task keeps a million, and 256 MiB: the oldest of more leave as they stand.
 
     Args:
         decoded: What `decode` gives for ``"mtl"``, with the columns up to `body_bytes` and with the property
@@ -78,13 +78,17 @@ def _properties(decoded: DataFrame) -> tuple[Column, Column]:
     }
     redelivered = texts.pop(_REDELIVERED, None)
     if redelivered is not None:
-        return redelivered.cast("boolean"), F.xxhash64(*texts.values()) if texts else F.lit(0)
+        return redelivered.cast("boolean"), _number([*texts.values()])
     if "properties" not in texts:
         message = "contents need the property redelivered: decode properties as a VARIANT, or give it a type"
         raise LocalProtocolError(message)
     text = texts["properties"]
     # As VARIANTs, members of different types are different.
     members = F.map_filter(F.from_json(text, "map<string, variant>"), lambda name, _: name != "redelivered")
-    return F.get_json_object(text, "$.redelivered") == "true", F.xxhash64(
-        *(texts | {"properties": F.to_json(members)}).values()
-    )
+    others = texts | {"properties": F.to_json(members)}
+    return F.get_json_object(text, "$.redelivered") == "true", _number([*others.values()])
+
+
+def _number(values: list[Column]) -> Column:
+    """A number that stands for values; of which are null as well, which Spark's hashes pass over."""
+    return F.xxhash64(*values, *(value.isNull() for value in values)) if values else F.lit(0)

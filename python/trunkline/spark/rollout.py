@@ -35,7 +35,7 @@ def rollout(decoded: DataFrame) -> DataFrame:
 
     Times are those of receipt, timestamps. The capture of a role has its own announcements and reports as they went out, and as they
     came back to it: they are counted as they went out. What several recorded of others is counted by each. The order of the rows
-    does not matter.
+    does not matter. A task follows a million, and 256 MiB of their names: of more those that come later are left out, and counted.
 
     Args:
         decoded: What `decode` gives for ``"cdt"``, with the columns `received_at_ns`, `direction`, `type`, `correlation_id`,

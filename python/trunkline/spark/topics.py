@@ -39,7 +39,8 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     same topic, headers and sizes, and the same body where `decoded` has the column `body`, it is the latest that
     leaves an earlier one to each earlier MESSAGE of that subscriber and a later one to each later. That is the right one
     but where messages were lost on the way, or the rows end with some that wait: there the figure is too short, never too
-    long. The order of the rows does not matter.
+    long. The order of the rows does not matter. Of the PUTs and MESSAGEs that wait for each other a task keeps a million, and
+    256 MiB: of more the oldest are let go, and counted without a latency.
 
     Args:
         decoded: What `decode` gives for ``"mc0"``, with the columns up to `body_bytes`; with `payload`, PUTs that differ
