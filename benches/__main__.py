@@ -20,7 +20,9 @@ BENCHES = [
     "benches.cdt.pulls",
     "benches.cdt.soak",
     "benches.spark.decode",
+    "benches.spark.planning",
     "benches.spark.report",
+    "benches.spark.source",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The data source beside reading Parquet and decoding: `python -m benches.spark.source [--rows N]`.
+"""The data source beside reading Parquet and decoding: `python -m benches.spark.source [--rows N] [--fast]`.
 
 CPU of the JVM and of Python together, of queries that take every row and write nothing.
 """
@@ -97,7 +97,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
     options = parser.parse_args()
+    if options.fast:
+        options.rows, options.rounds = 1000, 1
     with tempfile.TemporaryDirectory(prefix="trunkline-source-") as directory:
         path = Path(directory)
         captured(path / "capture", options.rows)
@@ -130,7 +133,8 @@ def main() -> None:
         lines.append(f"{name}: {ratios[name]:.2f} times the CPU of reading and decoding (aim {aim})")
     ratios["stream"] = medians["all columns, stream of what is available"][0] / medians["all columns, source"][0]
     lines.append(f"stream: {ratios['stream']:.2f} times the CPU of the batch")
-    save("source", lines, {"rows": options.rows, "medians": medians, "ratios": ratios})
+    if not options.fast:
+        save("source", lines, {"rows": options.rows, "medians": medians, "ratios": ratios})
 
 
 if __name__ == "__main__":

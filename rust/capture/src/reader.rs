@@ -270,7 +270,13 @@ impl Position {
 
 /// The numbers of the published segments of the capture in a directory, in order.
 pub fn published(directory: &Path) -> Result<Vec<u64>, CaptureError> {
-    Ok(list(&*look_for_capture(directory)?, directory)?.segments)
+    let disk = LocalDisk::open(directory, Access::Umask).map_err(|error| CaptureError::reading(directory, error))?;
+    let segments = list(&disk, directory)?.segments;
+    if segments.is_empty() {
+        // Then it is to be told from what is none.
+        look_for_capture(directory)?;
+    }
+    Ok(segments)
 }
 
 /// The batches of a capture, oldest first. Ends after the first error.
