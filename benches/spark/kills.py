@@ -29,7 +29,7 @@ from benches.measure import machine, save
 RATE = 1000
 
 # How much a recorder keeps: what comes in some minutes.
-KEPT_BYTES = 100 << 20
+KEPT_BYTES = 300 << 20
 
 # What Spark's processes of Python are, as the system names them.
 WORKERS = ("trunkline.spark._daemon", "pyspark.daemon", "pyspark/daemon", "python_streaming_source_runner")
@@ -86,6 +86,7 @@ class Driver:
     """A process that streams, until it is killed or has read all there is."""
 
     def __init__(self, folder: Path, mode: str) -> None:
+        self._told = {}
         places = [str(folder / name) for name in ("runs", "table", "checkpoint")]
         self.process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, *places, mode],
@@ -99,9 +100,9 @@ class Driver:
         """What it tells next."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the driver has ended: {self.process.wait()}"
-        told: dict[str, object] = json.loads(line)
-        return told
+        assert line, f"the driver has ended with {self.process.wait()}: {self._told}"
+        self._told: dict[str, object] = json.loads(line)
+        return self._told
 
     def kill(self) -> None:
         """Kills it, and all that it has started."""

@@ -144,6 +144,9 @@ class Asking(AttendedRole):
         if reply is not None:
             checked("the request for a session", reply)
 
+    def _check_sent(self, native: Any, waited_s: float) -> None:
+        """Nothing: what it has asked is answered, or nobody waits for it, and a heartbeat is owed to nobody now."""
+
     @property
     def _client(self) -> _Client:
         native: _Client = self._opened()
