@@ -42,7 +42,10 @@ def test_there_are_snippets():
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=SPARK if page.stem in {"constellation", "runs", "source", "spark"} else []) for page in PAGES],
+    [
+        pytest.param(page, marks=SPARK if page.stem in {"constellation", "runs", "source", "spark"} else [])
+        for page in PAGES
+    ],
     ids=lambda page: page.stem,
 )
 def test_snippets_run_as_printed(page, tmp_path, monkeypatch, caplog):
