@@ -62,7 +62,7 @@ class Command:
         """Waits for the end; what is left of both outputs."""
         out, err = self.process.communicate()
         assert self.process.returncode == returncode, err
-        assert "Traceback" not in err
+        assert "Traceback" not in err, err
         self.check(out)
         return out, err
 
@@ -116,7 +116,7 @@ def run(start: Callable[..., Command]) -> Callable[..., tuple[str, str]]:
                 peer.send(*messages)
         out, err = command.process.communicate(stdin)
         assert command.process.returncode == returncode, err
-        assert "Traceback" not in err
+        assert "Traceback" not in err, err
         command.check(out)
         return out, err
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from trunkline.capture.criteria import moment_ns, routing_id
+from trunkline._criteria import moment_ns, routing_id
 from trunkline.cli.options import encodable
 from trunkline.cli.output import Output
 from trunkline.errors import LocalProtocolError

@@ -112,8 +112,10 @@ def report(
     """Writes a report with tables and plots. A former report of that name is replaced."""
     selection = selecting.selection()
     from trunkline import spark
+    from trunkline.capture import reading
 
     output = Output(json=as_json)
+    reading.open(capture)
     with (
         whole(out, replaces=overwrite or is_report(out)) as part,
         spark_session("trunkline spark report") as session,

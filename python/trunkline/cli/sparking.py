@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +48,24 @@ def spark_session(app_name: str, process_group: int | None = None) -> Iterator[S
         raise TrunklineError(_reason(str(error))) from error
     except Py4JJavaError as error:
         raise TrunklineError(_java_reason(error.java_exception)) from error
-    session.stop()
+    finally:
+        if process_group is not None:
+            _end()
+    if process_group is None:
+        session.stop()
+
+
+def _end() -> None:
+    """Ends a JVM in a process group of its own, with all that it has started.
+
+    Stopped, it closes the connections of pyspark's processes, which print tracebacks about that as they end.
+    """
+    from pyspark import SparkContext
+
+    java = SparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no other name for it
+    with suppress(ProcessLookupError):
+        os.killpg(java.pid, signal.SIGKILL)
+    java.wait()
 
 
 @contextmanager

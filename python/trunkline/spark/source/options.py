@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from trunkline._criteria import moment_ns, routing_id
 from trunkline._text import did_you_mean
-from trunkline.capture.criteria import moment_ns, routing_id
 from trunkline.capture.selecting import Selection
 from trunkline.columns import Decoder, protocols
 from trunkline.errors import LocalProtocolError
