@@ -56,10 +56,9 @@ class Decoding:
         names = self.schema.names
         # What decides is decoded too.
         deciding = selected.columns(self._protocol)
-        only = [name for name in dict.fromkeys([*names, *deciding]) if name in self._decoded]
-        kept = [
-            name for name in dict.fromkeys([*names, *deciding]) if name not in {*self._decoded, columns.RECEIVED_AT}
-        ]
+        used = dict.fromkeys([*names, *deciding])
+        only = [name for name in used if name in self._decoded]
+        kept = [name for name in used if name not in self._decoded and name != columns.RECEIVED_AT]
         if columns.RECEIVED_AT in names and "received_at_ns" not in kept:
             kept.append("received_at_ns")
         frames = list(columns.needed(self._decoder, set(only)))

@@ -9,7 +9,7 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trunkline._extras import needs
 from trunkline.capture.decoding import read_batches
@@ -19,7 +19,7 @@ from trunkline.capture.reading import open as open_capture
 from trunkline.capture.selecting import Selection, protocols_of
 from trunkline.report.counting import OPTIONS
 from trunkline.report.model import Clock, Counted, Report, Scope, Total
-from trunkline.report.protocols import Counter, read
+from trunkline.report.protocols import Counter, read, within
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,9 +84,9 @@ def total_of(capture: Capture, selection: Selection | None) -> Total:
     for protocol in protocols_of(selection):
         only = dataclasses.replace(selection, protocol=protocol)
         selected = Selected(capture, only, OPTIONS[protocol], columns=("seq",))
-        within = Selection(protocol=protocol, since_ns=selection.since_ns, until_ns=selection.until_ns).of(capture)
+        around = within(selection, [protocol], capture)
         columns = ["seq", "received_at_ns", "n_bytes"]
-        readers = (part.reader(columns, within.native) for part in parts(capture))
+        readers = (part.reader(columns, around) for part in parts(capture))
         for batch in itertools.chain.from_iterable(map(read_batches, readers)):
             chosen = batch.filter(selected.mask(batch))
             times = compute.min_max(chosen["received_at_ns"]).as_py()
@@ -108,12 +108,7 @@ class _Counting:
         self._is_over = threading.Event()
         self._failures: list[BaseException] = []
         self._rows = 0
-        if selection is None:
-            self._within: dict[str, Any] | None = None
-        else:
-            only = spoken[0] if len(spoken) == 1 else None
-            within = Selection(protocol=only, since_ns=selection.since_ns, until_ns=selection.until_ns)
-            self._within = within.of(capture).native
+        self._within = within(selection, spoken, capture)
 
     def run(self, on_progress: Callable[[int], object]) -> dict[str, Counted]:
         """Counts all rows, in threads that end with this, whatever raises."""

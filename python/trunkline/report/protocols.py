@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trunkline._native.columns import Runs
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from trunkline._native.capture import Capture as Part
 
-__all__ = ["Counter", "read"]
+__all__ = ["Counter", "read", "within"]
 
 
 class Counter:
@@ -107,6 +107,14 @@ class Counter:
     def copy_to(self, other: Counter) -> None:
         """Has another one go on from what this one has counted; runs are its own."""
         other._summary.restore(self._summary.state())
+
+
+def within(selection: Selection | None, names: Sequence[str], capture: Capture) -> dict[str, Any] | None:
+    """What rows tell themselves of what is selected of these protocols, and of what may be its answer; None for all."""
+    if selection is None:
+        return None
+    only = names[0] if len(names) == 1 else None
+    return Selection(protocol=only, since_ns=selection.since_ns, until_ns=selection.until_ns).of(capture).native
 
 
 def read(

@@ -19,7 +19,7 @@ from trunkline.capture.reading import Capture, parts
 from trunkline.capture.selecting import Selection, protocols_of
 from trunkline.report.local import total_of
 from trunkline.report.model import Clock, Counted, Scope, Total
-from trunkline.report.protocols import Counter, read
+from trunkline.report.protocols import Counter, read, within
 from trunkline.spark.source.planning import parts as planned
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class _Counting:
             counters = {name: self.counter(name, capture) for name in self.names}
             number = 0
             for part in parts(capture):
-                for _, found in read(part, counters, self._within(capture)):
+                for _, found in read(part, counters, within(self.tasks.selection, self.names, capture)):
                     bundles = []
                     for name, rows in found.items():
                         for messages, of_runs in counters[name].decoded(part, rows):
@@ -122,15 +122,6 @@ class _Counting:
                             ],
                             names=["place", "task", "number", "protocol", "of_runs", "rows"],
                         )
-
-    def _within(self, capture: Capture) -> dict[str, Any] | None:
-        """What rows tell themselves of what is selected, and of what may be its answer."""
-        selection = self.tasks.selection
-        if selection is None:
-            return None
-        only = self.names[0] if len(self.names) == 1 else None
-        within = Selection(protocol=only, since_ns=selection.since_ns, until_ns=selection.until_ns)
-        return within.of(capture).native
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What bundles come to, those of a place in the order in which they were recorded."""

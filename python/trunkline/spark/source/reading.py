@@ -23,7 +23,7 @@ from trunkline.errors import CaptureError, LocalProtocolError
 from trunkline.spark.source.captures import existing, missing
 from trunkline.spark.source.options import Settings
 
-__all__ = ["Part", "need_schema", "read", "schema"]
+__all__ = ["Part", "lost", "need_schema", "read", "schema"]
 
 _logger = logging.getLogger("trunkline.spark")
 
@@ -83,6 +83,18 @@ def _decoding(settings: Settings) -> Decoding:
     return Decoding(settings.protocol or "", settings.mode, settings.columns, dict(settings.decoding))
 
 
+def lost(settings: Settings, what: str) -> None:
+    """Says what was deleted before it was read.
+
+    Raises:
+        CaptureError: That is an error, as it is unless the options say otherwise.
+    """
+    if settings.fails_on_loss:
+        message = f"{what}; set the option failOnDataLoss to false to read on without them"
+        raise CaptureError(message)
+    _logger.warning("%s", what)
+
+
 def read(settings: Settings, part: Part) -> Iterator[pa.RecordBatch]:
     """The rows of segments.
 
@@ -93,11 +105,7 @@ def read(settings: Settings, part: Part) -> Iterator[pa.RecordBatch]:
     segments = part.segments
     there = existing(part.directory, segments)
     if len(there) < len(segments):
-        lost = missing(part.directory, [number for number in segments if number not in set(there)])
-        if settings.fails_on_loss:
-            message = f"{lost}; set the option failOnDataLoss to false to read on without them"
-            raise CaptureError(message)
-        _logger.warning("%s", lost)
+        lost(settings, missing(part.directory, sorted({*segments}.difference(there))))
     if not there:
         return iter(())
     capture = Capture(part.directory, segments=there)

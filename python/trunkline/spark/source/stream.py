@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -31,8 +30,6 @@ __all__ = ["StreamReader"]
 # The offset before the first batch where a stream begins at what is new: that batch is empty, and fixes the place. Spark asks
 # for the initial offset more than once, and what is published in between would be skipped.
 _LATEST = {"startingOffsets": "latest"}
-
-_logger = logging.getLogger("trunkline.spark")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -113,21 +110,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if before.get(capture_id) == next_segment:
                 continue
             if capture_id not in captures:
-                self._lost(f"capture {capture_id} is gone, and was not read to segment {next_segment}")
+                reading.lost(
+                    self._settings, f"capture {capture_id} is gone, and was not read to segment {next_segment}"
+                )
                 continue
             found = captures[capture_id]
             numbers = [*range(_first(found, before), next_segment)]
             there = existing(found.path, numbers)
             if len(there) < len(numbers):
-                self._lost(missing(found.path, sorted({*numbers}.difference(there))))
+                reading.lost(self._settings, missing(found.path, sorted({*numbers}.difference(there))))
             chosen[found.path] = there
         return [*parts(chosen)]
-
-    def _lost(self, what: str) -> None:
-        if self._settings.fails_on_loss:
-            message = f"{what}; set the option failOnDataLoss to false to read on without them"
-            raise CaptureError(message)
-        _logger.warning("%s", what)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of the segments of a task."""
