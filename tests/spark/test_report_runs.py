@@ -85,13 +85,13 @@ def test_runs_are_drawn_by_when_they_were(captured, reported):
         ("a<b>", 1, 0),
     ]
     plot = report.path.read_text().partition('id="timeline"')[2].partition("</figure>")[0]
-    bars = re.findall(r'<g><title>([^<]*)</title>\s*<path d="M ([\d.]+) [^"]*"[^>]*var\(--(\w+)\)', plot)
-    assert {(title, tone) for title, _, tone in bars} == {
+    bars = re.findall(r'<rect x="([\d.]+)" [^>]*var\(--(\w+)\)[^>]*><title>([^<]*)</title>', plot)
+    assert {(title, tone) for _, tone, title in bars} == {
         ("a&lt;b&gt;, run 1: GOOD, from 2026-11-21 08:52:05.000, 1.0 s", "good"),
         ("a&lt;b&gt;, run 2: INCOMPLETE, from 2026-11-21 08:52:15.000, 1.0 s", "bad"),
         ("b, run 1 (&lt;i&gt;): GOOD, from 2026-11-21 08:52:17.000, 1.0 s", "good"),
     }
-    begins = {title[-30:]: float(left) for title, left, _ in bars}
+    begins = {title[-30:]: float(left) for left, _, title in bars}
     first, second, third = (begins[title] for title in sorted(begins))
     # Two seconds take a fifth of what ten do.
     assert (third - second) / (second - first) == pytest.approx(0.2, abs=0.01)

@@ -102,7 +102,7 @@ def test_bytes_a_second_and_the_values_beside_a_plot(captured, reported):
 )
 def test_the_axis_is_a_clock(length_ns, label, marks):
     clock = Clock(START, -(-length_ns // 120))
-    plot = over_time.rates({0: {0: 1}}, clock, {0: "a"}, "title")
+    plot = over_time.rates({0: {0: 1}}, clock, {0: "a"}).draw("title")
     words = re.findall(r"<text[^>]*>([^<]*)</text>", plot)
     assert label in words
     assert [word for word in words if re.search(r"\d[:-]\d", word) and word != label] == marks
@@ -113,7 +113,7 @@ def test_a_logarithmic_line_ends_where_there_is_nothing():
     near = {0: dict.fromkeys(range(120), 2), 1: {3: 1, 60: 1}}
     strokes = []
     for rows in (far, near):
-        plot = over_time.rates(rows, Clock(START, S), {0: "a", 1: "b"}, "title")
+        plot = over_time.rates(rows, Clock(START, S), {0: "a", 1: "b"}).draw("title")
         (line,) = re.findall(r'<path d="([^"]*)"[^>]*stroke: var\(--s1\)', plot)
         strokes.append(line.count("M"))
     assert strokes == [2, 1]
@@ -121,23 +121,23 @@ def test_a_logarithmic_line_ends_where_there_is_nothing():
 
 def test_small_numbers_have_small_units():
     clock = Clock(START, S)
-    plot = over_time.volumes({0: {0: 5_000_000}, 1: {0: 20}}, clock, {0: "a", 1: "b"}, "title")
+    plot = over_time.volumes({0: {0: 5_000_000}, 1: {0: 20}}, clock, {0: "a", 1: "b"}).draw("title")
     assert json.loads(unescape(re.search(r'data-values="([^"]*)"', plot)[1]))["unit"] == "B/s"
     assert "1e-05" not in plot
-    plot = over_time.volumes({0: {0: 5_000_000}, 1: {0: 200_000}}, clock, {0: "a", 1: "b"}, "title")
+    plot = over_time.volumes({0: {0: 5_000_000}, 1: {0: 200_000}}, clock, {0: "a", 1: "b"}).draw("title")
     assert json.loads(unescape(re.search(r'data-values="([^"]*)"', plot)[1]))["unit"] == "MB/s"
 
 
 @pytest.mark.parametrize(("age_s", "unit", "shown"), [(0.008, "ms", 8), (2, "s", 2), (7200, "h", 2)])
 def test_ages_have_the_unit_that_fits(age_s, unit, shown):
-    plot = over_time.ages({0: [age_s] * 120}, Clock(START, S), {0: "a"}, "title")
+    plot = over_time.ages({0: [age_s] * 120}, Clock(START, S), {0: "a"}).draw("title")
     found = json.loads(unescape(re.search(r'data-values="([^"]*)"', plot)[1]))
     assert (found["unit"], found["rows"][0]["values"][0]) == (unit, shown)
 
 
 def test_no_percentile_hides_another():
     """The largest is drawn first, and is larger."""
-    found = latencies.figures(
+    found = latencies.charts(
         "key",
         "title",
         "a time",
@@ -149,6 +149,6 @@ def test_no_percentile_hides_another():
         unit="requests",
         none="none",
     )
-    radii = [float(radius) for radius in re.findall(r'd="M 0 ([\d.]+)', found[0])]
+    radii = [float(radius) for radius in re.findall(r' r="([\d.]+)"', found[0].plot.draw("title"))]
     assert len(set(radii)) == 4
     assert radii == sorted(radii, reverse=True)

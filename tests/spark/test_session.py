@@ -235,7 +235,6 @@ def test_the_wrapper_drops_one_option_and_keeps_the_others_as_they_are(tmp_path)
         ("pyspark", "report('.', 'x.html')"),
         ("pyarrow", "decode(type('Frame', (), {'mapInArrow': None}), 'cdtp')"),
         ("pandas", "pandas_udfs.cdtp('header')"),
-        ("matplotlib", "report(None, 'x.html')"),
     ],
 )
 def test_a_missing_extra_is_named(tmp_path, package, call):
@@ -250,7 +249,7 @@ def test_a_missing_extra_is_named(tmp_path, package, call):
 def test_the_room_is_cheap_to_import(tmp_path):
     """Workers import it for each query that comes."""
     script = (
-        "import sys; from trunkline import spark; print({'pandas', 'matplotlib', 'pyspark', 'zmq'} & set(sys.modules))"
+        "import sys; from trunkline import spark; print({'pandas', 'pyarrow', 'pyspark', 'zmq'} & set(sys.modules))"
     )
     assert run(tmp_path, script).stdout.strip() == "set()"
 

@@ -69,7 +69,7 @@ def run(keep: Path | None, output: Output) -> None:
 @needs_extra
 def _need_spark() -> None:
     """Says that something is missing before a million messages are recorded in vain."""
-    for package in ("pyspark", "pyarrow", "pandas", "matplotlib"):
+    for package in ("pyspark", "pyarrow", "pandas"):
         importlib.import_module(package)
 
 
@@ -177,8 +177,8 @@ def _show(found: Report, page: Path, took_s: float, output: Output) -> None:
         output.event("report", path=str(page), seconds=round(took_s, 1))
         return
     output.line("")
-    section = found.section(CdtpSection)
-    output.table(section.COLUMNS, [sender.cells() for sender in section.senders], _LEAST)
+    for table in found.section(CdtpSection).tables():
+        output.table(table.titles, table.cells, _LEAST)
     output.line("")
     output.line(f"All {found.rows:,} messages sent were found, in {took_s:.0f} s.")
     output.line(f"Plots: {page}")

@@ -1,4 +1,4 @@
-"""What a report says of CDT: which configuration is where, how long each took, who lags, and what was answered with an error."""
+"""The section of a report on CDT: which configuration is where, how long each took, who lags, and what was answered with an error."""
 
 from __future__ import annotations
 
@@ -6,17 +6,53 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from trunkline._text import latency, moment, readable
-from trunkline.report.html import figure, legend, line, table
+from trunkline._text import latency, readable
+from trunkline.report.charts import Chart
 from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
+from trunkline.report.tables import Column, Table, count, not_listed, times, when
 
 __all__ = ["CdtSection", "LaggingEndpoint", "RefusedPull", "VersionReport"]
 
-# What is plotted of times.
+# What is listed and plotted of times.
 TIMES = ("p50", "p99", "max")
 
 # The kinds of messages, in the order of a configuration's way; each has a colour.
 KINDS = ("ConfigNewAvailable", "ConfigRequest", "ConfigResponse", "ConfigUpdated", "ConfigPush", "ConfigPushResponse")
+
+
+def _id(config_id: str) -> str:
+    """An id of a configuration, to read: of one that is a hash, as much as tells it apart."""
+    shown = readable(config_id)
+    return shown if len(shown) <= 24 else f"{shown[:12]}…"
+
+
+_COLUMNS = (
+    Column("application", "app_version_name", readable),
+    Column("version", "config_id", _id, is_text=True),
+    when("first seen", "first_received_at_ns"),
+    count("announced", "announced"),
+    count("pulled", "pulled"),
+    count("applied", "applied"),
+    count("in use", "in_use"),
+    *times(TIMES),
+)
+_LAGGING_COLUMNS = (
+    Column("endpoint", "endpoint_id", readable),
+    Column("application", "app_version_name", readable, is_text=True),
+    Column("announced", "announced", _id, is_text=True),
+    when("since", "announced_at_ns", is_text=True),
+    Column("lag", "lag_ns", latency, is_bad=bool),
+    Column("pulled", "pulled", lambda pulled: "yes" if pulled else "no", is_text=True),
+    Column("in use", "applied", _id, is_text=True, none="(none)"),
+)
+_REFUSED_COLUMNS = (
+    Column("status", "status_code"),
+    Column("reason", "reason", is_text=True),
+    count("count", "errors", is_bad=True),
+    count("endpoints", "endpoints"),
+    when("first", "first_received_at_ns"),
+    when("last", "last_received_at_ns"),
+)
 
 _NOTES = (
     "A version is a configuration of an application: endpoints with the same content share one, unless it was given "
@@ -64,17 +100,6 @@ class VersionReport:
         """The application and its configuration, to read."""
         return f"{readable(self.app_version_name)} · {_id(self.config_id)}"
 
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `CdtSection.COLUMNS`."""
-        endpoints = (self.announced, self.pulled, self.applied, self.in_use)
-        return (
-            readable(self.app_version_name),
-            _id(self.config_id),
-            moment(self.first_received_at_ns),
-            *(f"{number:,}" for number in endpoints),
-            *("" if ns is None else latency(ns) for ns in (self.p50_ns, self.p99_ns, self.max_ns)),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class LaggingEndpoint:
@@ -87,6 +112,7 @@ class LaggingEndpoint:
         announced_at_ns: When, in nanoseconds since 1970.
         pulled: Whether it was answered with that one.
         applied: The configuration that it has reported last; None without any.
+        lag_ns: How long the announcement was ago when the last row of the capture was received, in nanoseconds.
     """
 
     app_version_name: str
@@ -95,18 +121,7 @@ class LaggingEndpoint:
     announced_at_ns: int
     pulled: bool
     applied: str | None
-
-    def cells(self, now_ns: int) -> tuple[str, ...]:
-        """What a table shows of it at `now_ns`, in the order of `CdtSection.LAGGING_COLUMNS`."""
-        return (
-            readable(self.endpoint_id),
-            readable(self.app_version_name),
-            _id(self.announced),
-            moment(self.announced_at_ns),
-            latency(max(0, now_ns - self.announced_at_ns)),
-            "yes" if self.pulled else "no",
-            _id(self.applied) if self.applied is not None else "(none)",
-        )
+    lag_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +144,10 @@ class RefusedPull:
     first_received_at_ns: int
     last_received_at_ns: int
 
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `CdtSection.REFUSED_COLUMNS`."""
-        return (
-            str(self.status_code),
-            readable(self.reason_phrase or "") or "(no reason)",
-            f"{self.errors:,}",
-            f"{self.endpoints:,}",
-            moment(self.first_received_at_ns),
-            moment(self.last_received_at_ns),
-        )
+    @property
+    def reason(self) -> str:
+        """Why, or what it is if nothing is said, to read."""
+        return readable(self.reason_phrase or "") or "(no reason)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +193,6 @@ class CdtSection(Section):
     latencies: Mapping[int, int] = field(default_factory=dict)
 
     KINDS: ClassVar = KINDS
-    COLUMNS: ClassVar = (
-        "application",
-        "version",
-        "first seen (UTC)",
-        "announced",
-        "pulled",
-        "applied",
-        "in use",
-        "p50",
-        "p99",
-        "max",
-    )
-    LAGGING_COLUMNS: ClassVar = ("endpoint", "application", "announced", "since (UTC)", "lag", "pulled", "in use")
-    REFUSED_COLUMNS: ClassVar = ("status", "reason", "count", "endpoints", "first (UTC)", "last (UTC)")
 
     @property
     def malformed(self) -> Mapping[str, int]:
@@ -224,41 +219,32 @@ class CdtSection(Section):
             *pulls,
         )
 
-    def tables(self) -> str:
+    def tables(self) -> Sequence[Table]:
         """The versions, and the endpoints that lag."""
-        shown = ""
+        shown = []
         if self.versions:
-            rows = [line(version.cells(), self.COLUMNS, {"version"}) for version in self.versions]
-            more = self.version_count - len(self.versions)
-            notes = _NOTES + (f" {more:,} older versions are not listed." if more else "")
-            shown += table("versions", "Versions", self.COLUMNS, {"application", "version"}, rows, notes)
+            notes = _NOTES + not_listed(self.version_count - len(self.versions), "older versions")
+            shown.append(Table("versions", "Versions", _COLUMNS, self.versions, notes))
         if self.lagging:
-            left = set(self.LAGGING_COLUMNS) - {"lag"}
-            rows = [
-                line(one.cells(self.last_received_at_ns), self.LAGGING_COLUMNS, left, {"lag"}) for one in self.lagging
-            ]
-            more = self.lagging_count - len(self.lagging)
-            notes = _LAGGING_NOTES + (f" {more:,} more are not listed." if more else "")
-            shown += table("lagging", "Lagging endpoints", self.LAGGING_COLUMNS, left, rows, notes)
+            notes = _LAGGING_NOTES + not_listed(self.lagging_count - len(self.lagging), "more")
+            shown.append(Table("lagging", "Lagging endpoints", _LAGGING_COLUMNS, self.lagging, notes))
         return shown
 
-    def figures(self) -> Sequence[str]:
+    def charts(self) -> Sequence[Chart]:
         """Messages over time, and times to applied."""
         if not self.rates:
             return ()
         from trunkline.report import latencies, over_time
 
         names = {at: name for at, name in enumerate(KINDS) if at in self.rates}
-        clock = Clock(self.first_ns, self.bucket_ns)
-        rates = over_time.rates(self.rates, clock, names, "Messages per second over time, one line for each kind")
-        shown = [version for version in self.versions if version.max_ns is not None]
+        rates = over_time.rates(self.rates, Clock(self.first_ns, self.bucket_ns), names)
         return (
-            figure("cdt-rates", "CDT messages over time", "Messages per second of each kind", rates, legend(names), ""),
-            *latencies.figures(
+            Chart("cdt-rates", "CDT messages over time", "Messages per second of each kind", rates, names),
+            *latencies.charts(
                 "applied",
                 "Time to applied",
                 "the time from announced to applied",
-                of=shown,
+                of=[version for version in self.versions if version.max_ns is not None],
                 marks=TIMES,
                 which="newest versions",
                 spread={0: self.latencies} if self.latencies else {},
@@ -268,34 +254,29 @@ class CdtSection(Section):
             ),
         )
 
-    def details(self) -> str:
-        """The answers that were errors, nothing where none was."""
+    def details(self) -> Sequence[Table]:
+        """The answers that were errors, where any was."""
         if not self.refused:
-            return ""
-        rows = [line(refusal.cells(), self.REFUSED_COLUMNS, {"reason"}, {"count"}) for refusal in self.refused]
+            return ()
         more = self.refused_count - sum(refusal.errors for refusal in self.refused)
-        notes = _REFUSED_NOTES + (f" {more:,} more are not listed." if more else "")
-        return table("refused-pulls", "Refused pulls", self.REFUSED_COLUMNS, {"status", "reason"}, rows, notes)
+        notes = _REFUSED_NOTES + not_listed(more, "more")
+        return (Table("refused-pulls", "Refused pulls", _REFUSED_COLUMNS, self.refused, notes),)
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
         """What was counted of it."""
-        found = counted["section"]
+        found, now_ns = counted["section"], total.last_ns or 0
         same = ("version_count", "endpoints", "lagging_count", "pulls", "refused_count", "rates", "latencies")
         return cls(
             versions=tuple(VersionReport(**row) for row in found["versions"]),
-            lagging=tuple(LaggingEndpoint(**row) for row in found["lagging"]),
+            lagging=tuple(
+                LaggingEndpoint(**row, lag_ns=max(0, now_ns - row["announced_at_ns"])) for row in found["lagging"]
+            ),
             refused=tuple(RefusedPull(**row) for row in found["refused"]),
             errors=largest_first(counted["errors"]),
             is_cut=bool(scope.cuts),
             bucket_ns=counted["bucket_ns"],
             first_ns=total.clock.first_ns,
-            last_received_at_ns=total.last_ns or 0,
+            last_received_at_ns=now_ns,
             **{name: found[name] for name in same},
         )
-
-
-def _id(config_id: str) -> str:
-    """An id of a configuration, to read: of one that is a hash, as much as tells it apart."""
-    shown = readable(config_id)
-    return shown if len(shown) <= 24 else f"{shown[:12]}…"

@@ -1,4 +1,4 @@
-"""What a report says of CDTP: senders and runs, rates, payload sizes, gaps."""
+"""The section of a report on CDTP: senders and runs, rates, payload sizes, gaps."""
 
 from __future__ import annotations
 
@@ -8,13 +8,31 @@ from typing import Any, ClassVar, Self
 
 from trunkline.report.cdtp_counts import Counts, SenderReport
 from trunkline.report.cdtp_runs import RunCounts, RunReport
-from trunkline.report.html import about_others, figure, key, legend, line, table
+from trunkline.report.charts import Chart
 from trunkline.report.model import COLOURS, OTHERS, Counted, Scope, Section, Tile, Total, to_plain
+from trunkline.report.tables import Column, Table, about_others, bytes_of, count, ranked, when
 
 __all__ = ["CdtpSection"]
 
 # How many senders have a row in the plot of runs.
 TIMELINE = 24
+
+
+def _kinds(malformed: Mapping[str, int]) -> str:
+    return ", ".join(f"{number:,} {kind}" for kind, number in malformed.items()) or "0"
+
+
+_COLUMNS = (
+    Column("sender", "title"),
+    Column("header", "variants", " ".join),
+    count("messages", "messages"),
+    bytes_of(),
+    Column("per second", "rate", "{:,.1f}".format),
+    when("first", "first_received_at_ns"),
+    when("last", "last_received_at_ns"),
+    count("missing", "missing", is_bad=True),
+    Column("malformed", "malformed", _kinds, is_text=True, is_bad=bool),
+)
 
 _MISSING = (
     "Missing counts the sequence numbers that were skipped, as in the table of runs: each number is compared with the highest "
@@ -44,19 +62,6 @@ class CdtpSection(Section):
     counts: Counts
     run_counts: RunCounts
     scope: Scope = field(default_factory=Scope)
-
-    COLUMNS: ClassVar = (
-        "sender",
-        "header",
-        "messages",
-        "bytes",
-        "per second",
-        "first (UTC)",
-        "last (UTC)",
-        "missing",
-        "malformed",
-    )
-    RUN_COLUMNS: ClassVar = RunCounts.COLUMNS
 
     @property
     def senders(self) -> tuple[SenderReport, ...]:
@@ -95,16 +100,7 @@ class CdtpSection(Section):
 
     def table(self) -> str:
         """The senders as lines of text."""
-        lines = [self.COLUMNS, *(sender.cells() for sender in self.senders)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(self.COLUMNS))]
-        left = {"sender", "header", "malformed"}
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if name in left else cell.rjust(width)
-                for name, cell, width in zip(self.COLUMNS, line, widths, strict=True)
-            ).rstrip()
-            for line in lines
-        )
+        return self._senders().text()
 
     def to_dict(self) -> dict[str, Any]:
         """What was counted, by the names of the attributes, as dicts, lists, numbers and strings."""
@@ -139,16 +135,18 @@ class CdtpSection(Section):
         """How many senders there are whose names are known."""
         return sum(sender.others or 1 for sender in self.senders if sender.others or sender.sender is not None)
 
-    def tables(self) -> str:
+    def tables(self) -> Sequence[Table]:
         """The senders."""
-        left = {"malformed"}
-        rows = []
-        for at, sender in enumerate(self.senders):
-            tones = {"missing": sender.missing, "malformed": sender.malformed}
-            mark = key(at if at < COLOURS and sender.sender is not None else COLOURS) if sender.messages else ""
-            rows.append(line(sender.cells(), self.COLUMNS, left, {name for name in tones if tones[name]}, mark))
+        return (self._senders(),)
+
+    def _senders(self) -> Table:
         notes = f"{self._about_scope}{_NOTES}{about_others(self.counts.beyond, 'messages')}"
-        return table("senders", "Senders", self.COLUMNS, left, rows, notes)
+        return Table("senders", "Senders", _COLUMNS, self.senders, notes, self._colour)
+
+    def _colour(self, at: int) -> int | None:
+        """The colour of a sender in plots: that of all others where its name is not known."""
+        sender = self.senders[at]
+        return (ranked(at) if sender.sender is not None else COLOURS) if sender.messages else None
 
     @property
     def _about_scope(self) -> str:
@@ -158,70 +156,74 @@ class CdtpSection(Section):
             return f"Only part of the time is selected: the condition of runs cannot be determined from it. {_MISSING}"
         return _MISSING
 
-    def details(self) -> str:
-        """The runs, nothing where there are none."""
-        return self.run_counts.table()
+    def details(self) -> Sequence[Table]:
+        """The runs, where there are any."""
+        return (self.run_counts.table,) if self.runs else ()
 
-    def figures(self) -> Sequence[str]:
+    def charts(self) -> Sequence[Chart]:
         """Rates, sizes of payloads, gaps, and when runs were."""
-        from trunkline.report import cdtp_plots, over_time
+        from trunkline.report import over_time
+        from trunkline.report.sizes import Squares
 
         counts, clock = self.counts, self.counts.clock
         names = {at: sender.title for at, sender in enumerate(self.senders[:COLOURS]) if sender.sender is not None}
         if self._known > len(names):
             names[OTHERS] = f"{self._known - len(names):,} more"
-        with_gaps = {at: name for at, name in names.items() if any(counts.gaps.get(at, {}).values())}
-        sizes = cdtp_plots.sizes(counts, names)
-        rates = over_time.rates(counts.rates, clock, names, "Messages per second over time, one line for each sender")
-        volumes = over_time.volumes(
-            counts.volumes, clock, names, "Bytes per second over time, one line for each sender"
-        )
-        gaps = over_time.totals(
-            counts.gaps, clock, names, "missing", "Missing sequence numbers up to each point in time"
-        )
-        missing = figure(
-            "gaps",
-            "Gaps",
-            "Missing sequence numbers so far, each counted when the message after its gap arrived",
-            gaps,
-            legend(with_gaps),
-            "No sequence number is missing.",
-        )
+        sizes = {at: row for at, row in counts.sizes.items() if at in names}
         return (
-            figure("rate", "CDTP rate over time", "Messages per second of each sender", rates, legend(names), ""),
-            figure(
+            Chart(
+                "rate",
+                "CDTP rate over time",
+                "Messages per second of each sender",
+                over_time.rates(counts.rates, clock, names),
+                names,
+            ),
+            Chart(
                 "volume",
                 "CDTP bytes over time",
                 "Bytes per second of each sender, whole frames",
-                volumes,
-                legend(names),
-                "",
+                over_time.volumes(counts.volumes, clock, names),
+                names,
             ),
-            *([self._timeline()] if self.scope.has_runs else []),
-            figure(
+            *((self._timeline(),) if self.scope.has_runs else ()),
+            Chart(
                 "sizes",
                 "Payload sizes",
                 "Percentage of each sender's messages by payload size in bytes",
-                sizes,
-                "",
-                "No message has a size.",
+                Squares(sizes, names) if sizes else None,
+                none="No message has a size.",
             ),
-            *([missing] if self.scope.has_sequences else []),
+            *((self._gaps(names),) if self.scope.has_sequences else ()),
         )
 
-    def _timeline(self) -> str:
-        from trunkline.report.timeline import timeline
+    def _gaps(self, names: Mapping[int, str]) -> Chart:
+        from trunkline.report import over_time
+
+        counts = self.counts
+        return Chart(
+            "gaps",
+            "Gaps",
+            "Missing sequence numbers so far, each counted when the message after its gap arrived",
+            over_time.totals(counts.gaps, counts.clock, names, "missing"),
+            {at: name for at, name in names.items() if any(counts.gaps.get(at, {}).values())},
+            "No sequence number is missing.",
+        )
+
+    def _timeline(self) -> Chart:
+        from trunkline.report.timeline import Timeline
 
         plotted = [sender.sender for sender in self.senders if sender.sender is not None][:TIMELINE]
         drawn = [run for run in self.run_counts.drawn if run.sender in plotted]
-        bars = timeline(drawn, plotted, self.counts.clock)
         caption = "One bar for each run, from its first message to its last; runs that are not GOOD are red and taller."
         if len(drawn) < self.run_count:
             caption += (
                 f" {len(drawn):,} of {self.run_count:,} runs, of the {len(plotted)} senders with the most messages:"
                 " the bad ones first, then the latest."
             )
-        return figure("timeline", "Runs over time", caption, bars, "", "There are no runs.")
+        spoken = {run.sender for run in drawn}
+        rows = [sender for sender in plotted if sender in spoken]
+        bars = Timeline(drawn, rows, self.counts.clock) if rows else None
+        return Chart("timeline", "Runs over time", caption, bars, none="There are no runs.")
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trunkline._text import amount, moment, readable
+from trunkline._text import readable
 from trunkline.report.model import Clock, Counted, largest_first
 
 __all__ = ["Counts", "SenderReport"]
@@ -48,20 +48,6 @@ class SenderReport:
         if self.others:
             return f"{self.others:,} more senders"
         return "(unknown sender)" if self.sender is None else readable(self.sender)
-
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `CdtpSection.COLUMNS`."""
-        return (
-            self.title,
-            " ".join(self.variants),
-            f"{self.messages:,}",
-            amount(self.bytes),
-            "" if self.rate is None else f"{self.rate:,.1f}",
-            moment(self.first_received_at_ns),
-            moment(self.last_received_at_ns),
-            "" if self.missing is None else f"{self.missing:,}",
-            ", ".join(f"{count:,} {kind}" for kind, count in self.malformed.items()) or "0",
-        )
 
 
 @dataclass(frozen=True, slots=True)

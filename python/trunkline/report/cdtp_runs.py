@@ -6,13 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trunkline._arrow import from_bytes, to_bytes
-from trunkline._text import amount, moment, readable, span
-from trunkline.report.html import line, table
+from trunkline._text import readable, span
 from trunkline.report.model import NAME, largest_first
+from trunkline.report.tables import Column, Table, bytes_of, count, when
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +31,26 @@ _NOTES = (
     "conditions are reported by the sender. Missing are the numbers that were skipped; again, messages whose number had been received before; "
     "late, those with a new number below the highest one before. Click a sender's name for the configuration of the run, from "
     f"its BOR, and the metadata of its EOR, the first {SAID:,} characters of each."
+)
+
+_COLUMNS = (
+    Column("sender", "sender", readable),
+    Column("run id", "run_id", readable, is_text=True),
+    Column(
+        "condition",
+        "condition",
+        lambda words: words.replace("|", ", "),
+        is_text=True,
+        is_bad=lambda words: words != "GOOD",
+    ),
+    count("run", "ordinal"),
+    count("messages", "messages"),
+    bytes_of(),
+    count("missing", "missed", is_bad=True),
+    count("again", "duplicates"),
+    count("late", "out_of_order"),
+    when("first", "first_received_at_ns"),
+    Column("took", "took_ns", span),
 )
 
 
@@ -69,28 +88,16 @@ class RunReport:
     config: str | None = None
     metadata: str | None = None
 
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `CdtpSection.RUN_COLUMNS`."""
-        return (
-            readable(self.sender),
-            readable(self.run_id or ""),
-            self.condition.replace("|", ", "),
-            f"{self.ordinal:,}",
-            f"{self.messages:,}",
-            amount(self.bytes),
-            f"{self.missed:,}",
-            f"{self.duplicates:,}",
-            f"{self.out_of_order:,}",
-            moment(self.first_received_at_ns),
-            span(self.last_received_at_ns - self.first_received_at_ns),
-        )
+    @property
+    def took_ns(self) -> int:
+        """How long it was, in nanoseconds."""
+        return self.last_received_at_ns - self.first_received_at_ns
 
-    def details(self) -> str:
-        """What the sender says of it, as HTML; nothing where it says nothing."""
-        said = {"configuration": self.config, "metadata": self.metadata}
-        known = {name: text for name, text in said.items() if text not in {None, "{}"}}
-        found = "".join(f"<dt>{name}</dt><dd>{escape(_lines(text))}</dd>" for name, text in known.items())
-        return found and f"<dl>{found}</dl>"
+    @property
+    def said(self) -> dict[str, str]:
+        """What the sender says of it, texts to read by their names."""
+        texts = {"configuration": self.config, "metadata": self.metadata}
+        return {name: _lines(text) for name, text in texts.items() if text is not None and text != "{}"}
 
 
 class RunBar(NamedTuple):
@@ -114,20 +121,6 @@ class RunCounts:
         drawn: 1000 runs in the same order, to be drawn as far as their senders have a row in the plot.
     """
 
-    COLUMNS: ClassVar = (
-        "sender",
-        "run id",
-        "condition",
-        "run",
-        "messages",
-        "bytes",
-        "missing",
-        "again",
-        "late",
-        "first (UTC)",
-        "took",
-    )
-
     listed: tuple[RunReport, ...] = ()
     conditions: Mapping[str, int] = field(default_factory=dict)
     drawn: tuple[RunBar, ...] = ()
@@ -137,23 +130,14 @@ class RunCounts:
         """How many runs are not GOOD."""
         return sum(number for condition, number in self.conditions.items() if condition != "GOOD")
 
-    def table(self) -> str:
-        """The runs as HTML, nothing where there are none."""
-        if not self.listed:
-            return ""
-        left = {"sender", "run id", "condition"}
-        rows = []
-        for run in self.listed:
-            bad = {"condition"} if run.condition != "GOOD" else set()
-            bad |= {"missing"} if run.missed else set()
-            rows.append(line(run.cells(), self.COLUMNS, left, bad, more=run.details()))
-        tones = ("", ' class="bad"')
-        counts = " · ".join(
-            f"<span{tones[condition != 'GOOD']}>{escape(_words(condition))} {number:,}</span>"
-            for condition, number in self.conditions.items()
-        )
+    @property
+    def table(self) -> Table:
+        """The runs that are listed, and how many there are of each condition."""
+        counts = [
+            (f"{_words(condition)} {number:,}", condition != "GOOD") for condition, number in self.conditions.items()
+        ]
         notes = _NOTES + self._not_listed()
-        return table("runs", "Runs", self.COLUMNS, left, rows, notes, f'<p class="conditions">{counts}</p>')
+        return Table("runs", "Runs", _COLUMNS, self.listed, notes, counts=counts, opens=lambda run: run.said)
 
     def _not_listed(self) -> str:
         """How many runs of which condition the table has no room for."""

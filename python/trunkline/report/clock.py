@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trunkline._text import moment
 from trunkline.report.model import BUCKETS, Clock
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-__all__ = ["seconds", "time_axis"]
+__all__ = ["seconds", "ticks"]
 
 _SECOND = 10**9
 _DAY = 86_400 * _SECOND
@@ -26,19 +21,18 @@ def seconds(clock: Clock, at_ns: int) -> float:
     return (at_ns - clock.first_ns) / 1e9
 
 
-def time_axis(axes: Axes, clock: Clock) -> None:
-    """Has an axis show the time of day, or the date where that says more."""
+def ticks(clock: Clock) -> tuple[list[tuple[float, str]], str]:
+    """The marks of an axis, in seconds, and its title: the time of day, or the date where that says more."""
     first, length = clock.first_ns, BUCKETS * clock.bucket_ns
     last = first + length
     is_one_day = first // _DAY == last // _DAY
     # A label that is long needs room.
     most = 4 if length < _SECOND else 6 if is_one_day else 5
     step = next((step for step in _STEPS if length <= most * step), None) or -(-length // (most * _DAY)) * _DAY
-    ticks = range(-(-first // step) * step, last + 1, step)
-    axes.set_xlim(0, length / 1e9)
-    axes.set_xticks([seconds(clock, at) for at in ticks], [_label(at, step, dated=not is_one_day) for at in ticks])
+    marks = range(-(-first // step) * step, last + 1, step)
     dates = [moment(first)[:10]] if is_one_day else [moment(first)[:10], moment(last)[:10]]
-    axes.set_xlabel(f"UTC, {' to '.join(dates)}")
+    labels = [(seconds(clock, at), _label(at, step, dated=not is_one_day)) for at in marks]
+    return labels, f"UTC, {' to '.join(dates)}"
 
 
 def _label(at_ns: int, step_ns: int, *, dated: bool) -> str:

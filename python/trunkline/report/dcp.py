@@ -1,4 +1,4 @@
-"""What a report says of DCP: the requests of each service, with percentiles of their latency."""
+"""The section of a report on DCP: the requests of each service, with percentiles of their latency."""
 
 from __future__ import annotations
 
@@ -6,15 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from trunkline._text import OWN, latency, readable
+from trunkline._text import OWN, readable
+from trunkline.report.charts import Chart, named
 from trunkline.report.counting import levels
-from trunkline.report.html import about_others, figure, key, legend, line, table
-from trunkline.report.model import COLOURS, OTHERS, Clock, Counted, Scope, Section, Tile, Total, largest_first
+from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
+from trunkline.report.tables import Column, Table, about_others, count, not_listed, ranked, times
 
 __all__ = ["DcpSection", "ServiceReport"]
 
-# What is plotted of latencies.
+# What is listed and plotted of latencies.
 LATENCIES = ("p50", "p90", "p99", "max")
+
+_COLUMNS = (
+    Column("service", "title"),
+    Column("seen by", "seen_by", is_text=True),
+    count("requests", "requests"),
+    count("replies", "replies"),
+    count("forwarded", "forwards"),
+    count("unanswered", "unanswered", is_bad=True),
+    *times(LATENCIES),
+)
 
 _NOTES = (
     "DCP requests and their outcomes, as seen by the role that recorded them. Latency is from a request to its reply: at a "
@@ -59,17 +70,6 @@ class ServiceReport:
         """Requests that nothing came of."""
         return self.requests - self.replies - self.forwards
 
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `DcpSection.COLUMNS`."""
-        counts = (self.requests, self.replies, self.forwards, self.unanswered)
-        latencies = (self.p50_ns, self.p90_ns, self.p99_ns, self.max_ns)
-        return (
-            self.title,
-            self.seen_by,
-            *(f"{count:,}" for count in counts),
-            *("" if ns is None else latency(ns) for ns in latencies),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class DcpSection(Section):
@@ -102,19 +102,6 @@ class DcpSection(Section):
     pending: Mapping[int, Sequence[int]] = field(default_factory=dict)
     latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
-    COLUMNS: ClassVar = (
-        "service",
-        "seen by",
-        "requests",
-        "replies",
-        "forwarded",
-        "unanswered",
-        "p50",
-        "p90",
-        "p99",
-        "max",
-    )
-
     @property
     def malformed(self) -> Mapping[str, int]:
         """Messages that do not decode, by kind of error."""
@@ -136,56 +123,40 @@ class DcpSection(Section):
             Tile("Unanswered", f"{unanswered:,}", not unanswered),
         )
 
-    def tables(self) -> str:
-        """The services, nothing where nobody asked for one."""
+    def tables(self) -> Sequence[Table]:
+        """The services, where any was asked for."""
         if not self.services:
-            return ""
-        left = {"service", "seen by"}
-        rows = [
-            line(
-                service.cells(),
-                self.COLUMNS,
-                left,
-                {"unanswered"} if service.unanswered > 0 else (),
-                key(min(at, COLOURS)),
-            )
-            for at, service in enumerate(self.services)
-        ]
-        more = self.service_count - len(self.services)
-        notes = _NOTES + (f" {more:,} services with fewer requests are not listed." if more else "")
+            return ()
+        notes = _NOTES + not_listed(self.service_count - len(self.services), "services with fewer requests")
         notes += about_others(self.beyond, "requests")
         notes += f" Services of the broker itself, {OWN}*, are left out." if self.left_out else ""
-        return table("services", "Services", self.COLUMNS, left, rows, notes)
+        return (Table("services", "Services", _COLUMNS, self.services, notes, ranked),)
 
-    def figures(self) -> Sequence[str]:
-        """Requests over time, those that wait, and latencies."""
+    def charts(self) -> Sequence[Chart]:
+        """Requests over time, pending requests, and latencies."""
         if not self.services:
             return ()
         from trunkline.report import latencies, over_time
 
-        names = {at: service.title for at, service in enumerate(self.services[:COLOURS])}
-        if self.service_count > len(names):
-            names[OTHERS] = f"{self.service_count - len(names):,} more"
+        names = named([service.title for service in self.services], self.service_count)
         clock = Clock(self.first_ns, self.bucket_ns)
-        rates = over_time.rates(
-            self.rates, clock, names, "Requests per second over time, one line for each service", "requests"
-        )
-        pending = over_time.levels(
-            self.pending, clock, names, "requests", "Pending requests over time, one line for each service"
-        )
         return (
-            figure(
-                "request-rates", "Requests over time", "Requests per second of each service", rates, legend(names), ""
+            Chart(
+                "request-rates",
+                "Requests over time",
+                "Requests per second of each service",
+                over_time.rates(self.rates, clock, names, "requests"),
+                names,
             ),
-            figure(
+            Chart(
                 "pending",
                 "Pending requests",
                 "Requests of each service without a reply yet, queued or with a worker; those that are never answered stay",
-                pending,
-                legend(names),
+                over_time.levels(self.pending, clock, names, "requests"),
+                names,
                 "No request was pending.",
             ),
-            *latencies.figures(
+            *latencies.charts(
                 "latencies",
                 "Latency",
                 "the time from request to reply",

@@ -1,24 +1,26 @@
-"""The page of a report, and the pieces that sections are made of."""
+"""The page of a report."""
 
 from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
 from trunkline._native import __version__
-from trunkline._native.analysis import Summary
 from trunkline._text import amount, moment, readable, span
+from trunkline.report.bars import Bars
+from trunkline.report.charts import Chart
 from trunkline.report.model import COLOURS, OTHERS, Clock, Tile
 
 if TYPE_CHECKING:
     from trunkline.report.model import Report, Section
+    from trunkline.report.tables import Column, Table
 
-__all__ = ["about_others", "figure", "key", "legend", "line", "page", "table"]
+__all__ = ["page"]
 
 _PAGE = Path(__file__).with_name("page.html")
 _SCRIPT = Path(__file__).with_name("hover.js")
@@ -27,14 +29,10 @@ _REFRESH = Path(__file__).with_name("refresh.js")
 
 def page(report: Report, name: str | None, refresh_s: float | None = None) -> str:
     """The page, complete in itself; with `refresh_s`, it reads itself anew whenever so many seconds have passed."""
-    from trunkline.report import plots
-
     sections = report.shown
-    errors = dict(sorted(report.malformed.items(), key=lambda kind: -kind[1]))
-    figures = [*_volumes(report), *(drawn for section in sections for drawn in section.figures())]
-    caption = "Messages that cannot be decoded, by kind"
+    charts = [*_volumes(report), *(chart for section in sections for chart in section.charts())]
     if report.rows:
-        figures.append(figure("errors", "Errors", caption, plots.errors(errors), "", "Every message could be decoded."))
+        charts.append(_errors(report))
     scripts = [_SCRIPT] if refresh_s is None else [_SCRIPT, _REFRESH]
     script = "\n" + "".join(script.read_text("utf-8") for script in scripts)
     return Template(_PAGE.read_text("utf-8")).substitute(
@@ -42,9 +40,9 @@ def page(report: Report, name: str | None, refresh_s: float | None = None) -> st
         subtitle=escape(_period(report, name)),
         selection=f"<p>Selected: {escape(report.selected)}</p>" if report.selected else "",
         tiles=_tiles(_head(report)),
-        sections="".join(_own_tiles(report, section) + section.tables() for section in sections),
-        plots="\n".join(figures),
-        details="".join(section.details() for section in sections),
+        sections="".join(_own_tiles(report, section) + _tables(section.tables()) for section in sections),
+        plots="\n".join(map(_figure, charts)),
+        details="".join(_tables(section.details()) for section in sections),
         version=escape(__version__),
         refresh="" if refresh_s is None else f' data-refresh="{refresh_s:g}"',
         script=script,
@@ -62,7 +60,7 @@ def _period(report: Report, name: str | None) -> str:
     return f"{moment(first)} to {moment(last)} UTC, {span(last - first)}"
 
 
-def _volumes(report: Report) -> list[str]:
+def _volumes(report: Report) -> list[Chart]:
     """Bytes a second of each protocol, where there is more than CDTP."""
     from trunkline.report import over_time
 
@@ -70,10 +68,16 @@ def _volumes(report: Report) -> list[str]:
         return []
     names = {at: protocol for at, protocol in enumerate(report.sections) if protocol in report.volumes}
     clock = Clock(report.first_received_at_ns or 0, report.bucket_ns)
-    rows = {at: report.volumes[protocol] for at, protocol in names.items()}
-    drawn = over_time.volumes(rows, clock, names, "Bytes per second over time, one line for each protocol")
-    caption = "Bytes per second of each protocol, whole frames"
-    return [figure("traffic", "Bytes over time", caption, drawn, legend(names), "")]
+    lines = over_time.volumes({at: report.volumes[protocol] for at, protocol in names.items()}, clock, names)
+    return [Chart("traffic", "Bytes over time", "Bytes per second of each protocol, whole frames", lines, names)]
+
+
+def _errors(report: Report) -> Chart:
+    """Messages that cannot be decoded."""
+    kinds = dict(sorted(report.malformed.items(), key=lambda kind: -kind[1]))
+    bars = Bars(kinds) if kinds else None
+    caption = "Messages that cannot be decoded, by kind"
+    return Chart("errors", "Errors", caption, bars, none="Every message could be decoded.")
 
 
 def _head(report: Report) -> list[Tile]:
@@ -106,55 +110,41 @@ def _tile(tile: Tile) -> str:
     return f'<div class="card"><dt>{tile.title}</dt><dd{tone}>{escape(tile.value)}</dd></div>'
 
 
-def table(
-    key: str,
-    title: str,
-    columns: Sequence[str],
-    left: Collection[str],
-    rows: Iterable[str],
-    notes: str,
-    lead: str = "",
-) -> str:
-    """A table with its title and what there is to know of its columns, of which `left` are not numbers; `lead`, which is
-    HTML, comes first.
-    """
-    heads = "".join(f'<th scope="col"{_class(left=column in left)}>{escape(column)}</th>' for column in columns)
+def _tables(tables: Iterable[Table]) -> str:
+    return "".join(map(_table, tables))
+
+
+def _table(table: Table) -> str:
+    """A table with its title and what there is to know of its columns."""
+    heads = "".join(
+        f'<th scope="col"{_class(left=column.is_text)}>{escape(column.title)}</th>' for column in table.columns
+    )
+    counts = " · ".join(f"<span{_class(bad=is_bad)}>{escape(words)}</span>" for words, is_bad in table.counts)
     return (
-        f'<section class="card" aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>{lead}'
-        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{key}"><table>'
+        f'<section class="card" aria-labelledby="{table.key}"><h2 id="{table.key}">{escape(table.title)}</h2>'
+        + (f'<p class="conditions">{counts}</p>' if counts else "")
+        + f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{table.key}"><table>'
         f"<thead><tr>{heads}</tr></thead><tbody>"
-        + "\n".join(rows)
-        + f"</tbody></table></div><p>{escape(notes)}</p></section>"
+        + "\n".join(_row(table, at, row) for at, row in enumerate(table.rows))
+        + f"</tbody></table></div><p>{escape(table.notes)}</p></section>"
     )
 
 
-def line(
-    cells: Sequence[str],
-    columns: Sequence[str],
-    left: Collection[str] = (),
-    bad: Collection[str] = (),
-    mark: str = "",
-    more: str = "",
-) -> str:
-    """A row of a table: the cells of `columns`, of which `left` are not numbers, and `bad` not what one wants. A click on
-    the first one opens `more`, which is HTML.
-    """
-    title, *others = cells
-    head = mark + escape(title)
-    head = f"<details><summary>{head}</summary>{more}</details>" if more else head
-    return (
-        f'<tr><th scope="row">{head}</th>'
-        + "".join(
-            f"<td{_class(left=column in left, bad=column in bad)}>{_cell(cell)}</td>"
-            for column, cell in zip(columns[1:], others, strict=True)
-        )
-        + "</tr>"
-    )
+def _row(table: Table, at: int, row: object) -> str:
+    """A row of a table; a click on its first cell shows what it opens."""
+    title, *others = table.columns
+    colour = table.colour(at) if table.colour else None
+    opened = table.opens(row) if table.opens else {}
+    head = ("" if colour is None else _key(colour)) + escape(title.cell(row))
+    texts = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in opened.items())
+    head = f"<details><summary>{head}</summary><dl>{texts}</dl></details>" if texts else head
+    return f'<tr><th scope="row">{head}</th>{"".join(_cell(column, row) for column in others)}</tr>'
 
 
-def _cell(text: str) -> str:
+def _cell(column: Column, row: object) -> str:
     """A cell that breaks between the kinds it lists, if anywhere."""
-    return ", ".join(f"<span>{escape(part)}</span>" for part in text.split(", "))
+    parts = ", ".join(f"<span>{escape(part)}</span>" for part in column.cell(row).split(", "))
+    return f"<td{_class(left=column.is_text, bad=column.marks(row))}>{parts}</td>"
 
 
 def _class(*, left: bool = False, bad: bool = False) -> str:
@@ -162,29 +152,19 @@ def _class(*, left: bool = False, bad: bool = False) -> str:
     return f' class="{" ".join(classes)}"' if classes else ""
 
 
-def about_others(beyond: int, what: str) -> str:
-    """What there is to know of a table where there were more names than are told apart."""
-    return (
-        f" There were more than {Summary.NAMES:,} names: {beyond:,} {what} under the others are counted as of one."
-        if beyond
-        else ""
-    )
-
-
-def key(colour: int) -> str:
+def _key(colour: int) -> str:
     """The mark of what has this colour in plots."""
     return f'<i style="background: var(--s{colour})"></i>'
 
 
-def legend(names: Mapping[int, str]) -> str:
-    """What has which colour in a plot, by its place."""
-    return "".join(f"<span>{key(COLOURS if at == OTHERS else at)}{escape(name)}</span>" for at, name in names.items())
-
-
-def figure(key: str, title: str, caption: str, svg: str | None, legend: str, none: str) -> str:
+def _figure(chart: Chart) -> str:
     """A plot with its title, which is its accessible name too; a line of words where there is nothing to plot."""
-    heading = f'aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>'
-    if svg is None:
-        return f'<figure class="card none" {heading}<p>{escape(none or "Nothing was recorded.")}</p></figure>'
-    legend = f'<div class="legend">{legend}</div>' if legend else ""
-    return f'<figure class="card" {heading}<figcaption><p>{escape(caption)}</p></figcaption>{legend}{svg}</figure>'
+    heading = f'aria-labelledby="{chart.key}"><h2 id="{chart.key}">{escape(chart.title)}</h2>'
+    if chart.plot is None:
+        return f'<figure class="card none" {heading}<p>{escape(chart.none)}</p></figure>'
+    keys = "".join(
+        f"<span>{_key(COLOURS if at == OTHERS else at)}{escape(name)}</span>" for at, name in chart.names.items()
+    )
+    legend = f'<div class="legend">{keys}</div>' if keys else ""
+    caption = f"<figcaption><p>{escape(chart.caption)}</p></figcaption>"
+    return f'<figure class="card" {heading}{caption}{legend}{chart.plot.draw(chart.caption)}</figure>'

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-import matplotlib as mpl
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-
-from trunkline._text import latency
+from trunkline._text import latency, short
+from trunkline.report.charts import Chart
 from trunkline.report.counting import DECADE
-from trunkline.report.html import figure, legend
-from trunkline.report.over_time import colour_of, in_order
-from trunkline.report.plots import INK, LINE, STYLE, Tips, colour, counted, cut, plot, svg
+from trunkline.report.over_time import in_order
+from trunkline.report.scales import Scale, decades, steps
+from trunkline.report.svg import Canvas, beside, colour, cut
 
-__all__ = ["figures"]
+__all__ = ["Percentiles", "Spread", "charts"]
 
 # How many have their percentiles plotted.
 _PLOTTED = 12
@@ -30,7 +29,83 @@ class _Timed(Protocol):
     def max_ns(self) -> int | None: ...
 
 
-def figures(
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """How long something took, a row a name with a dot a percentile, each in the colour of its index among `marks`.
+
+    Attributes:
+        rows: The names, each with its times in nanoseconds.
+        marks: What the times are called.
+    """
+
+    rows: Sequence[tuple[str, Sequence[int]]]
+    marks: Sequence[str]
+
+    def draw(self, label: str) -> str:
+        """The plot."""
+        # What two clocks, or one that was set, make of a time may be nothing, which is nowhere on the axis.
+        shown = [(name, [max(time, 1) for time in times]) for name, times in self.rows]
+        names = [cut(name) for name, _ in shown]
+        canvas = Canvas(max(101, 58 + 24.5 * len(shown)), left=beside(names))
+        every = [time for _, times in shown for time in times]
+        margin = max((max(every) / min(every)) ** 0.08, 1.1)
+        low, high = min(every) / margin, max(every) * margin
+        across = Scale(low, high, canvas.left, canvas.right, math.log10)
+        canvas.across(across, [(time, latency(time)) for time in decades(low, high)], "latency", has_grid=True)
+        for (name, times), (_, exact), y in zip(shown, self.rows, canvas.rows(names), strict=True):
+            begin, end = across(min(times)), across(max(times))
+            canvas.bar(begin, y - 2.5, end - begin, 5, "line")
+            said = " · ".join(f"{mark} {latency(time)}" for mark, time in zip(self.marks, exact, strict=True))
+            # The largest first, and larger: where some are one, each is still seen around those before it.
+            for at, time in reversed(list(enumerate(times))):
+                canvas.dot(across(time), y, 3.5 + 1.25 * at, colour(at), f"{name}: {said}")
+        return canvas.svg(label)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How many of something took how long, on top of each other in the colour of what they are of.
+
+    Attributes:
+        rows: Numbers by index and class of time: n is from 10^(n/10) ns on.
+        names: What they are of, by index.
+        unit: What is counted.
+    """
+
+    rows: Mapping[int, Mapping[int, int]]
+    names: Mapping[int, str]
+    unit: str
+
+    def draw(self, label: str) -> str:
+        """The plot."""
+        classes = {which for row in self.rows.values() for which in row}
+        first, end = min(classes), max(classes) + 1
+        # A bar alone is not to fill the plot.
+        spare = max(1, (DECADE - (end - first)) // 2)
+        low, high = max(0, first - spare), end + spare
+        heights = {which: sum(row.get(which, 0) for row in self.rows.values()) for which in classes}
+        most = max(heights.values()) * 1.05
+        marks = [(count, short(count)) for count in steps(0, most, whole=True)]
+        canvas = Canvas(209, left=beside(words for _, words in marks), top=20)
+        up = Scale(0, most, canvas.bottom, canvas.top)
+        across = Scale(low, high, canvas.left, canvas.right)
+        canvas.up(up, marks, self.unit)
+        # At 1, 2 and 5 of a unit, or at units where there are many.
+        leading = (0,) if end - first > 2 * DECADE else (0, 3, 7)
+        ticks = [tick for tick in range(low, high + 1) if tick % DECADE in leading]
+        canvas.across(across, [(tick, _time(tick)) for tick in ticks], "latency")
+        bottom = dict.fromkeys(classes, 0)
+        width = 0.9 * (across(1) - across(0))
+        for at in in_order(self.rows):
+            for which, number in sorted(self.rows[at].items()):
+                y, foot = up(bottom[which] + number), up(bottom[which])
+                tip = f"{self.names.get(at, '')}: {number:,} from {_time(which)} to {_time(which + 1)}"
+                canvas.bar(across(which), y, width, foot - y, colour(at), tip=tip)
+                bottom[which] += number
+        return canvas.svg(label)
+
+
+def charts(
     key: str,
     title: str,
     what: str,
@@ -42,7 +117,7 @@ def figures(
     names: Mapping[int, str],
     unit: str,
     none: str,
-) -> list[str]:
+) -> list[Chart]:
     """The plots of `what`, a time: the percentiles `marks` of each, and the number of `unit` in each class of `spread`.
 
     `which` says what the first of all are, where not all have a row; `none` is said where nothing took a time.
@@ -50,75 +125,13 @@ def figures(
     timed = [each for each in of[:_PLOTTED] if each.max_ns is not None]
     rows = [(each.title, [getattr(each, f"{mark}_ns") for mark in marks]) for each in timed]
     chosen = f", of the {_PLOTTED} {which}" if len(of) > _PLOTTED else ""
-    dots = _percentiles(rows, marks, f"Percentiles of {what}")
-    caption = f"Percentiles of {what}{chosen}"
-    found = [figure(key, title, caption, dots, legend(dict(enumerate(marks))), none)]
-    bars = _histogram(spread, names, unit, f"Distribution of {what}")
-    if bars is not None:
-        caption = f"Number of {unit} by {what}"
-        whose = legend({at: names[at] for at in in_order(spread)}) if len(names) > 1 else ""
-        found.append(figure(f"{key}-spread", f"{title}, distribution", caption, bars, whose, ""))
+    dots = Percentiles(rows, marks) if rows else None
+    found = [Chart(key, title, f"Percentiles of {what}{chosen}", dots, dict(enumerate(marks)), none)]
+    if spread:
+        whose = {at: names[at] for at in in_order(spread)} if len(names) > 1 else {}
+        bars = Spread(spread, names, unit)
+        found.append(Chart(f"{key}-spread", f"{title}, distribution", f"Number of {unit} by {what}", bars, whose))
     return found
-
-
-def _percentiles(rows: Sequence[tuple[str, Sequence[int]]], marks: Sequence[str], title: str) -> str | None:
-    """How long something took, a row a name with a dot a percentile, each in the colour of its place among `marks`."""
-    if not rows:
-        return None
-    # What two clocks, or one that was set, make of a time may be nothing, which has no place on the axis.
-    shown = [(name, [max(time, 1) for time in times]) for name, times in rows]
-    size = (6.4, max(1.4, 0.8 + 0.34 * len(shown)))
-    with mpl.rc_context({**STYLE, "axes.grid.axis": "x", "figure.figsize": size}):
-        figure, axes = plot()
-        tips = Tips()
-        for row, (name, times) in enumerate(shown):
-            axes.plot(times, [row] * len(times), color=LINE, linewidth=5, solid_capstyle="round", zorder=1)
-            said = " · ".join(f"{mark} {latency(time)}" for mark, time in zip(marks, rows[row][1], strict=True))
-            # The largest first, and larger: where some are one, each is still seen around those before it.
-            for at, time in reversed(list(enumerate(times))):
-                (dot,) = axes.plot(time, row, "o", color=colour(at), markersize=7 + 2.5 * at)
-                tips.add(dot, f"{name}: {said}")
-        axes.set_yticks(range(len(shown)), [cut(name) for name, _ in shown])
-        axes.set_ylim(len(shown) - 0.5, -0.5)
-        axes.tick_params(axis="y", labelcolor=INK)
-        axes.set_xscale("log")
-        every = [time for _, times in shown for time in times]
-        decades = math.log10(max(every) / min(every))
-        axes.xaxis.set_major_locator(LogLocator(subs=(1,) if decades > 2 else (1, 2, 5)))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda nanoseconds, _: latency(nanoseconds)))
-        axes.margins(x=0.08)
-        axes.set_xlabel("latency")
-        return svg(figure, title, tips=tips)
-
-
-def _histogram(rows: Mapping[int, Mapping[int, int]], names: Mapping[int, str], what: str, title: str) -> str | None:
-    """How many of `what` took how long, on top of each other in the colour of what they are of."""
-    if not rows:
-        return None
-    classes = {which for row in rows.values() for which in row}
-    first, end = min(classes), max(classes) + 1
-    # A bar alone is not to fill the plot.
-    room = max(1, (DECADE - (end - first)) // 2)
-    with mpl.rc_context(STYLE):
-        figure, axes = plot()
-        tips = Tips()
-        bottom = dict.fromkeys(classes, 0)
-        for at in in_order(rows):
-            for which, number in sorted(rows[at].items()):
-                (bar,) = axes.bar(which, number, width=0.9, bottom=bottom[which], align="edge", color=colour_of(at))
-                bottom[which] += number
-                tips.add(bar, f"{names.get(at, '')}: {number:,} from {_time(which)} to {_time(which + 1)}")
-        axes.set_xlim(max(0, first - room), end + room)
-        # At 1, 2 and 5 of a unit, or at units where there are many.
-        marks = (0,) if end - first > 2 * DECADE else (0, 3, 7)
-        ticks = [tick for tick in range(max(0, first - room), end + room + 1) if tick % DECADE in marks]
-        axes.set_xticks(ticks, [_time(tick) for tick in ticks])
-        axes.set_xlabel("latency")
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        counted(axes.yaxis)
-        axes.set_ylabel(what)
-        return svg(figure, title, tips=tips)
 
 
 def _time(which: int) -> str:

@@ -35,7 +35,7 @@ _AHEAD = 2
 _LOOK_S = 0.05
 
 
-@needs("report", "matplotlib", "numpy", "pyarrow")
+@needs("capture", "pyarrow")
 def report(
     capture: str | os.PathLike[str],
     out_html: str | os.PathLike[str],

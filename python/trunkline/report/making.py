@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -30,8 +29,6 @@ def checked(out_html: str | os.PathLike[str]) -> Path:
     Raises:
         FileNotFoundError: There is no such directory.
     """
-    # Whether plots can be made is to be known before anything is counted.
-    importlib.import_module("trunkline.report.plots")
     out = Path(out_html)
     if not out.parent.is_dir():
         raise FileNotFoundError(2, "the directory of the report does not exist", str(out.parent))

@@ -1,4 +1,4 @@
-"""What a report says of mc0: the topics with what passed through them, and the errors that were answered."""
+"""The section of a report on mc0: the topics with what passed through them, and the errors that were answered."""
 
 from __future__ import annotations
 
@@ -6,14 +6,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from trunkline._text import OWN, amount, latency, moment, readable, text_or_digits
-from trunkline.report.html import about_others, figure, key, legend, line, table
-from trunkline.report.model import COLOURS, OTHERS, Clock, Counted, Scope, Section, Tile, Total, largest_first
+from trunkline._text import OWN, readable, text_or_digits
+from trunkline.report.charts import Chart, named
+from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
+from trunkline.report.tables import Column, Table, about_others, bytes_of, count, not_listed, ranked, times, when
 
 __all__ = ["Mc0Section", "RefusalReport", "TopicReport"]
 
-# What is plotted of latencies.
+# What is listed and plotted of latencies.
 LATENCIES = ("p50", "p99", "max")
+
+_COLUMNS = (
+    Column("topic", "title"),
+    Column("seen by", "seen_by", is_text=True),
+    count("puts", "puts"),
+    count("deliveries", "deliveries"),
+    Column("fan-out", "fan_out", "{:,.3g}".format),
+    bytes_of(),
+    Column("per second", "rate", "{:,.1f}".format),
+    count("publishers", "publishers"),
+    count("subscribers", "subscribers"),
+    *times(LATENCIES),
+)
+_REFUSAL_COLUMNS = (
+    Column("error", "title"),
+    Column("peer", "peer_name", is_text=True),
+    count("count", "errors", is_bad=True),
+    when("first", "first_received_at_ns"),
+    when("last", "last_received_at_ns"),
+)
 
 _NOTES = (
     "Bytes and messages per second are those of published messages; a connector sees what others publish when it is delivered. Latency "
@@ -79,22 +100,6 @@ class TopicReport:
         """Deliveries of what was put, on average; None at a connector, and where nothing was put."""
         return self.deliveries / self.puts if self.puts and self.seen_by == "middleware" else None
 
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `Mc0Section.COLUMNS`."""
-        peers = (self.publishers, self.subscribers)
-        latencies = (self.p50_ns, self.p99_ns, self.max_ns)
-        return (
-            self.title,
-            self.seen_by,
-            f"{self.puts:,}",
-            f"{self.deliveries:,}",
-            "" if self.fan_out is None else f"{self.fan_out:,.3g}",
-            amount(self.bytes),
-            "" if self.rate is None else f"{self.rate:,.1f}",
-            *("" if count is None else f"{count:,}" for count in peers),
-            *("" if ns is None else latency(ns) for ns in latencies),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class RefusalReport:
@@ -114,16 +119,15 @@ class RefusalReport:
     first_received_at_ns: int
     last_received_at_ns: int
 
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `Mc0Section.REFUSAL_COLUMNS`."""
-        peer = "(this connector)" if self.peer is None else text_or_digits(self.peer)
-        return (
-            readable(self.text or "") or "(no text)",
-            peer,
-            f"{self.errors:,}",
-            moment(self.first_received_at_ns),
-            moment(self.last_received_at_ns),
-        )
+    @property
+    def title(self) -> str:
+        """The text, or what it is if there is none, to read."""
+        return readable(self.text or "") or "(no text)"
+
+    @property
+    def peer_name(self) -> str:
+        """The peer, to read."""
+        return "(this connector)" if self.peer is None else text_or_digits(self.peer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,22 +169,6 @@ class Mc0Section(Section):
     rates: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
-    COLUMNS: ClassVar = (
-        "topic",
-        "seen by",
-        "puts",
-        "deliveries",
-        "fan-out",
-        "bytes",
-        "per second",
-        "publishers",
-        "subscribers",
-        "p50",
-        "p99",
-        "max",
-    )
-    REFUSAL_COLUMNS: ClassVar = ("error", "peer", "count", "first (UTC)", "last (UTC)")
-
     @property
     def malformed(self) -> Mapping[str, int]:
         """Messages that do not decode, by kind of error."""
@@ -208,36 +196,28 @@ class Mc0Section(Section):
             *(() if self.cuts and not self.refused else refused),
         )
 
-    def tables(self) -> str:
-        """The topics, nothing where nothing passed through any."""
+    def tables(self) -> Sequence[Table]:
+        """The topics, where anything passed through any."""
         if not self.topics:
-            return ""
-        columns = tuple(name for name in self.COLUMNS if self._has_both or name != "fan-out")
-        rows = []
-        for at, topic in enumerate(self.topics):
-            cells = dict(zip(self.COLUMNS, topic.cells(), strict=True))
-            rows.append(line([cells[name] for name in columns], columns, {"seen by"}, mark=key(min(at, COLOURS))))
-        more = self.topic_count - len(self.topics)
-        notes = _NOTES + (f" {more:,} topics with fewer messages are not listed." if more else "")
+            return ()
+        columns = [column for column in _COLUMNS if self._has_both or column.field != "fan_out"]
+        notes = _NOTES + not_listed(self.topic_count - len(self.topics), "topics with fewer messages")
         notes += about_others(self.beyond, "messages")
         notes += f" Topics of the middleware itself, {OWN}*, are left out." if self.left_out else ""
         notes = notes if self._has_both else f"{_SOME} {notes}"
-        return table("topics", "Topics", columns, {"topic", "seen by"}, rows, notes)
+        return (Table("topics", "Topics", columns, self.topics, notes, ranked),)
 
-    def figures(self) -> Sequence[str]:
+    def charts(self) -> Sequence[Chart]:
         """Rates and latencies."""
         if not self.topics:
             return ()
         from trunkline.report import latencies, over_time
 
-        names = {at: topic.title for at, topic in enumerate(self.topics[:COLOURS])}
-        if self.topic_count > len(names):
-            names[OTHERS] = f"{self.topic_count - len(names):,} more"
-        clock = Clock(self.first_ns, self.bucket_ns)
-        rates = over_time.rates(self.rates, clock, names, "Messages per second over time, one line for each topic")
+        names = named([topic.title for topic in self.topics], self.topic_count)
+        rates = over_time.rates(self.rates, Clock(self.first_ns, self.bucket_ns), names)
         return (
-            figure("topic-rates", "Topics over time", "Messages per second of each topic", rates, legend(names), ""),
-            *latencies.figures(
+            Chart("topic-rates", "Topics over time", "Messages per second of each topic", rates, names),
+            *latencies.charts(
                 "ways",
                 "Through the middleware",
                 "the time from PUT to MESSAGE",
@@ -251,14 +231,13 @@ class Mc0Section(Section):
             ),
         )
 
-    def details(self) -> str:
-        """The errors that were answered, nothing where there are none."""
+    def details(self) -> Sequence[Table]:
+        """The errors that were answered, where there are any."""
         if not self.refusals:
-            return ""
-        rows = [line(refusal.cells(), self.REFUSAL_COLUMNS, {"peer"}, {"count"}) for refusal in self.refusals]
+            return ()
         more = self.refused - sum(refusal.errors for refusal in self.refusals)
-        notes = _REFUSAL_NOTES + (f" {more:,} more ERRORs are not listed." if more else "")
-        return table("refusals", "Refused", self.REFUSAL_COLUMNS, {"error", "peer"}, rows, notes)
+        notes = _REFUSAL_NOTES + not_listed(more, "more ERRORs")
+        return (Table("refusals", "Refused", _REFUSAL_COLUMNS, self.refusals, notes),)
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:

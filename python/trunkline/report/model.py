@@ -17,6 +17,8 @@ from trunkline._text import OWN
 if TYPE_CHECKING:
     from trunkline.capture.reading import Capture
     from trunkline.capture.selecting import Selection
+    from trunkline.report.charts import Chart
+    from trunkline.report.tables import Table
 
 __all__ = [
     "BUCKETS",
@@ -197,16 +199,16 @@ class Section(ABC):
         """Its tiles."""
 
     @abstractmethod
-    def tables(self) -> str:
-        """The tables before the plots, as HTML."""
+    def tables(self) -> Sequence[Table]:
+        """The tables before the plots."""
 
     @abstractmethod
-    def figures(self) -> Sequence[str]:
-        """The plots, as HTML."""
+    def charts(self) -> Sequence[Chart]:
+        """The plots."""
 
-    def details(self) -> str:
-        """The tables after the plots, as HTML."""
-        return ""
+    def details(self) -> Sequence[Table]:
+        """The tables after the plots."""
+        return ()
 
     def to_dict(self) -> dict[str, Any]:
         """What was counted, by the names of the attributes, as dicts, lists, numbers and strings."""

@@ -1,4 +1,4 @@
-"""What a report says of MTL: the resources with what waited in each and for how long, and the logins that were refused."""
+"""The section of a report on MTL: the resources with what waited in each and for how long, and the logins that were refused."""
 
 from __future__ import annotations
 
@@ -6,14 +6,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from trunkline._text import amount, latency, moment, readable, text_or_digits
-from trunkline.report.html import about_others, figure, key, legend, line, table
+from trunkline._text import latency, readable, text_or_digits
+from trunkline.report.charts import Chart
 from trunkline.report.model import COLOURS, OTHERS, Clock, Counted, Scope, Section, Tile, Total, largest_first
+from trunkline.report.tables import Column, Table, about_others, bytes_of, count, not_listed, ranked, times, when
 
 __all__ = ["MtlSection", "RefusedLogin", "ResourceReport"]
 
-# What is plotted of times.
+# What is listed and plotted of times.
 TIMES = ("p50", "p99", "max")
+
+_COLUMNS = (
+    Column("resource", "title"),
+    count("received", "received"),
+    bytes_of(),
+    count("delivered", "sent"),
+    count("confirmed", "confirmed"),
+    count("redelivered", "redelivered"),
+    count("rejected", "rejected", is_bad=True),
+    count("discarded", "discarded", is_bad=True),
+    count("dead", "dead_lettered", is_bad=True),
+    Column("stored", "stored_p99_ns", latency),
+    *times(TIMES),
+)
+_LOGIN_COLUMNS = (
+    Column("peer", "title"),
+    count("refused", "refused", is_bad=True),
+    when("first", "first_received_at_ns"),
+    when("last", "last_received_at_ns"),
+)
 
 _NOTES = (
     "What passed through a server. Time to confirm is from the moment a content was handed to a reader's connection to the "
@@ -66,25 +87,6 @@ class ResourceReport:
         """The name, or what it is if there is none, to read."""
         return readable(self.resource) or "(no name)"
 
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `MtlSection.COLUMNS`."""
-        counts = (self.confirmed, self.redelivered, self.rejected, self.discarded, self.dead_lettered)
-        times = (self.stored_p99_ns, self.p50_ns, self.p99_ns, self.max_ns)
-        return (
-            self.title,
-            f"{self.received:,}",
-            amount(self.bytes),
-            f"{self.sent:,}",
-            *(f"{count:,}" for count in counts),
-            *("" if ns is None else latency(ns) for ns in times),
-        )
-
-    @property
-    def bad(self) -> set[str]:
-        """The columns that say what one does not want."""
-        counts = {"rejected": self.rejected, "discarded": self.discarded, "dead": self.dead_lettered}
-        return {column for column, number in counts.items() if number}
-
 
 @dataclass(frozen=True, slots=True)
 class RefusedLogin:
@@ -102,10 +104,10 @@ class RefusedLogin:
     first_received_at_ns: int
     last_received_at_ns: int
 
-    def cells(self) -> tuple[str, ...]:
-        """What a table shows of it, in the order of `MtlSection.LOGIN_COLUMNS`."""
-        peer = "(this client)" if self.peer is None else text_or_digits(self.peer)
-        return (peer, f"{self.refused:,}", moment(self.first_received_at_ns), moment(self.last_received_at_ns))
+    @property
+    def title(self) -> str:
+        """The peer, to read."""
+        return "(this client)" if self.peer is None else text_or_digits(self.peer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,23 +158,6 @@ class MtlSection(Section):
     ages_s: Mapping[int, Sequence[float]] = field(default_factory=dict)
     latencies: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
-    COLUMNS: ClassVar = (
-        "resource",
-        "received",
-        "bytes",
-        "delivered",
-        "confirmed",
-        "redelivered",
-        "rejected",
-        "discarded",
-        "dead",
-        "stored",
-        "p50",
-        "p99",
-        "max",
-    )
-    LOGIN_COLUMNS: ClassVar = ("peer", "refused", "first (UTC)", "last (UTC)")
-
     @property
     def malformed(self) -> Mapping[str, int]:
         """Messages that do not decode, by kind of error."""
@@ -194,20 +179,15 @@ class MtlSection(Section):
             *(() if self.is_cut and not self.logins_refused else logins),
         )
 
-    def tables(self) -> str:
-        """The resources, nothing where nothing passed through any."""
+    def tables(self) -> Sequence[Table]:
+        """The resources, where anything passed through any."""
         if not self.resources:
-            return ""
-        rows = [
-            line(resource.cells(), self.COLUMNS, bad=resource.bad, mark=key(min(at, COLOURS)))
-            for at, resource in enumerate(self.resources)
-        ]
-        more = self.resource_count - len(self.resources)
-        notes = _NOTES + (f" {more:,} resources with fewer contents are not listed." if more else "")
+            return ()
+        notes = _NOTES + not_listed(self.resource_count - len(self.resources), "resources with fewer contents")
         notes += about_others(self.beyond, "contents")
-        return table("resources", "Resources", self.COLUMNS, {"resource"}, rows, notes)
+        return (Table("resources", "Resources", _COLUMNS, self.resources, notes, ranked),)
 
-    def figures(self) -> Sequence[str]:
+    def charts(self) -> Sequence[Chart]:
         """How much comes, what waits, how long it has, and times to confirm."""
         if not self.resources:
             return ()
@@ -216,41 +196,31 @@ class MtlSection(Section):
         names = {at: resource.title for at, resource in enumerate(self.resources[:COLOURS])}
         clock = Clock(self.first_ns, self.bucket_ns)
         all_names = names | {OTHERS: "all others"}
-        rates = over_time.rates(
-            self.rates, clock, all_names, "Contents per second over time, one line for each resource", "contents"
-        )
-        depths = over_time.levels(
-            self.depths, clock, names, "contents", "Waiting contents over time, one line for each resource"
-        )
-        ages = over_time.ages(
-            self.ages_s, clock, names, "Age of the oldest waiting content over time, one line for each resource"
-        )
         return (
-            figure(
+            Chart(
                 "content-rates",
                 "Contents over time",
                 "Contents per second of each resource",
-                rates,
-                legend(all_names if OTHERS in self.rates else names),
-                "",
+                over_time.rates(self.rates, clock, all_names, "contents"),
+                all_names if OTHERS in self.rates else names,
             ),
-            figure(
+            Chart(
                 "depths",
                 "Waiting contents",
                 "Contents in each resource, including those delivered but unconfirmed",
-                depths,
-                legend(names),
+                over_time.levels(self.depths, clock, names, "contents"),
+                names,
                 _NONE_WAITED,
             ),
-            figure(
+            Chart(
                 "ages",
                 "Age of waiting contents",
                 "Age of the oldest content in each resource",
-                ages,
-                legend(names),
+                over_time.ages(self.ages_s, clock, names),
+                names,
                 _NONE_WAITED,
             ),
-            *latencies.figures(
+            *latencies.charts(
                 "confirms",
                 "Time to confirm",
                 "the time from content to Confirm",
@@ -264,14 +234,14 @@ class MtlSection(Section):
             ),
         )
 
-    def details(self) -> str:
-        """The logins that were refused, nothing where none was."""
+    def details(self) -> Sequence[Table]:
+        """The logins that were refused, where any was."""
         if not self.logins:
-            return ""
-        rows = [line(login.cells(), self.LOGIN_COLUMNS, {"peer"}, {"refused"}) for login in self.logins]
+            return ()
         more = self.logins_refused - sum(login.refused for login in self.logins)
-        notes = _LOGIN_NOTES + (f" {more:,} more are not listed." if more else "")
-        return table("logins", "Logins refused", self.LOGIN_COLUMNS, {"peer"}, rows, notes)
+        return (
+            Table("logins", "Logins refused", _LOGIN_COLUMNS, self.logins, _LOGIN_NOTES + not_listed(more, "more")),
+        )
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:

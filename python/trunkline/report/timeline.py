@@ -3,54 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import matplotlib as mpl
-
 from trunkline._text import moment, readable, span
-from trunkline.report.clock import seconds, time_axis
+from trunkline.report.clock import seconds, ticks
 from trunkline.report.model import BUCKETS, Clock
-from trunkline.report.plots import BAD, GOOD, INK, STYLE, Tips, cut, plot, svg
+from trunkline.report.scales import Scale
+from trunkline.report.svg import Canvas, beside, cut
 
 if TYPE_CHECKING:
     from trunkline.report.cdtp_runs import RunBar
 
-__all__ = ["timeline"]
+__all__ = ["Timeline"]
 
-# The least width of a bar, as a share of all, that it is seen at all.
-_LEAST = 1 / 300
+# The least width of a bar that it is seen at all.
+_LEAST = 1.2
 
 
-def timeline(runs: Sequence[RunBar], senders: Sequence[str], clock: Clock) -> str | None:
-    """A bar a run from its first message to its last, a row for each of `senders` that has any."""
-    spoken = {run.sender for run in runs}
-    rows = {sender: row for row, sender in enumerate(sender for sender in senders if sender in spoken)}
-    if not rows:
-        return None
-    least = BUCKETS * clock.bucket_ns / 1e9 * _LEAST
-    size = (6.4, max(1.6, 0.8 + 0.3 * len(rows)))
-    with mpl.rc_context({**STYLE, "axes.grid": False, "figure.figsize": size}):
-        figure, axes = plot()
-        tips = Tips()
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """A bar a run from its first message to its last, a row a sender.
+
+    Attributes:
+        runs: The runs; those that come first cover the others.
+        clock: What time is divided into.
+    """
+
+    runs: Sequence[RunBar]
+    senders: Sequence[str]
+    clock: Clock
+
+    def draw(self, label: str) -> str:
+        """The plot."""
+        names = [cut(readable(sender)) for sender in self.senders]
+        canvas = Canvas(max(115, 58 + 21.6 * len(names)), left=beside(names))
+        across = Scale(0, BUCKETS * self.clock.bucket_ns / 1e9, canvas.left, canvas.right)
+        canvas.across(across, *ticks(self.clock))
+        middles = dict(zip(self.senders, canvas.rows(names), strict=True))
+        each = (canvas.bottom - canvas.top) / len(names)
         # A bad run that is among good ones is not to be hidden by them.
-        for run in reversed(runs):
+        for run in reversed(self.runs):
             is_good = run.condition == "GOOD"
-            begin, end = (seconds(clock, at) for at in (run.first_received_at_ns, run.last_received_at_ns))
-            (bar,) = axes.barh(
-                rows[run.sender],
-                max(end - begin, least),
-                left=begin,
-                height=0.5 if is_good else 0.8,
-                color=GOOD if is_good else BAD,
+            begin, end = (across(seconds(self.clock, at)) for at in (run.first_received_at_ns, run.last_received_at_ns))
+            height = (0.5 if is_good else 0.8) * each
+            canvas.bar(
+                begin,
+                middles[run.sender] - height / 2,
+                max(end - begin, _LEAST),
+                height,
+                "good" if is_good else "bad",
                 # Runs that follow each other are to be told apart.
-                alpha=1 if run.ordinal % 2 else 0.6,
+                opacity=1 if run.ordinal % 2 else 0.6,
+                tip=_words(run),
             )
-            tips.add(bar, _words(run))
-        axes.set_yticks(range(len(rows)), [cut(readable(sender)) for sender in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.tick_params(axis="y", labelcolor=INK)
-        time_axis(axes, clock)
-        return svg(figure, "Runs over time, one row for each sender", tips=tips)
+        return canvas.svg(label)
 
 
 def _words(run: RunBar) -> str:
