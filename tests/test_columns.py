@@ -11,7 +11,8 @@ import pytest
 from peers import cdtp as wire
 from trunkline import capture, columns, error_kinds
 from trunkline._native import decode
-from trunkline._native.columns import Runs, column_kinds
+from trunkline._native.analysis import Fold
+from trunkline._native.columns import column_kinds
 from trunkline.errors import LocalProtocolError
 
 ROOT = Path(__file__).parents[1]
@@ -155,13 +156,13 @@ def run_rows(run):
     )
 
 
-def counted(rows, **order):
+def counted(rows):
     """What is counted of the runs in some tables of rows."""
-    counting, found = Runs(**order), []
+    counting, found = Fold("runs"), []
     for part in rows:
         for batch in part.combine_chunks().to_batches():
             found += [run for over in counting.record(batch) for run in over.to_pylist()]
-    found += counting.finish().to_pylist()
+    found += [run for over in counting.finish() for run in over.to_pylist()]
     names = (
         "sender",
         "ordinal",
@@ -195,7 +196,7 @@ def test_runs_are_counted_where_senders_take_turns():
     """In the order of the rows alone, where one sender's do not stand together."""
     mixed = sorted(RUN, key=lambda row: row[1:3])
     assert [row[0] for row in mixed] != [row[0] for row in RUN]
-    assert counted([run_rows(mixed)], sorted=False) == FOUND
+    assert counted([run_rows(mixed)]) == FOUND
 
 
 def test_runs_that_are_over_come_in_batches_of_64_mib():
@@ -218,10 +219,10 @@ def test_runs_that_are_over_come_in_batches_of_64_mib():
             "payload": [*[payload] * runs, *[None] * runs],
         }
     ).sort_by([("seq", "ascending"), ("record", "ascending")])
-    counting = Runs()
+    counting = Fold("runs")
     [batch] = rows.combine_chunks().to_batches()
     over = list(counting.record(batch))
     assert [run for part in over for run in part["ordinal"].to_pylist()] == [*range(1, runs)]
     assert len(over) > 2
     assert all(63 << 20 < part.nbytes < 66 << 20 for part in over[:-1])
-    assert counting.finish()["ordinal"].to_pylist() == [runs]
+    assert [batch["ordinal"].to_pylist() for batch in counting.finish()] == [[runs]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from trunkline.columns import Decoder, reading
 from trunkline.errors import LocalProtocolError
 
 OPTIONS = {
+    "runs": {"tags": None},
     "gaps": {"tags": None},
     "requests": {},
     "topics": {},
@@ -297,6 +299,18 @@ def test_nothing_is_lost_and_all_is_in_order(name, data):
     if name == "topics":
         puts = sum(b"PUT" in frames for _, _, frames in messages)
         assert sum(each["puts"] for each in found) == puts
+
+
+@pytest.mark.req("CDTP-21")
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(messages=flows("runs"))
+def test_runs_are_those_of_the_account_that_the_capture_keeps(recorded, messages):
+    opened = recorded("cdtp", messages, uuid4().hex)
+    names = [name for name in Fold("runs").schema().names if name not in {"capture_id", "config", "metadata"}]
+    kept = [tuple(getattr(run, name) for name in names) for run in opened.runs()]
+    found = [tuple(run[name] for name in names) for run in rows_of_all("runs", messages)]
+    # Times are those of the import there.
+    assert sorted(found, key=str) == sorted(kept, key=str)
 
 
 @pytest.mark.parametrize("name", Fold.NAMES)

@@ -190,6 +190,6 @@ def test_a_broken_record_of_runs_is_told(record, tmp_path):
 
 
 def test_a_run_has_the_fields_of_the_table():
-    from trunkline._native.columns import Runs
+    from trunkline._native.analysis import Fold
 
-    assert re.findall("`(.*?)`", Runs.ddl()) == list(capture.Run.__dataclass_fields__)
+    assert re.findall("`(.*?)`", Fold("runs").ddl()) == list(capture.Run.__dataclass_fields__)

@@ -87,4 +87,10 @@ ALPHABET = {
         for config in "cd"
     ],
     "gaps": [("in", None, dat("a", number, kind)) for kind in ("BOR", "DAT", "EOR") for number in (0, 1, 5)],
+    "runs": [
+        ("in", None, dat(name, number, kind))
+        for name in ("a", "b")
+        for kind in ("BOR", "DAT", "EOR")
+        for number in (0, 1, 5)
+    ],
 }

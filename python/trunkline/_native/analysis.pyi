@@ -11,19 +11,23 @@ class Fold:
     """A table of things that several rows make up, such as requests with their replies.
 
     It is given the decoded rows of one protocol in the order of `capture_id`, `seq` and `record`; a column `chosen` says
-    which rows are selected, and a thing is if the row that begins it is.
+    which rows are selected, and a thing is if the row that begins it is. Of runs all are counted; the frames of a BOR or
+    EOR whose map is wanted come before it, as a row of record `FRAMES` with its `header` and the first frame of its `payload`.
 
     Args:
         name: One of `NAMES`.
         window_us: How long the windows of topics are, in microseconds.
+        json: Whether maps are JSON text, as `to_json` makes it of the VARIANTs they are otherwise.
 
     Raises:
         ValueError: There is no such table.
     """
 
     NAMES: ClassVar[list[str]]
+    FRAMES: ClassVar[int]
+    MAP_BYTES: ClassVar[int]
 
-    def __new__(cls, name: str, *, window_us: int = 60_000_000) -> Self: ...
+    def __new__(cls, name: str, *, window_us: int = 60_000_000, json: bool = False) -> Self: ...
     @property
     def protocol(self) -> str:
         """The protocol of its rows."""

@@ -1,13 +1,12 @@
 """Columns of wire bytes into columns of what they say."""
 
-from collections.abc import Iterator
-from typing import Any, Final, final
+from typing import Any, final
 
 import pyarrow as pa
 
 from trunkline._native import Protocol
 
-__all__ = ["Decoder", "RowBatches", "Runs", "column_kinds"]
+__all__ = ["Decoder", "RowBatches", "column_kinds"]
 
 def column_kinds() -> list[str]:
     """Why a valid message has an empty cell, by slug."""
@@ -117,35 +116,3 @@ class RowBatches:
         """How many values so far are null because they are of another type than requested, or beyond its range, by the name of
         their tag, property or field.
         """
-
-@final
-class Runs:
-    """Counts the runs of senders of CDTP, as a capture does (CDTP-21).
-
-    It is given the rows of messages, those of each sender in the order of `seq` and `record`, with `capture_id`, `sender`,
-    `seq`, `record`, `received_at_ns`, `n_bytes`, `type` and `sequence`. Before a BOR or EOR whose map is wanted comes a row of
-    record `FRAMES`, with its `header` and the first frame of its `payload`.
-    """
-
-    FRAMES: Final[int]
-    MAP_BYTES: Final[int]
-
-    def __new__(cls, *, json: bool = False, sorted: bool = True) -> Runs:
-        """With `json`, `config` and `metadata` are JSON text, as `to_json` makes it of the VARIANTs they are otherwise.
-
-        Where rows are `sorted`, those of a sender stand together, and its last run is given when the next one comes.
-        """
-
-    @staticmethod
-    def ddl(*, json: bool = False) -> str:
-        """The columns of a table of runs, in the words of Spark."""
-
-    def record(self, batch: Any) -> Iterator[pa.RecordBatch]:
-        """Takes the next rows in as it is read, and gives the runs that are over, in batches of about 64 MiB.
-
-        Raises:
-            ValueError: A column is missing, or of a type it cannot be.
-        """
-
-    def finish(self) -> pa.RecordBatch:
-        """Gives the last run of each sender that is left."""

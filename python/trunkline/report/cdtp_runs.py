@@ -149,16 +149,11 @@ class RunCounts:
 
 
 class Tally:
-    """Runs in any order: how many there are of each condition, and those that come first on the page.
+    """Runs in any order: how many there are of each condition, and those that come first on the page."""
 
-    Args:
-        conditions: How many there are so far.
-        first: Those that come first so far, a table that has the columns of `trunkline.spark.runs`, with maps as JSON text.
-    """
-
-    def __init__(self, conditions: Mapping[str, int] | None = None, first: pa.Table | None = None) -> None:
-        self._conditions = Counter(conditions or {})
-        self._first = None if first is None else _shown(first)
+    def __init__(self) -> None:
+        self._conditions: Counter[str] = Counter()
+        self._first: pa.Table | None = None
 
     def add(self, runs: pa.RecordBatch) -> None:
         """Counts more runs."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trunkline._native.columns import Runs
+from trunkline._native.analysis import Fold
 from trunkline.capture.decoding import read_batches
 from trunkline.capture.folding import Selected
 from trunkline.capture.reading import Capture
@@ -49,7 +49,7 @@ class Counter:
         # What is counted of messages that are selected alone, and what with those that may be their answers.
         self._is_around = name in AROUND
         has_runs = name == "cdtp" and scope.has_runs
-        self._runs = Runs(json=True, sorted=False) if has_runs else None
+        self._runs = Fold("runs", json=True) if has_runs else None
         self._tally = Tally()
 
     def count(self, part: Part, batch: pa.RecordBatch) -> None:
@@ -81,7 +81,8 @@ class Counter:
         """Counts what is open."""
         self._summary.finish()
         if self._runs is not None:
-            self._tally.add(self._runs.finish())
+            for over in self._runs.finish():
+                self._tally.add(over)
 
     def counted(self) -> Counted:
         """What it comes to."""
@@ -137,7 +138,7 @@ def _split(batch: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
 
 
 def _with_frames(part: Part, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Messages of CDTP, and before them what BOR and EOR say, which is only read where there is one."""
+    """Messages of CDTP, and before each BOR and EOR its frames, which are only read where there is one."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -145,7 +146,7 @@ def _with_frames(part: Part, rows: pa.RecordBatch) -> pa.RecordBatch:
     messages = pa.Table.from_batches([rows.select(names)])
     is_one = compute.and_(
         compute.and_(compute.is_in(rows["type"], pa.array(["BOR", "EOR"])), compute.equal(rows["record"], 0)),
-        compute.less_equal(rows["n_bytes"], Runs.MAP_BYTES),
+        compute.less_equal(rows["n_bytes"], Fold.MAP_BYTES),
     )
     ends = pa.Table.from_batches([rows.select(["capture_id", "sender", "seq"]).filter(is_one)])
     if ends.num_rows:
@@ -156,10 +157,8 @@ def _with_frames(part: Part, rows: pa.RecordBatch) -> pa.RecordBatch:
         frames = frames.take(at)
         firsts = [payload[0] if payload else None for payload in frames["payload"].to_pylist()]
         payload = pa.array(firsts, pa.binary())
-        ends = ends.append_column("record", pa.repeat(pa.scalar(Runs.FRAMES, pa.int32()), ends.num_rows))
+        ends = ends.append_column("record", pa.repeat(pa.scalar(Fold.FRAMES, pa.int32()), ends.num_rows))
         ends = ends.append_column("header", frames["header"]).append_column("payload", payload)
         messages = pa.concat_tables([ends, messages], promote_options="default")
-    for name in ("header", "payload"):
-        if name not in messages.column_names:
-            messages = messages.append_column(name, pa.nulls(messages.num_rows, pa.binary()))
+        messages = messages.sort_by([("seq", "ascending"), ("record", "ascending")])
     return messages.combine_chunks().to_batches()[0] if messages.num_rows else rows.select(names)

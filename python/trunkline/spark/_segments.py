@@ -10,7 +10,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trunkline._arrow import from_bytes, to_bytes
 from trunkline._native import capture as _native
@@ -18,21 +18,20 @@ from trunkline._native.analysis import divide
 from trunkline.capture.reading import Capture, parts
 from trunkline.capture.selecting import Selection, protocols_of
 from trunkline.report.local import total_of
-from trunkline.report.model import Clock, Counted, Scope, Total
+from trunkline.report.model import Counted, Scope, Total
 from trunkline.report.protocols import Counter, read, within
+from trunkline.spark._counting import STATE, Counting, states
 from trunkline.spark.source.planning import parts as planned
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from trunkline._native.capture import Capture as Part
+
 __all__ = ["count"]
 
-# How many tasks merge what the others have counted.
-_MERGERS = 4
-
 _BUNDLE = "place int, task int, number int, protocol string, of_runs boolean, rows binary"
-_STATE = "protocol string, messages binary, runs binary"
 _TOTAL = "rows bigint, bytes bigint, first_ns bigint, last_ns bigint, protocols array<string>"
 
 
@@ -69,59 +68,43 @@ class _Tasks:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counting:
-    """How messages are counted.
+class _Bundling:
+    """How messages are divided and counted.
 
     Attributes:
         tasks: What reads them.
         names: Their protocols.
         places: How many places messages are divided among.
-        scope: What the selection bears on.
-        clock: What time is divided into.
+        counting: How they are counted.
     """
 
     tasks: _Tasks
     names: tuple[str, ...]
     places: int
-    scope: Scope
-    clock: Clock
-
-    def counter(self, name: str, capture: Capture | None = None) -> Counter:
-        """Counts the messages of a protocol; reads those of a capture that are selected."""
-        selection = None if capture is None else self.tasks.selection
-        return Counter(name, capture, selection, self.scope, self.clock)
+    counting: Counting
 
     def bundled(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Messages of segments, by place."""
-        import pyarrow as pa
-
         for task, capture in self.tasks.captures(batches):
-            counters = {name: self.counter(name, capture) for name in self.names}
+            counters = {name: self.counting.counter(name, capture, self.tasks.selection) for name in self.names}
             number = 0
             for part in parts(capture):
                 for _, found in read(part, counters, within(self.tasks.selection, self.names, capture)):
-                    bundles = []
-                    for name, rows in found.items():
-                        for messages, of_runs in counters[name].decoded(part, rows):
-                            for is_of_runs, some in ((False, messages), (True, of_runs)):
-                                if some is not None and some.num_rows:
-                                    divided = divide(name, some, self.places)
-                                    bundles += [(place, name, is_of_runs, to_bytes(each)) for place, each in divided]
+                    bundles = list(self._bundles(part, counters, found))
                     if bundles:
-                        places, names, are_of_runs, rows_of = map(list, zip(*bundles, strict=True))
-                        numbers = list(range(number, number + len(bundles)))
+                        yield _rows(task, number, bundles)
                         number += len(bundles)
-                        yield pa.record_batch(
-                            [
-                                pa.array(places, pa.int32()),
-                                pa.array([task] * len(bundles), pa.int32()),
-                                pa.array(numbers, pa.int32()),
-                                pa.array(names, pa.string()),
-                                pa.array(are_of_runs, pa.bool_()),
-                                pa.array(rows_of, pa.binary()),
-                            ],
-                            names=["place", "task", "number", "protocol", "of_runs", "rows"],
-                        )
+
+    def _bundles(
+        self, part: Part, counters: dict[str, Counter], found: dict[str, pa.RecordBatch]
+    ) -> Iterator[tuple[int, str, bool, bytes]]:
+        """A place, a protocol, whether runs are counted from them, and messages."""
+        for name, rows in found.items():
+            for messages, of_runs in counters[name].decoded(part, rows):
+                for is_of_runs, some in ((False, messages), (True, of_runs)):
+                    if some is not None and some.num_rows:
+                        for place, each in divide(name, some, self.places):
+                            yield place, name, is_of_runs, to_bytes(each)
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """What bundles come to, those of a place in the order in which they were recorded."""
@@ -131,39 +114,29 @@ class _Counting:
                 batch["protocol"].to_pylist(), batch["of_runs"].to_pylist(), batch["rows"], strict=True
             ):
                 if name not in counters:
-                    counters[name] = self.counter(name)
+                    counters[name] = self.counting.counter(name)
+                record = counters[name].record_runs if of_runs else counters[name].record
                 for some in from_bytes(rows.as_buffer()):
-                    if of_runs:
-                        counters[name].record_runs(some)
-                    else:
-                        counters[name].record(some)
-        for counter in counters.values():
-            counter.finish()
-        yield _states(counters)
-
-    def merged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What several tasks counted, together."""
-        counters: dict[str, Counter] = {}
-        for batch in batches:
-            for row in batch.to_pylist():
-                self.merge(counters, row)
-        yield _states(counters)
-
-    def merge(self, counters: dict[str, Counter], row: Any) -> None:
-        """Adds what a task counted."""
-        name = row["protocol"]
-        if name not in counters:
-            counters[name] = self.counter(name)
-        counters[name].merge((bytes(row["messages"]), bytes(row["runs"])))
+                    record(some)
+        yield states(counters)
 
 
-def _states(counters: dict[str, Counter]) -> pa.RecordBatch:
+def _rows(task: int, number: int, bundles: list[tuple[int, str, bool, bytes]]) -> pa.RecordBatch:
+    """Bundles of a task, numbered from `number` on."""
     import pyarrow as pa
 
-    states = [counter.state() for counter in counters.values()]
-    of_messages, of_runs = [state[0] for state in states], [state[1] for state in states]
-    columns = [pa.array([*counters], pa.string()), pa.array(of_messages, pa.binary()), pa.array(of_runs, pa.binary())]
-    return pa.record_batch(columns, names=["protocol", "messages", "runs"])
+    places, names, are_of_runs, rows = map(list, zip(*bundles, strict=True))
+    return pa.record_batch(
+        [
+            pa.array(places, pa.int32()),
+            pa.array([task] * len(bundles), pa.int32()),
+            pa.array(range(number, number + len(bundles)), pa.int32()),
+            pa.array(names, pa.string()),
+            pa.array(are_of_runs, pa.bool_()),
+            pa.array(rows, pa.binary()),
+        ],
+        names=["place", "task", "number", "protocol", "of_runs", "rows"],
+    )
 
 
 def _totals(tasks: _Tasks, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -192,12 +165,8 @@ def count(
     names = tuple(name for name in protocols_of(selection or Selection()) if name in there)
     # As many tasks count as Spark moves rows to.
     places = int(session.conf.get("spark.sql.shuffle.partitions") or 16)
-    counting = _Counting(tasks, names, places, scope, total.clock)
-    bundles = tasks.over(session).mapInArrow(counting.bundled, _BUNDLE)
+    bundling = _Bundling(tasks, names, places, Counting(scope, total.clock))
+    bundles = tasks.over(session).mapInArrow(bundling.bundled, _BUNDLE)
     in_order = bundles.repartitionById(places, "place").sortWithinPartitions("task", "number")
-    states = in_order.mapInArrow(counting.counted, _STATE).repartition(_MERGERS).mapInArrow(counting.merged, _STATE)
-    counters: dict[str, Counter] = {}
-    for row in states.collect():
-        counting.merge(counters, row)
-    counted = {name: counters[name].counted() for name in names if name in counters}
-    return total, {name: each for name, each in counted.items() if each["rows"]}
+    counted = bundling.counting.collected(in_order.mapInArrow(bundling.counted, STATE))
+    return total, {name: counted[name] for name in names if name in counted and counted[name]["rows"]}

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trunkline import report as _sections
-from trunkline._native.analysis import Summary
 from trunkline.columns import Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.report import *  # noqa: F403 - what a report is made of has its name here too
-from trunkline.report import Report, RunReport
-from trunkline.report.cdtp_runs import BARS, RunCounts, Tally
-from trunkline.report.counting import OPTIONS, counted_of, summary
-from trunkline.report.model import Clock, Counted, Scope, Total
+from trunkline.report import Report
+from trunkline.report.counting import OPTIONS, summary
+from trunkline.report.model import Scope, Total
+from trunkline.spark._counting import STATE, Counting
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
 from trunkline.spark._paths import capture_rows
 from trunkline.spark._together import keys, together
 from trunkline.spark.columns import decode_keeping, need_columns
-from trunkline.spark.runs import count_runs
+from trunkline.spark.runs import rows_of_runs
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from trunkline.capture import Selection
 
 __all__ = ["report"]
 __all__ += _sections.__all__
-
-# How many tasks merge what the others have counted.
-_MERGERS = 4
 
 _NEEDED = ("capture_id", "seq", "received_at_ns", "endpoint", "n_frames", "n_bytes", "header")
 
@@ -103,9 +97,12 @@ def _of_rows(rows: DataFrame, out: Path, name: str | None) -> Report:
     need_columns(rows, _NEEDED, "a report needs")
     scope = Scope()
     total, protocols = _total(rows)
-    counted = {protocol: _count(rows, protocol, scope, total.clock) for protocol in protocols}
-    if "cdtp" in counted:
-        counted["cdtp"]["runs"] = _runs(rows, scope)
+    counting = Counting(scope, total.clock)
+    found = [_messages(rows, protocol, counting) for protocol in protocols]
+    if "cdtp" in protocols:
+        recorded = functools.partial(counting.recorded_runs, "cdtp")
+        found.append(rows_of_runs(rows).mapInArrow(recorded, STATE))
+    counted = counting.collected(functools.reduce(lambda one, other: one.union(other), found)) if found else {}
     return made(counted, total, out, name, scope)
 
 
@@ -119,52 +116,10 @@ def _total(rows: DataFrame) -> tuple[Total, list[str]]:
     return total, [name for name in OPTIONS if any(row[0] == name for row in found)]
 
 
-def _count(rows: DataFrame, protocol: str, scope: Scope, clock: Clock) -> Counted:
-    """Counts the messages of a protocol: those that belong together in one task, and what all tasks found merged."""
-    made = functools.partial(summary, protocol, scope, clock)
-    needs = made().needs
+def _messages(rows: DataFrame, protocol: str, counting: Counting) -> DataFrame:
+    """What the messages of a protocol come to, those that belong together in one task."""
+    needs = summary(protocol, counting.scope, counting.clock).needs
     decoder = Decoder(protocol, **OPTIONS[protocol])
     kept = [name for name in needs if name not in decoder.row_schema().names]
     decoded = decode_keeping(rows, decoder, kept, needs)
-    states = together(decoded, keys(protocol)).mapInArrow(functools.partial(_states, made), "state binary")
-    merged = states.repartition(_MERGERS).mapInArrow(functools.partial(_merged, made), "state binary")
-    found = made()
-    for row in merged.collect():
-        found.merge(bytes(row["state"]))
-    return counted_of(found)
-
-
-def _states(made: Callable[[], Summary], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What messages come to, as the state of a summary."""
-    found = made()
-    for batch in batches:
-        found.record(batch)
-    found.finish()
-    yield _state(found)
-
-
-def _merged(made: Callable[[], Summary], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What several summaries come to together."""
-    found = made()
-    for batch in batches:
-        for state in batch["state"]:
-            found.merge(state.as_py())
-    yield _state(found)
-
-
-def _state(found: Summary) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.record_batch({"state": pa.array([found.state()], pa.binary())})
-
-
-def _runs(rows: DataFrame, scope: Scope) -> RunCounts:
-    """The runs: how many there are of each condition, and those that come first on the page."""
-    found = count_runs(rows, json=True).select(*RunReport.__dataclass_fields__).persist()
-    order = (F.col("condition") == "GOOD", F.desc("first_received_at_ns"), "sender", F.desc("ordinal"))
-    try:
-        conditions = {row["condition"]: row["count"] for row in found.groupBy("condition").count().collect()}
-        first = found.orderBy(*order).limit(BARS).toArrow()
-    finally:
-        found.unpersist()
-    return Tally(conditions, first).counts(scope.ordinals)
+    return together(decoded, keys(protocol)).mapInArrow(functools.partial(counting.recorded, protocol), STATE)

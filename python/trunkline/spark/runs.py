@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trunkline._native.analysis import Fold
-from trunkline._native.columns import Runs
 from trunkline.columns import Decoder
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["count_runs", "gaps", "runs"]
+__all__ = ["gaps", "rows_of_runs", "runs"]
 
 _NEEDED = ("capture_id", "seq", "received_at_ns", "header", "payload", "n_frames", "n_bytes")
 
@@ -41,31 +39,29 @@ def runs(rows: DataFrame) -> DataFrame:
     Raises:
         LocalProtocolError: A column of a capture is missing.
     """
-    return count_runs(rows)
+    return rows_of_runs(rows).mapInArrow(_counted, Fold("runs").ddl())
 
 
-def count_runs(rows: DataFrame, *, json: bool = False) -> DataFrame:
-    """The runs, with `config` and `metadata` as JSON text where that is asked for."""
+def rows_of_runs(rows: DataFrame) -> DataFrame:
+    """What runs are counted from, those of a sender one after the other: one that makes way for others is over."""
     need_columns(rows, _NEEDED, "runs need")
     decoded = decode_keeping(rows, Decoder("cdtp", tags=None), _KEPT, (*_KEPT, *_SAID))
     messages = decoded.where("type IS NOT NULL")
     # What BOR and EOR say. There are few, and finding theirs costs less than to have the frames of all pass by here.
     ends = messages.where("type IN ('BOR', 'EOR') AND record = 0").select("capture_id", "seq", "sender")
-    frames = rows.where(F.col("n_bytes") <= Runs.MAP_BYTES).join(F.broadcast(ends), ["capture_id", "seq"])
+    frames = rows.where(F.col("n_bytes") <= Fold.MAP_BYTES).join(F.broadcast(ends), ["capture_id", "seq"])
     payload = F.get("payload", F.lit(0)).alias("payload")
-    said = frames.select("capture_id", "seq", "sender", F.lit(Runs.FRAMES).alias("record"), "header", payload)
+    said = frames.select("capture_id", "seq", "sender", F.lit(Fold.FRAMES).alias("record"), "header", payload)
     every = messages.unionByName(said, allowMissingColumns=True)
     source = ("capture_id", "sender")
-    # Those of a sender stand together.
-    in_order = every.repartition(*source).sortWithinPartitions(*source, "seq", "record")
-    return in_order.mapInArrow(functools.partial(_count, json=json), Runs.ddl(json=json))
+    return every.repartition(*source).sortWithinPartitions(*source, "seq", "record")
 
 
-def _count(batches: Iterator[pa.RecordBatch], *, json: bool) -> Iterator[pa.RecordBatch]:
-    counted = Runs(json=json, sorted=True)
+def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    fold = Fold("runs")
     for batch in batches:
-        yield from counted.record(batch)
-    yield counted.finish()
+        yield from fold.record(batch)
+    yield from fold.finish()
 
 
 @needs_extra

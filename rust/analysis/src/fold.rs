@@ -102,7 +102,7 @@ fn leaving<F: Fold>(fold: &mut F, is_end: bool) -> Result<Vec<RecordBatch>, Colu
         if table.is_full() {
             batches.push(mem::replace(&mut table, Table::new(F::COLUMNS)).finish()?);
         }
-        table.push(thing);
+        table.push(thing)?;
     }
     if !table.is_empty() {
         batches.push(table.finish()?);

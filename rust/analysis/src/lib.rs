@@ -15,7 +15,9 @@ mod queues;
 mod requests;
 mod rollout;
 mod rows;
+mod runs;
 mod seen;
+mod senders;
 mod state;
 mod summaries;
 mod table;
@@ -24,6 +26,7 @@ mod tries;
 
 pub use divide::divide;
 pub use fold::Folding;
-pub use folds::{NAMES, folding};
+pub use folds::{NAMES, Options, folding};
+pub use runs::FRAMES;
 pub use state::StateError;
 pub use summaries::{COLOURS, Clock, DECADE, NAMES_MAX, OTHERS, Scope, Summary, summary};

@@ -1,8 +1,9 @@
 //! Configurations of CDT on their way to endpoints.
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     hash::Hash,
+    mem,
 };
 
 use arrow_array::{Array, RecordBatch};
@@ -18,9 +19,13 @@ use crate::{
     table::{Cell, Columns, Kind},
 };
 
-/// How many configurations of endpoints are followed, and how many bytes their names may take.
+/// How many configurations of endpoints are followed, and how many bytes they and their names may take.
 const WAYS: usize = 1 << 20;
-const NAMES_BYTES: usize = 256 << 20;
+const WAYS_BYTES: usize = 256 << 20;
+
+/// About what one takes, and a name beside its text, which is there twice.
+const WAY_BYTES: usize = 128;
+const NAME_BYTES: usize = 64;
 
 /// How many events of a role's own are remembered, until they come back to it.
 const OWN: usize = 1 << 20;
@@ -30,17 +35,30 @@ const OWN: usize = 1 << 20;
 pub(crate) struct Rollout {
     ways: Ways,
     events: Events,
+    /// What is left to give at the end, the last one first.
+    left: Vec<([u32; 3], Way)>,
 }
 
-/// The name of an application, an endpoint and a configuration.
-pub(crate) type Of = [Option<String>; 3];
+/// The names of an application, an endpoint and a configuration.
+pub(crate) type Of<'a> = [Option<&'a str>; 3];
 
 /// The configurations of endpoints.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Ways {
-    pub(crate) found: BTreeMap<Of, Way>,
+    names: Names,
+    /// By the numbers of the names.
+    found: BTreeMap<[u32; 3], Way>,
     bytes: usize,
     let_go: u64,
+}
+
+/// Names by numbers: each is there once, however many configurations an endpoint has. Zero is for none.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Names {
+    texts: Vec<Box<str>>,
+    /// Made anew of what was restored.
+    #[serde(skip)]
+    numbers: HashMap<Box<str>, u32, RandomState>,
 }
 
 /// How far a configuration has come.
@@ -55,7 +73,7 @@ pub(crate) struct Way {
 pub(crate) struct Step {
     /// When it was first taken and when last.
     pub(crate) seen: Seen,
-    count: i64,
+    count: u32,
 }
 
 /// The events of a role's own, until they come back to it.
@@ -72,7 +90,7 @@ pub(crate) struct Message<'a> {
     pub(crate) row: usize,
     pub(crate) kind: &'a str,
     /// The names of its application, endpoint and configuration.
-    pub(crate) of: [Option<&'a str>; 3],
+    pub(crate) of: Of<'a>,
     pub(crate) status: Option<i64>,
     pub(crate) at_ns: i64,
     pub(crate) is_chosen: bool,
@@ -113,12 +131,12 @@ impl Way {
 
 impl Ways {
     /// A message takes a configuration further, or does not.
-    pub(crate) fn take(&mut self, message: &Message<'_>, of: [Option<&str>; 3]) {
+    pub(crate) fn take(&mut self, message: &Message<'_>, of: Of<'_>) {
         let is_event = matches!(message.kind, "ConfigNewAvailable" | "ConfigUpdated");
         if !is_event && !message.is_success() {
             return;
         }
-        let Some(way) = self.way(of.map(|name| name.map(str::to_owned))) else { return };
+        let Some(way) = self.way(of) else { return };
         let step = match message.kind {
             "ConfigNewAvailable" => &mut way.available,
             "ConfigUpdated" => &mut way.applied,
@@ -129,7 +147,7 @@ impl Ways {
 
     pub(crate) fn merge(&mut self, other: Self) {
         for (of, way) in other.found {
-            if let Some(mine) = self.way(of) {
+            if let Some(mine) = self.way(of.map(|name| other.names.text(name))) {
                 mine.merge(&way);
             }
         }
@@ -137,16 +155,54 @@ impl Ways {
     }
 
     /// The way of a configuration; None of a new one where there are too many.
-    fn way(&mut self, of: Of) -> Option<&mut Way> {
-        if !self.found.contains_key(&of) {
-            let weight = 200 + of.iter().flatten().map(String::len).sum::<usize>();
-            if self.found.len() >= WAYS || self.bytes + weight > NAMES_BYTES {
+    fn way(&mut self, of: Of<'_>) -> Option<&mut Way> {
+        let names = of.map(|name| self.names.number(name));
+        let known = names.iter().flatten().count() == of.len();
+        let numbers = names.map(Option::unwrap_or_default);
+        if !known || !self.found.contains_key(&numbers) {
+            let new = of.iter().zip(names).filter(|(_, number)| number.is_none());
+            let weight = WAY_BYTES + new.map(|(name, _)| NAME_BYTES + 2 * name.map_or(0, str::len)).sum::<usize>();
+            if self.found.len() >= WAYS || self.bytes.saturating_add(weight) > WAYS_BYTES {
                 self.let_go += 1;
                 return None;
             }
             self.bytes += weight;
         }
-        Some(self.found.entry(of).or_default())
+        let numbers = of.map(|name| self.names.added(name));
+        Some(self.found.entry(numbers).or_default())
+    }
+
+    /// The configurations with their names, those of an endpoint together.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Of<'_>, &Way)> {
+        self.found.iter().map(|(of, way)| (of.map(|name| self.names.text(name)), way))
+    }
+}
+
+impl Names {
+    /// The text of a number.
+    fn text(&self, number: u32) -> Option<&str> {
+        let at = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.texts.get(at).map(|text| &**text)
+    }
+
+    /// The number of a text; None of a new one.
+    fn number(&mut self, text: Option<&str>) -> Option<u32> {
+        if self.numbers.len() < self.texts.len() {
+            self.numbers = self.texts.iter().cloned().zip(1..).collect();
+        }
+        text.map_or(Some(0), |text| self.numbers.get(text).copied())
+    }
+
+    /// The number of a text, which is new or not.
+    fn added(&mut self, text: Option<&str>) -> u32 {
+        self.number(text).or_else(|| text.map(|text| self.add(text))).unwrap_or_default()
+    }
+
+    fn add(&mut self, text: &str) -> u32 {
+        self.texts.push(text.into());
+        let number = u32::try_from(self.texts.len()).unwrap_or(u32::MAX);
+        self.numbers.insert(text.into(), number);
+        number
     }
 }
 
@@ -206,7 +262,7 @@ impl Events {
 
 impl Fold for Rollout {
     const NAME: &'static str = "rollout";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     const PROTOCOL: &'static str = "cdt";
     const NEEDS: &'static [&'static str] = &[
         "capture_id",
@@ -233,7 +289,7 @@ impl Fold for Rollout {
     ];
 
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
-        let Self { ways, events } = self;
+        let Self { ways, events, .. } = self;
         events.messages(batch, |message| {
             if message.is_chosen {
                 ways.take(message, message.of);
@@ -243,12 +299,23 @@ impl Fold for Rollout {
 
     fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
         // What happened to one is only known once there are no more rows.
-        let (of, way) = if is_end { self.ways.found.pop_first()? } else { return None };
+        if !is_end {
+            return None;
+        }
+        let Self { ways: Ways { names, found, .. }, left, .. } = self;
+        if !found.is_empty() {
+            left.extend(mem::take(found));
+            left.sort_unstable_by(|(one, _), (other, _)| {
+                let [one, other] = [other, one].map(|of| of.map(|name| names.text(name)));
+                one.cmp(&other)
+            });
+        }
+        let (of, way) = left.pop()?;
         let took = way.time_to_applied_ns();
         let steps = [&way.available, &way.pulled, &way.applied];
         let moments = steps.map(|step| step.seen.first().map_or(Cell::Null, |ns| Cell::Moment(ns.div_euclid(1000))));
-        let cells = of.map(Cell::from).into_iter().chain(moments);
-        Some(cells.chain([took.into()]).chain(steps.map(|step| Cell::Number(step.count))).collect())
+        let cells = of.map(|name| names.text(name).map(str::to_owned).into()).into_iter().chain(moments);
+        Some(cells.chain([took.into()]).chain(steps.map(|step| Cell::Number(step.count.into()))).collect())
     }
 
     fn let_go(&self) -> u64 {

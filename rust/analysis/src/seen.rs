@@ -3,28 +3,31 @@
 use serde::{Deserialize, Serialize};
 
 /// From when until when something was seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Seen(Option<(i64, i64)>);
+///
+/// Of what was never seen, the first moment is after the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seen(i64, i64);
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self(i64::MAX, i64::MIN)
+    }
+}
 
 impl Seen {
     pub(crate) fn add(&mut self, at_ns: i64) {
-        self.merge(Self(Some((at_ns, at_ns))));
+        self.merge(Self(at_ns, at_ns));
     }
 
     pub(crate) fn merge(&mut self, other: Self) {
-        self.0 = match (self.0, other.0) {
-            (Some((first, last)), Some((other_first, other_last))) => {
-                Some((first.min(other_first), last.max(other_last)))
-            }
-            (mine, theirs) => mine.or(theirs),
-        };
+        *self = Self(self.0.min(other.0), self.1.max(other.1));
     }
 
     pub(crate) fn first(self) -> Option<i64> {
-        self.0.map(|(first, _)| first)
+        (self.0 <= self.1).then_some(self.0)
     }
 
     pub(crate) fn last(self) -> Option<i64> {
-        self.0.map(|(_, last)| last)
+        (self.0 <= self.1).then_some(self.1)
     }
 }

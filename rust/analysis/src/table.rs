@@ -10,7 +10,7 @@ use arrow_array::{
     },
 };
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
-use trunkline_columns::{BATCH_BYTES, ColumnError};
+use trunkline_columns::{BATCH_BYTES, ColumnError, Maps, RestType};
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +33,21 @@ pub(crate) enum Kind {
     Moment,
     /// From one moment until another.
     Window,
+    /// Maps of MessagePack, as VARIANTs.
+    Variant,
+    /// The same as JSON text.
+    Json,
 }
 
 impl Kind {
+    fn field(self, name: &str) -> Field {
+        match self {
+            Self::Variant => Maps::field(RestType::Variant, name),
+            Self::Json => Maps::field(RestType::Json, name),
+            _ => Field::new(name, self.data_type(), true),
+        }
+    }
+
     fn data_type(self) -> DataType {
         match self {
             Self::Text => DataType::Utf8,
@@ -47,6 +59,7 @@ impl Kind {
             Self::Flag => DataType::Boolean,
             Self::Moment => moment(),
             Self::Window => DataType::Struct(window()),
+            Self::Variant | Self::Json => self.field("").data_type().clone(),
         }
     }
 }
@@ -129,7 +142,7 @@ pub(crate) type Columns = &'static [(&'static str, Kind)];
 
 /// Their fields.
 pub(crate) fn fields(columns: Columns) -> Fields {
-    columns.iter().map(|(name, kind)| Field::new(*name, kind.data_type(), true)).collect()
+    columns.iter().map(|(name, kind)| kind.field(name)).collect()
 }
 
 enum Builder {
@@ -142,6 +155,7 @@ enum Builder {
     Flag(BooleanBuilder),
     Moment(TimestampMicrosecondBuilder),
     Window(TimestampMicrosecondBuilder, TimestampMicrosecondBuilder),
+    Maps(Maps),
 }
 
 impl Builder {
@@ -157,12 +171,21 @@ impl Builder {
             Kind::Flag => Self::Flag(BooleanBuilder::new()),
             Kind::Moment => Self::Moment(moments()),
             Kind::Window => Self::Window(moments(), moments()),
+            Kind::Variant => Self::Maps(Maps::new(RestType::Variant)),
+            Kind::Json => Self::Maps(Maps::new(RestType::Json)),
         }
     }
 
-    /// Appends a cell; one of another kind is none.
-    fn push(&mut self, cell: Cell) {
+    /// Appends a cell, giving its bytes; one of another kind is none.
+    fn push(&mut self, cell: Cell) -> Result<usize, ColumnError> {
+        let weight = cell.weight();
         match (self, cell) {
+            (Self::Maps(column), cell) => {
+                let before = column.bytes();
+                column.append(if let Cell::Bytes(map) = &cell { Some(map) } else { None })?;
+                // It takes several times the bytes there.
+                return Ok(column.bytes().saturating_sub(before));
+            }
             (Self::Text(column), Cell::Text(text)) => column.append_value(text),
             (Self::Text(column), Cell::Word(word)) => column.append_value(word),
             (Self::Text(column), _) => column.append_null(),
@@ -196,6 +219,7 @@ impl Builder {
                 ends.append_null();
             }
         }
+        Ok(weight)
     }
 
     fn finish(self) -> Result<ArrayRef, ColumnError> {
@@ -208,6 +232,7 @@ impl Builder {
             Self::Decimal(mut column) => Arc::new(column.finish()),
             Self::Flag(mut column) => Arc::new(column.finish()),
             Self::Moment(mut column) => Arc::new(column.finish()),
+            Self::Maps(column) => column.finish()?,
             Self::Window(mut starts, mut ends) => {
                 let both: Vec<ArrayRef> = vec![Arc::new(starts.finish()), Arc::new(ends.finish())];
                 Arc::new(StructArray::try_new(window(), both, None)?)
@@ -230,12 +255,12 @@ impl Table {
         Self { columns, builders, rows: 0, bytes: 0 }
     }
 
-    pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = Cell>) -> Result<(), ColumnError> {
         self.rows += 1;
         for (builder, cell) in self.builders.iter_mut().zip(cells) {
-            self.bytes += cell.weight();
-            builder.push(cell);
+            self.bytes += builder.push(cell)?;
         }
+        Ok(())
     }
 
     pub(crate) const fn is_full(&self) -> bool {

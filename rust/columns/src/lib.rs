@@ -28,4 +28,5 @@ pub use protocols::{Decoder, Description, PROTOCOLS, RowBatches};
 pub use table::{
     BATCH_BYTES, Batches, Builder, Mismatches, Rows, Table, decode_rows, decode_structs, row_fields, struct_fields,
 };
+pub use tags::Maps;
 pub use variant::variant_field;

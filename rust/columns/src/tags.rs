@@ -178,6 +178,37 @@ impl Rest {
     }
 }
 
+/// A column of maps of MessagePack that a decoder has gone through, being built.
+#[derive(Debug)]
+pub struct Maps(Rest);
+
+impl Maps {
+    /// An empty one.
+    pub fn new(rest: RestType) -> Self {
+        Self(Rest::new(rest))
+    }
+
+    /// Its field.
+    pub fn field(rest: RestType, name: &str) -> Field {
+        rest_field(rest, name)
+    }
+
+    /// Appends a map; null where there is none, or no column holds it.
+    pub fn append(&mut self, map: Option<&[u8]>) -> Result<(), ColumnError> {
+        self.0.append(map)
+    }
+
+    /// The bytes it takes so far.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// The column.
+    pub fn finish(mut self) -> Result<ArrayRef, ColumnError> {
+        self.0.finish()
+    }
+}
+
 /// Whether the variant that was written is one that Spark takes.
 #[inline]
 fn whole(writer: &mut VariantWriter) -> Result<(), Unwritten> {

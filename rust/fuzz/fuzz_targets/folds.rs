@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use trunkline_analysis::{NAMES, folding};
+use trunkline_analysis::{NAMES, Options, folding};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&which, rest)) = input.split_first() else { return };
     let name = NAMES[usize::from(which) % NAMES.len()];
-    let Some(mut fold) = folding(name, 1_000_000) else { return };
+    let Some(mut fold) = folding(name, Options { window_us: 1_000_000, json: which & 0x80 != 0 }) else { return };
     // What is looked at is what follows the head of a state.
     let mut state = fold.state()[..4 + 1 + name.len() + 2].to_vec();
     state.extend(rest);

@@ -7,8 +7,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3_arrow::PyRecordBatch;
-use trunkline_analysis::{Folding, NAMES, divide as divide_rows, folding};
+use trunkline_analysis::{FRAMES, Folding, NAMES, Options, divide as divide_rows, folding};
 use trunkline_columns::{ColumnError, ddl};
+use trunkline_wire::cdtp::MAP_BYTES;
 
 use crate::columns::schema;
 
@@ -34,12 +35,21 @@ pub(crate) struct PyFold(Mutex<Box<dyn Folding>>);
 impl PyFold {
     /// What each fold is called.
     #[classattr]
-    const NAMES: [&'static str; 5] = NAMES;
+    const NAMES: [&'static str; 6] = NAMES;
+
+    /// The record of a row that holds the frames of a BOR or EOR.
+    #[classattr]
+    const FRAMES: i32 = FRAMES;
+
+    /// The map of a BOR or EOR is kept unless its message is larger.
+    #[classattr]
+    const MAP_BYTES: u64 = MAP_BYTES;
 
     #[new]
-    #[pyo3(signature = (name, *, window_us = 60_000_000))]
-    fn new(name: &str, window_us: i64) -> PyResult<Self> {
-        let fold = folding(name, window_us).ok_or_else(|| PyValueError::new_err(format!("no table {name}")))?;
+    #[pyo3(signature = (name, *, window_us = 60_000_000, json = false))]
+    fn new(name: &str, window_us: i64, json: bool) -> PyResult<Self> {
+        let fold = folding(name, Options { window_us, json })
+            .ok_or_else(|| PyValueError::new_err(format!("no table {name}")))?;
         Ok(Self(Mutex::new(fold)))
     }
 

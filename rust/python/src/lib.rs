@@ -22,7 +22,6 @@ mod names;
 mod reader;
 mod role;
 mod rooms;
-mod runs;
 mod scalars;
 mod summary;
 mod told;
@@ -115,8 +114,6 @@ mod _native {
     mod columns {
         #[pymodule_export]
         use crate::columns::{PyDecoder, PyRowBatches};
-        #[pymodule_export]
-        use crate::runs::PyRuns;
 
         /// Why a good message has an empty cell, by slug.
         #[pymodule_export]

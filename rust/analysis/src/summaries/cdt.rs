@@ -111,7 +111,7 @@ struct Sums {
 impl Section for Cdt {
     const PROTOCOL: &'static str = "cdt";
     const NEEDS: &'static [&'static [&'static str]] = &[Rollout::NEEDS, &["reason_phrase"]];
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, _chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {
@@ -177,7 +177,7 @@ impl Section for Cdt {
     fn evaluate(&self, _scope: &Scope, _buckets: i32) -> Found {
         let mut versions: BTreeMap<(&str, &str), Sums> = BTreeMap::new();
         let (mut lagging, mut endpoints) = (Vec::new(), 0);
-        let ways: Vec<_> = self.ways.found.iter().filter_map(|(of, way)| Some((of, of[2].as_deref()?, way))).collect();
+        let ways: Vec<_> = self.ways.iter().filter_map(|(of, way)| Some((of, of[2]?, way))).collect();
         // Those of an endpoint stand together.
         for fleet in ways.chunk_by(|(one, ..), (other, ..)| one[..2] == other[..2]) {
             let wanted = fleet.iter().filter_map(|(.., way)| way.available.seen.last()).max();
@@ -187,7 +187,7 @@ impl Section for Cdt {
             for (of, id, way) in fleet {
                 let is_last = |last: Option<i64>, of_all: Option<i64>| last.is_some() && last == of_all;
                 let is_in_use = is_last(way.applied.seen.last(), in_use.map(|(last, _)| last));
-                let app = of[0].as_deref().unwrap_or_default();
+                let app = of[0].unwrap_or_default();
                 versions.entry((app, id)).or_default().add(way, is_in_use);
                 if is_last(way.available.seen.last(), wanted)
                     && !is_in_use
@@ -195,7 +195,7 @@ impl Section for Cdt {
                 {
                     lagging.push(Lagging {
                         app_version_name: app.to_owned(),
-                        endpoint_id: of[1].clone().unwrap_or_default(),
+                        endpoint_id: of[1].unwrap_or_default().to_owned(),
                         announced: (*id).to_owned(),
                         announced_at_ns,
                         pulled: way.pulled.seen.first().is_some(),
@@ -210,7 +210,8 @@ impl Section for Cdt {
         }
         let mut sorted: Vec<_> = versions.iter().collect();
         sorted.sort_by_key(|(_, sums)| Reverse(sums.first_ns));
-        lagging.sort_by_key(|one| one.announced_at_ns);
+        let order = |one: &Lagging| (one.announced_at_ns, one.app_version_name.clone(), one.endpoint_id.clone());
+        lagging.sort_by_cached_key(order);
         let lagging_count = lagging.len();
         lagging.truncate(LAGGING);
         let mut refused: Vec<_> = self.refused.iter().collect();

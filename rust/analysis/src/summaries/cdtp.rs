@@ -111,7 +111,7 @@ impl Merge for Sender {
 impl Section for Cdtp {
     const PROTOCOL: &'static str = "cdtp";
     const NEEDS: &'static [&'static [&'static str]] = &[Gaps::NEEDS, &["variant", "payload_bytes"]];
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {

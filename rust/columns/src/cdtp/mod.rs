@@ -3,10 +3,8 @@
 mod body;
 mod builders;
 mod message;
-mod runs;
 
 pub use builders::{Rows, Structs};
-pub use runs::{FRAMES, Runs, numbered, run_fields};
 
 use trunkline_wire::{
     DecodeError,

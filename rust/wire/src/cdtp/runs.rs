@@ -31,7 +31,7 @@ const GAPS: usize = 1024;
 pub const MAP_BYTES: u64 = 64 << 10;
 
 /// What is the matter with a run, as Constellation names it: any of these, or nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Condition(u8);
 
 impl Condition {
@@ -167,7 +167,7 @@ pub struct RunMessage<'a> {
 }
 
 /// A BOR or an EOR.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boundary {
     /// The segment its row is in.
     pub segment: u64,
@@ -187,7 +187,7 @@ pub struct Boundary {
 }
 
 /// What came of a sender from one BOR to the next.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Which of the sender's BORs began it, the first one being 1; 0 for what came before that.
     pub ordinal: u64,

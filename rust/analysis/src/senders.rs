@@ -1,0 +1,103 @@
+//! What is known of senders of CDTP, the oldest making way where there are too many.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt::Write,
+};
+
+use foldhash::quality::RandomState;
+use serde::{Deserialize, Serialize};
+use trunkline_wire::cdtp::MessageType;
+
+/// How many senders are followed at a time, and how many bytes they may take.
+const SENDERS: usize = 1 << 17;
+const SENDERS_BYTES: usize = 64 << 20;
+
+/// Something whose bytes are counted.
+pub(crate) trait Weigh {
+    /// The bytes it takes beside its own.
+    fn weight(&self) -> usize;
+}
+
+/// Something of each sender, by its [`key`].
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Senders<T> {
+    /// In the order in which they came.
+    known: VecDeque<(String, T)>,
+    bytes: usize,
+    let_go: u64,
+    /// The index of each, counted from the first there ever was. It is made anew of what was restored.
+    #[serde(skip)]
+    indices: HashMap<String, u64, RandomState>,
+    #[serde(skip)]
+    first: u64,
+}
+
+impl<T: Default + Weigh> Senders<T> {
+    /// Changes what is known of a sender, which is nothing yet of a new one.
+    pub(crate) fn change<R>(&mut self, key: &str, change: impl FnOnce(&mut T) -> R) -> R {
+        if self.indices.len() < self.known.len() {
+            self.indices = (self.first..).zip(&self.known).map(|(index, (key, _))| (key.clone(), index)).collect();
+        }
+        let found = self.indices.get(key).and_then(|index| usize::try_from(index - self.first).ok());
+        let at = found.unwrap_or_else(|| {
+            self.indices.insert(key.to_owned(), self.first + self.known.len() as u64);
+            self.known.push_back((key.to_owned(), T::default()));
+            self.bytes += size(key);
+            self.known.len() - 1
+        });
+        let value = &mut self.known[at].1;
+        let before = value.weight();
+        let changed = change(value);
+        self.bytes = self.bytes.saturating_add(value.weight()).saturating_sub(before);
+        changed
+    }
+
+    /// The next sender that makes way, if there are too many.
+    pub(crate) fn make_way(&mut self) -> Option<(String, T)> {
+        let is_full = self.known.len() > SENDERS || (self.bytes > SENDERS_BYTES && self.known.len() > 1);
+        let gone = if is_full { self.take() } else { None };
+        self.let_go += u64::from(gone.is_some());
+        gone
+    }
+
+    /// The sender that came first, which is then forgotten.
+    pub(crate) fn take(&mut self) -> Option<(String, T)> {
+        let (key, value) = self.known.pop_front()?;
+        self.first += 1;
+        self.indices.remove(&key);
+        self.bytes = self.bytes.saturating_sub(size(&key).saturating_add(value.weight()));
+        Some((key, value))
+    }
+
+    /// How many made way.
+    pub(crate) const fn let_go(&self) -> u64 {
+        self.let_go
+    }
+}
+
+const fn size(key: &str) -> usize {
+    // It is there twice.
+    2 * (key.len() + size_of::<String>()) + 64
+}
+
+/// Writes the key of a sender.
+pub(crate) fn key(into: &mut String, capture_id: Option<&str>, sender: &str) {
+    let capture_id = capture_id.unwrap_or_default();
+    into.clear();
+    // Without the length, names could be read as parts of others.
+    let _ = write!(into, "{}:{capture_id}{sender}", capture_id.len());
+}
+
+/// The capture and the name that a key is of.
+pub(crate) fn source(key: &str) -> (&str, &str) {
+    let (length, names) = key.split_once(':').unwrap_or_default();
+    length.parse().ok().and_then(|length| names.split_at_checked(length)).unwrap_or(("", names))
+}
+
+/// The type of a row of a message that has a place in a run, one for each of its numbers: those of a CDTP2 BOR or EOR number
+/// its two records.
+pub(crate) fn numbered(kind: Option<&str>, record: i32) -> Option<MessageType> {
+    let message_type = kind?.parse().ok()?;
+    (message_type == MessageType::Dat || record == 0).then_some(message_type)
+}
