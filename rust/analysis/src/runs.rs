@@ -113,7 +113,7 @@ impl<const JSON: bool> Fold for Runs<JSON> {
             let (sender, Current(run)) = self.senders.take()?;
             self.over.extend(run.map(|run| (sender, run)));
         }
-        self.over.pop_front().map(|(sender, run)| cells(&sender, run))
+        self.over.pop_front().map(|(sender, run)| cells(&sender, &run))
     }
 
     fn let_go(&self) -> u64 {
@@ -143,7 +143,7 @@ fn follow(
     over
 }
 
-fn cells(sender: &str, run: Run) -> Vec<Cell> {
+fn cells(sender: &str, run: &Run) -> Vec<Cell> {
     let count = |number: u64| Cell::Number(i64::try_from(number).unwrap_or(i64::MAX));
     let seq_of = |boundary: &Option<Boundary>| boundary.as_ref().map_or(Cell::Null, |at| count(at.seq));
     let condition = run.condition();

@@ -41,16 +41,21 @@ pub(crate) enum Kind {
 
 impl Kind {
     fn field(self, name: &str) -> Field {
-        match self {
-            Self::Variant => Maps::field(RestType::Variant, name),
-            Self::Json => Maps::field(RestType::Json, name),
-            _ => Field::new(name, self.data_type(), true),
+        // The field of a VARIANT says that it is one.
+        self.maps().map_or_else(|| Field::new(name, self.data_type(), true), |maps| Maps::field(maps, name))
+    }
+
+    /// What maps of MessagePack become, if it holds them.
+    fn maps(self) -> Option<RestType> {
+        if self == Self::Variant {
+            return Some(RestType::Variant);
         }
+        (self == Self::Json).then_some(RestType::Json)
     }
 
     fn data_type(self) -> DataType {
         match self {
-            Self::Text => DataType::Utf8,
+            Self::Text | Self::Json => DataType::Utf8,
             Self::Bytes => DataType::Binary,
             Self::Frames => DataType::List(element()),
             Self::Number => DataType::Int64,
@@ -59,7 +64,7 @@ impl Kind {
             Self::Flag => DataType::Boolean,
             Self::Moment => moment(),
             Self::Window => DataType::Struct(window()),
-            Self::Variant | Self::Json => self.field("").data_type().clone(),
+            Self::Variant => Maps::field(RestType::Variant, "").data_type().clone(),
         }
     }
 }
@@ -155,7 +160,7 @@ enum Builder {
     Flag(BooleanBuilder),
     Moment(TimestampMicrosecondBuilder),
     Window(TimestampMicrosecondBuilder, TimestampMicrosecondBuilder),
-    Maps(Maps),
+    Maps(Box<Maps>),
 }
 
 impl Builder {
@@ -171,8 +176,8 @@ impl Builder {
             Kind::Flag => Self::Flag(BooleanBuilder::new()),
             Kind::Moment => Self::Moment(moments()),
             Kind::Window => Self::Window(moments(), moments()),
-            Kind::Variant => Self::Maps(Maps::new(RestType::Variant)),
-            Kind::Json => Self::Maps(Maps::new(RestType::Json)),
+            Kind::Variant => Self::Maps(Box::new(Maps::new(RestType::Variant))),
+            Kind::Json => Self::Maps(Box::new(Maps::new(RestType::Json))),
         }
     }
 
