@@ -9,8 +9,9 @@ use trunkline_wire::cdtp::{Follower, MessageType};
 
 use crate::{
     fold::Fold,
+    ordered::Weigh,
     rows::{Chosen, number_at, numbers, small, text, text_at},
-    senders::{Senders, Weigh, key, numbered, source},
+    senders::{Senders, key, numbered, source},
     table::{Cell, Columns, Kind},
 };
 

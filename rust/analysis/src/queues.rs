@@ -1,17 +1,19 @@
-//! Queues by the numbers that stand for their names, of which there are mostly one or two.
+//! Queues by the numbers that stand for their names, which mostly hold one or two things in all.
 
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
 
-/// Up to so many are looked through.
+/// Up to so many things are looked through.
 const FEW: usize = 8;
 
 /// Queues by a number; one that is empty is not there.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Queues<T> {
-    few: Vec<(u128, VecDeque<T>)>,
+    /// The first things, each with the number of its queue.
+    few: Vec<(u128, T)>,
+    /// What came after these.
     many: HashMap<u128, VecDeque<T>, RandomState>,
     len: usize,
 }
@@ -30,10 +32,8 @@ impl<T: Copy> Queues<T> {
 
     pub(crate) fn push(&mut self, key: u128, value: T) {
         self.len += 1;
-        if let Some((_, queue)) = self.few.iter_mut().find(|(known, _)| *known == key) {
-            queue.push_back(value);
-        } else if self.few.len() < FEW && !self.many.contains_key(&key) {
-            self.few.push((key, VecDeque::from([value])));
+        if self.few.len() < FEW && !self.many.contains_key(&key) {
+            self.few.push((key, value));
         } else {
             self.many.entry(key).or_default().push_back(value);
         }
@@ -41,8 +41,8 @@ impl<T: Copy> Queues<T> {
 
     /// The first of a queue.
     pub(crate) fn first(&self, key: u128) -> Option<T> {
-        let few = self.few.iter().find(|(known, _)| *known == key).map(|(_, queue)| queue);
-        few.or_else(|| self.many.get(&key))?.front().copied()
+        let few = self.few.iter().find(|(known, _)| *known == key).map(|(_, value)| *value);
+        few.or_else(|| self.many.get(&key)?.front().copied())
     }
 
     /// The first of a queue, which is taken out.
@@ -54,11 +54,7 @@ impl<T: Copy> Queues<T> {
 
     fn popped(&mut self, key: u128) -> Option<T> {
         if let Some(at) = self.few.iter().position(|(known, _)| *known == key) {
-            let value = self.few[at].1.pop_front();
-            if self.few[at].1.is_empty() {
-                self.few.swap_remove(at);
-            }
-            return value;
+            return Some(self.few.remove(at).1);
         }
         let queue = self.many.get_mut(&key)?;
         let value = queue.pop_front();
@@ -68,22 +64,19 @@ impl<T: Copy> Queues<T> {
         value
     }
 
-    /// All that is in any, queue by queue.
+    /// All that is in any.
     pub(crate) fn all(&self) -> impl Iterator<Item = T> {
-        self.few.iter().map(|(_, queue)| queue).chain(self.many.values()).flatten().copied()
+        self.few.iter().map(|(_, value)| *value).chain(self.many.values().flatten().copied())
     }
 
     /// Keeps those for which something holds.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
-        self.few.retain_mut(|(_, queue)| {
-            queue.retain(&mut keep);
-            !queue.is_empty()
-        });
+        self.few.retain(|(_, value)| keep(value));
         self.many.retain(|_, queue| {
             queue.retain(&mut keep);
             !queue.is_empty()
         });
-        self.len = self.few.iter().map(|(_, queue)| queue).chain(self.many.values()).map(VecDeque::len).sum();
+        self.len = self.few.len() + self.many.values().map(VecDeque::len).sum::<usize>();
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -27,6 +27,9 @@ const STALE_MAX: usize = 1 << 18;
 /// Of more requests that wait for a worker, it is not looked for which one a broker answered itself.
 const AMBIGUOUS: usize = 1000;
 
+/// What of calls that are over is kept for others.
+const SPARE: usize = 64;
+
 /// What another dispatch of a request takes.
 const DISPATCH_BYTES: usize = 64;
 
@@ -35,9 +38,12 @@ const DISPATCH_BYTES: usize = 64;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Requests {
     begun: Ordered<Request>,
-    calls: HashMap<u128, Open, RandomState>,
+    calls: HashMap<u128, Box<Open>, RandomState>,
     stale: usize,
     forgotten: u64,
+    /// What is empty, for calls to come.
+    #[serde(skip)]
+    spare: Vec<Box<Open>>,
 }
 
 /// What is open of a call, in the order in which it came.
@@ -191,7 +197,7 @@ struct Row<'a> {
 
 impl Fold for Requests {
     const NAME: &'static str = "requests";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     const PROTOCOL: &'static str = "dcp";
     const NEEDS: &'static [&'static str] =
         &["capture_id", "seq", "received_at_ns", "peer", "direction", "type", "service", "client", "metadata"];
@@ -217,7 +223,7 @@ impl Fold for Requests {
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let rows = Rows::of(batch)?;
         let chosen = Chosen::of(batch)?;
-        let Self { begun, calls, stale, forgotten } = self;
+        let Self { begun, calls, stale, forgotten, spare } = self;
         for at in 0..batch.num_rows() {
             let asks = match text_at(&rows.kinds, at) {
                 Some("request") => true,
@@ -227,7 +233,7 @@ impl Fold for Requests {
             let row = rows.at(at, asks, chosen.has(at));
             // A number stands for what they have in common, which is long.
             let call = row.call();
-            let open = calls.entry(call).or_default();
+            let open = calls.entry(call).or_insert_with(|| spare.pop().unwrap_or_default());
             let mut matching = Matching { begun: &mut *begun, stale: &mut *stale, forgotten: &mut *forgotten };
             if row.peer.is_some() {
                 matching.at_broker(&row, open);
@@ -236,7 +242,7 @@ impl Fold for Requests {
                 matching.at_peer(&row, open);
             }
             if open.is_empty() {
-                calls.remove(&call);
+                spare.extend(calls.remove(&call).filter(|_| spare.len() < SPARE));
             }
             if *stale > STALE_MAX {
                 clean(begun, calls, forgotten);
@@ -432,7 +438,7 @@ impl Matching<'_> {
 }
 
 /// Removes what means nothing any more.
-fn clean(begun: &mut Ordered<Request>, calls: &mut HashMap<u128, Open, RandomState>, forgotten: &mut u64) {
+fn clean(begun: &mut Ordered<Request>, calls: &mut HashMap<u128, Box<Open>, RandomState>, forgotten: &mut u64) {
     calls.retain(|_, open| {
         let mut is_open = |id: &Id| begun.get(*id).is_some();
         for queues in [&mut open.waiting, &mut open.dispatched, &mut open.jobs] {

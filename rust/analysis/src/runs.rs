@@ -10,8 +10,9 @@ use trunkline_wire::cdtp::{Boundary, MessageType, Run, RunMessage, boundary_map}
 
 use crate::{
     fold::Fold,
+    ordered::Weigh,
     rows::{binary, bytes_at, number_at, numbers, size_at, small, text, text_at},
-    senders::{Senders, Weigh, key, numbered, source},
+    senders::{Senders, key, numbered, source},
     table::{Cell, Columns, Kind},
 };
 

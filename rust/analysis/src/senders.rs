@@ -9,15 +9,11 @@ use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
 use trunkline_wire::cdtp::MessageType;
 
+use crate::ordered::Weigh;
+
 /// How many senders are followed at a time, and how many bytes they may take.
 const SENDERS: usize = 1 << 17;
 const SENDERS_BYTES: usize = 64 << 20;
-
-/// Something whose bytes are counted.
-pub(crate) trait Weigh {
-    /// The bytes it takes beside its own.
-    fn weight(&self) -> usize;
-}
 
 /// Something of each sender, by its [`key`].
 #[derive(Debug, Default, Serialize, Deserialize)]
