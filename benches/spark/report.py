@@ -6,6 +6,7 @@ The capture is of seven parts CDTP, a part each of DCP and mc0 that pass a serve
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -20,11 +21,14 @@ from pathlib import Path
 import msgpack
 
 from benches.measure import machine, save
+from trunkline import capture
 from trunkline._native.capture import Import
 
 # The fewest rows tell what a report costs that has nothing to count.
 FEW, SPARK_ROWS = 2_000, 10_000_000
 ROWS = (FEW, 1_000_000, SPARK_ROWS, 100_000_000)
+# Requests are paired with replies of so many.
+PAIRED = 1_000_000
 SENDERS, PER_RUN, PEERS = 20, 50_000, 50
 MS = 10**6
 
@@ -107,23 +111,42 @@ def record(path: Path, rows: int) -> None:
     recording.commit()
 
 
-def measure(command: str, capture: Path, out: Path) -> tuple[float, float, float]:
+def measure(command: str, recorded: Path, out: Path) -> tuple[float, float, float]:
     """The seconds that a command takes, those of CPU, and the most memory in GB that one of its processes has."""
     start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "trunkline", *command.split(), str(capture), str(out)])
+    process = subprocess.Popen([sys.executable, "-m", "trunkline", *command.split(), str(recorded), str(out)])
     _, status, used = os.wait4(process.pid, 0)
     assert status == 0, status
     return time.perf_counter() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6
 
 
-def decoding(capture: Path) -> float:
+def decoding(recorded: Path) -> float:
     """The seconds of CPU that it takes to decode all five protocols once."""
     code = "import sys; from trunkline import capture; from trunkline.report.counting import OPTIONS\n"
     code += "import pyarrow, time; opened = capture.open(sys.argv[1]); began = time.process_time()\n"
     code += "for protocol, options in OPTIONS.items():\n    for batch in opened.decode(protocol, **options): pass\n"
     code += "print(time.process_time() - began)"
-    found = subprocess.run([sys.executable, "-c", code, str(capture)], check=True, stdout=subprocess.PIPE, text=True)
+    found = subprocess.run([sys.executable, "-c", code, str(recorded)], check=True, stdout=subprocess.PIPE, text=True)
     return float(found.stdout)
+
+
+def pairing(rows: int) -> float:
+    """The CPU of `Capture.requests` of so many rows of DCP, beside that of decoding them: the median of five rounds."""
+    with tempfile.TemporaryDirectory() as directory:
+        recording = Import(directory)
+        for at, (protocol, direction, peer, topic, frames) in enumerate(itertools.islice(dcp(), rows)):
+            recording.append(MS * at, frames, protocol=protocol, direction=direction, peer=peer, topic=topic)
+        recording.commit()
+        opened = capture.open(directory)
+        ratios = []
+        # The first round has imports to do.
+        for _ in range(6):
+            spent = [time.process_time()]
+            for read in (lambda: opened.decode("dcp"), opened.requests):
+                assert sum(batch.num_rows for batch in read())
+                spent.append(time.process_time())
+            ratios.append((spent[2] - spent[1]) / (spent[1] - spent[0]))
+        return statistics.median(ratios[1:])
 
 
 def main(*, fast: bool) -> None:
@@ -134,14 +157,15 @@ def main(*, fast: bool) -> None:
     lines += ["| rows | command | seconds | CPU seconds | GB of the largest process |", "|---|---|---|---|---|"]
     ratios = []
     fixed = 0.0
+    paired = pairing(FEW if fast else PAIRED)
     for rows in ROWS[:1] if fast else ROWS:
         with tempfile.TemporaryDirectory() as directory:
-            capture, out = Path(directory, "capture"), Path(directory, "report.html")
-            record(capture, rows)
+            recorded, out = Path(directory, "capture"), Path(directory, "report.html")
+            record(recorded, rows)
             with_spark = not fast and FEW < rows <= SPARK_ROWS
             for command in ("capture report", *(("spark report",) if with_spark else ())):
                 rounds = [
-                    measure(command, capture, out)
+                    measure(command, recorded, out)
                     for _ in range(1 if fast or rows > SPARK_ROWS or command != "capture report" else 3)
                 ]
                 wall, cpu, memory = (statistics.median(each) for each in zip(*rounds, strict=True))
@@ -150,14 +174,17 @@ def main(*, fast: bool) -> None:
                 if command == "capture report" and rows == FEW:
                     fixed = cpu
                 elif command == "capture report" and rows <= SPARK_ROWS:
-                    ratio = (cpu - fixed) / decoding(capture)
+                    ratio = (cpu - fixed) / decoding(recorded)
                     data[f"{rows} rows, beside decoding"] = ratio
                     ratios.append(f"{ratio:.2f} at {rows:,} rows")
     if not fast:
         lines += [
             "",
             "What grows with the rows, in CPU beside decoding all five protocols once: " + ", ".join(ratios) + ".",
+            "",
+            f"`Capture.requests` of {PAIRED:,} rows of DCP takes {paired:.2f} times the CPU of decoding them.",
         ]
+        data["requests, beside decoding"] = paired
         save("report", lines, data)
 
 
