@@ -45,6 +45,9 @@ __all__ = [
 __dir__ = __all__.copy
 
 Mode = Literal["PERMISSIVE", "FAILFAST", "DROPMALFORMED"]
+
+# What stands for all protocols together.
+EVERY = "*"
 Tags = Literal["variant", "json"] | Mapping[str, str] | None
 
 
@@ -131,6 +134,11 @@ RECEIVED_AT = "received_at"
 BESIDE = (*COUNTS, "topic")
 
 
+def names_of(protocol: str) -> list[str]:
+    """The protocols whose rows are decoded where one is named, or all together."""
+    return [known.name for known in protocols()] if protocol == EVERY else [protocol]
+
+
 def needed(decoder: Decoder, wanted: AbstractSet[str]) -> dict[str, bool]:
     """The columns that decoding takes for the columns `wanted` of what it gives, each with whether that is just the head
     of it: the frames before the body.
@@ -185,7 +193,7 @@ def rows_of(
             if mismatches is not None:
                 mismatches.update(rows.mismatches)
 
-    decode.__name__ = f"decode_{decoder.protocol.name}"
+    decode.__name__ = f"decode_{decoder.protocol.name.replace(EVERY, 'every')}"
     return decode
 
 

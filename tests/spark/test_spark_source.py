@@ -61,6 +61,25 @@ def test_what_it_decodes_is_what_decode_makes_of_the_rows(session, every_protoco
     assert rows_of(decoded) == rows_of(expected)
 
 
+def test_all_protocols_are_one_table(session, every_protocol):
+    together = read(session, every_protocol, protocol="*", decode=True)
+    of_rows = spark.decode(read(session, every_protocol), "*")
+    assert together.schema.simpleString() == of_rows.schema.simpleString()
+    assert rows_of(together) == rows_of(of_rows)
+    counted = {row.protocol: row["count"] for row in together.groupBy("protocol").count().collect()}
+    assert counted == {
+        known.name: read(session, every_protocol, protocol=known.name, decode=True).count() for known in protocols()
+    }
+    names = together.where("protocol = 'mc0'").selectExpr("variant_get(rest, '$.topic', 'string') AS topic")
+    mc0 = read(session, every_protocol, protocol="mc0", decode=True)
+    assert sorted(map(str, names.collect())) == sorted(map(str, mc0.select("topic").collect()))
+    # Nobody can say what is in rows of other protocols.
+    others = read(session, every_protocol).selectExpr("* EXCEPT (protocol)", "'foo' AS protocol")
+    assert spark.decode(others, "*").count() == 0
+    some = read(session, every_protocol, protocol="*", decode=True, columns="type,seq", type="put", direction="in")
+    assert {row.type for row in some.collect()} == {"PUT"}
+
+
 def test_columns_are_named_and_no_other_is_read(session, recorded):
     names = ["received_at", "sender", "seq", "tag_run"]
     options = {"protocol": "cdtp", "decode": True, "tags": "run long", "columns": ", ".join(names)}
@@ -137,6 +156,8 @@ def test_a_folder_of_captures_is_read_and_what_is_none_is_passed_over(session, a
         ({"maxRowsPerTrigger": "0"}, "option maxrowspertrigger: expected a whole number from 1 on"),
         ({"startingOffsets": "first"}, "option startingoffsets: expected earliest, latest or JSON"),
         ({"startingOffsets": '{"a": {"segment": -1}}'}, "option startingoffsets: expected earliest"),
+        ({"protocol": "*", "decode": True, "sender": "D"}, "sender: looks into messages of one protocol"),
+        ({"protocol": "*", "decode": True, "tags": "json"}, "option tags: is for cdtp, not for \\*"),
         ({"sender": "Det", "service": "echo"}, "no message is of both cdtp and dcp"),
     ],
 )

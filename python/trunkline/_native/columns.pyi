@@ -22,7 +22,8 @@ class Decoder:
         """What is to be decoded, and how.
 
         Args:
-            protocol: The name of the protocol; see `protocols`.
+            protocol: The name of the protocol; see `protocols`. ``"*"`` is for all together, in rows alone: what they share, and
+                all else of each in a VARIANT.
             options: Those of the protocol that are not to be as `Protocol.options` has them. All have `mode`, what
                 becomes of what is no message: ``"PERMISSIVE"`` keeps it, with `error` and its bytes; ``"FAILFAST"``
                 raises; ``"DROPMALFORMED"`` leaves it out.
@@ -65,6 +66,7 @@ class Decoder:
         n_frames: Any = None,
         n_bytes: Any = None,
         topic: Any = None,
+        protocol: Any = None,
     ) -> RowBatches:
         """Rows, one a message, of a CDTP2 message one a record; and before them the row of the batch that each comes from.
 
@@ -77,6 +79,7 @@ class Decoder:
             n_frames: The number of frames of each message.
             n_bytes: The bytes of all frames of each message.
             topic: What a recording says each message is about, text.
+            protocol: The protocol of each message, where they are of several, text.
 
         Raises:
             DecodeError: What is there is no message, or one that no column can hold, or a tag is of another type than

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from collections import Counter
@@ -12,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from trunkline import _native as _codec
+from trunkline import columns as _columns
 from trunkline._arguments import need_choice, need_number, need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
 from trunkline._native import cdt, cdtp, dcp, mc0, mtl
 from trunkline._text import amount, counted, moment, readable
 from trunkline.capture.described import CaptureInfo, Run
-from trunkline.capture.selecting import Selection
+from trunkline.capture.selecting import Selection, of_rows
 from trunkline.errors import DecodeError, LocalProtocolError
 from trunkline.options import DEFAULTS
 
@@ -330,7 +330,8 @@ class Capture:
         column of which is `received_at`, a timestamp in UTC for a time axis.
 
         Args:
-            protocol: The protocol whose messages to decode, one of `trunkline.columns.protocols()`.
+            protocol: The protocol whose messages to decode, one of `trunkline.columns.protocols()`; ``"*"`` for all
+                together, as `trunkline.spark.decode` has them.
             mode: What to do with malformed messages: PERMISSIVE keeps them, with `error` and their bytes; FAILFAST raises, also
                 for tags of another type than requested; DROPMALFORMED drops them. Otherwise such tags are null, and a warning
                 at the end of the stream counts them.
@@ -351,7 +352,7 @@ class Capture:
         # Who has no Spark has mostly no VARIANT either.
         options = {name: "json" for name, default in defaults.items() if default == "variant"} | options
         decoding = Decoding(protocol, mode, columns, options)
-        selected = dataclasses.replace(selection or Selection(), protocol=protocol).of(self)
+        selected = of_rows(selection or Selection(), protocol).of(self)
         chosen = decoding.batches(self._native, selected)
         # Where none is named, others are looked at as well.
         if selection is None or selection.protocol is not None:
@@ -366,7 +367,7 @@ class Capture:
             rows += batch.num_rows
             yield batch
         others = {} if rows else self.info().protocols
-        if others and protocol not in others:
+        if others and others.keys().isdisjoint(_columns.names_of(protocol)):
             # A file says what they are.
             number, names = counted(sum(others.values()), "row"), readable(" or ".join(list(others)[:_NAMED]))
             _logger.warning("none of %s is %s: name the protocol that was recorded, %s", number, protocol, names)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from trunkline import _native as _codec
 from trunkline._frames import of_row
 from trunkline._text import did_you_mean, moment, readable, text_or_digits
-from trunkline.columns import protocols
+from trunkline.columns import EVERY, protocols
 from trunkline.errors import DecodeError, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from trunkline.capture.described import Run
     from trunkline.capture.where import Condition, Where
 
-__all__ = ["KINDS", "Selected", "Selection", "Source", "of_records", "ordinals", "protocols_of", "said", "wanted"]
+__all__ = [
+    "KINDS",
+    "Selected",
+    "Selection",
+    "Source",
+    "of_records",
+    "of_rows",
+    "ordinals",
+    "protocols_of",
+    "said",
+    "wanted",
+]
 
 
 class Source(Protocol):
@@ -222,7 +233,7 @@ class Selected:
         """The columns of decoded batches that `filter` looks at."""
         looked_at = {
             "sender": self._selection.sender is not None or self._spans is not None,
-            KINDS[protocol]: self._type is not None,
+            _kind(protocol): self._type is not None,
             "seq": self._spans is not None,
         }
         return [name for name, is_looked_at in looked_at.items() if is_looked_at]
@@ -237,7 +248,7 @@ class Selected:
             if self._selection.sender is not None:
                 batch = batch.filter(compute.equal(batch["sender"], self._selection.sender))
             if self._type is not None:
-                batch = batch.filter(compute.equal(compute.utf8_lower(batch[KINDS[protocol]]), self._type))
+                batch = batch.filter(compute.equal(compute.utf8_lower(batch[_kind(protocol)]), self._type))
             if self._spans is None:
                 return batch
             spans = ((sender, span) for sender, of_sender in self._spans.items() for span in of_sender)
@@ -251,6 +262,26 @@ class Selected:
             return batch.filter(functools.reduce(compute.or_, masks))
 
         return keep
+
+
+def _kind(protocol: str) -> str:
+    """The column that says what a message is."""
+    return "type" if protocol == EVERY else KINDS[protocol]
+
+
+def of_rows(selection: Selection, protocol: str) -> Selection:
+    """The same, of the rows of a protocol or of all together.
+
+    Raises:
+        LocalProtocolError: It looks into messages of one, and they are of all.
+    """
+    if protocol != EVERY:
+        return replace(selection, protocol=protocol)
+    looked_into = [name for name in ("sender", "run", "where") if getattr(selection, name) is not None]
+    if looked_into:
+        message = f"{looked_into[0]}: looks into messages of one protocol: name it in place of {EVERY!r}"
+        raise LocalProtocolError(message)
+    return selection
 
 
 def of_records(selection: Selection) -> Selection | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from trunkline._text import counted
+from trunkline.columns import names_of
 from trunkline.errors import CaptureError, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -77,14 +78,14 @@ def warn_of_others(rows: DataFrame, protocol: str) -> None:
         if parts.scheme != "file" or not path.match(reading.SEGMENTS):
             return
         segments.add(path)
-    number = 0
+    number, names = 0, {*names_of(protocol)}
     try:
         for directory in sorted({path.parent for path in segments}):
             for part in reading.parts(reading.open(directory, max_message_bytes=_PROTOCOL_BYTES)):
                 if segments.isdisjoint(part.segments):
                     continue
                 for batch in read_batches(part.reader(["protocol"])):
-                    if protocol in batch.column(0).unique().to_pylist():
+                    if not names.isdisjoint(batch.column(0).unique().to_pylist()):
                         return
                     number += batch.num_rows
     except CaptureError:

@@ -106,6 +106,12 @@ def decode(
 
 @overload
 def decode(
+    df: DataFrame, protocol: Literal["*"], *, mode: Mode = ..., columns: Sequence[str] | None = ...
+) -> DataFrame: ...
+
+
+@overload
+def decode(
     df: DataFrame, protocol: str, *, mode: Mode = ..., columns: Sequence[str] | None = ..., **options: Any
 ) -> DataFrame: ...
 
@@ -164,6 +170,10 @@ def decode(
     `content_bytes`, with `payload` the `content` itself, `error` and, in PERMISSIVE mode, `_corrupt_record` (the body of an invalid
     message). Missing values are null. `codec` and `bytes_encoding` set how bodies are encoded.
 
+    For ``"*"``, all protocols together, they are `capture_id, segment, seq, received_at_ns, protocol, endpoint, peer, direction, topic,
+    reply_to`, where `df` has them, then `record`, `type` (of mc0 the verb), `rest` (a VARIANT of all else that is decoded of a
+    message and is not null, by the names of the columns) and `error`. Rows of other protocols are left out.
+
     It runs on `mapInArrow`: only the header and the few columns named here pass through Python, never a payload that
     was not requested. It works on batches and on streams, and with Spark Connect.
 
@@ -177,7 +187,8 @@ def decode(
             left where it is) are used where present, for MTL and CDT `topic` too: of CDT it says what a body is. Where `n_frames` or `n_bytes` is not, the JVM counts it from
             `payload`, which it has to read for that; without either, the counts are null and a missing payload is no
             error.
-        protocol: The protocol whose messages to decode, one of `trunkline.columns.protocols()`.
+        protocol: The protocol whose messages to decode, one of `trunkline.columns.protocols()`; ``"*"`` for all together, which
+            takes no option.
         mode: What to do with malformed messages: PERMISSIVE keeps them, with `error` and their bytes; FAILFAST fails the query,
             also for tags of another type than requested; DROPMALFORMED drops them.
         options: The options of the protocol. CDTP: `tags`, which columns the tags become; `accept`, the header that is
@@ -535,7 +546,7 @@ def decode_keeping(
     inputs = {name for name, _, _ in decoder.protocol.inputs}
     fields = _known(df.schema, {*_TYPES, *inputs, *(name.lower() for name in kept)})
     if "protocol" in fields:
-        df = df.where(df[fields["protocol"].name] == decoder.protocol.name)
+        df = df.where(df[fields["protocol"].name].isin(_columns.names_of(decoder.protocol.name)))
     there = [name for name in kept if name.lower() in fields]
     # Those of the user by other names as long as they are on their way: `mapInArrow` does not take a dot in one, or a backtick.
     places = {name: f"kept_{at}" for at, name in enumerate(there) if not name.isidentifier()}
@@ -555,6 +566,9 @@ def decode_keeping(
     stay = {places.get(name, name): df[places.get(name, fields[name.lower()].name)] for name in staying}
     only = [name for name in names if name in wanted]
     found = {name: df[fields[name].name] for name in (inputs | _TYPES.keys()).intersection(fields)}
+    if "protocol" in inputs and {"protocol", "payload"} <= found.keys():
+        # Of those whose messages are told without it, the payload stays in the JVM.
+        found["payload"] = F.when(~found["protocol"].isin(_without_payload()), found["payload"])
     frames = sent(decoder, found, wanted.intersection(only), df.columns)
 
     def schema() -> StructType:
@@ -575,6 +589,14 @@ def decode_keeping(
     # Not by a list of names, which Spark would read as paths: tags may be called anything.
     with_moment = decoded.withColumn(RECEIVED_AT, moment)
     return with_moment if "received_at_ns" in wanted else with_moment.drop("received_at_ns")
+
+
+def _without_payload() -> list[str]:
+    return [
+        known.name
+        for known in _columns.protocols()
+        if any(name == "payload" and need == "columns" for name, need, _ in known.inputs)
+    ]
 
 
 def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:

@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, Int64Array, LargeBinaryArray, LargeListArray, ListArray,
-    StringArray, cast::AsArray, types::Int64Type,
+    StringArray, UInt32Array, cast::AsArray, types::Int64Type,
 };
 use arrow_cast::cast;
 use arrow_schema::DataType;
+use arrow_select::take::take;
 
 use crate::ColumnError;
 
@@ -51,11 +52,31 @@ pub struct Parts {
     pub n_bytes: Option<ArrayRef>,
     /// What a recording says each message is about: text.
     pub topic: Option<ArrayRef>,
+    /// The protocol of each message, where they are of several: text.
+    pub protocol: Option<ArrayRef>,
 }
 
 impl Parts {
+    /// Those of these rows.
+    pub(crate) fn taken(&self, rows: &UInt32Array) -> Result<Self, ColumnError> {
+        let all = rows.len() == self.protocol.as_ref().map_or(0, |column| column.len());
+        let of = |column: &Option<ArrayRef>| {
+            let column = column.as_ref();
+            column.map(|column| if all { Ok(column.clone()) } else { take(column, rows, None) }).transpose()
+        };
+        Ok(Self {
+            envelope: of(&self.envelope)?,
+            header: of(&self.header)?,
+            payload: of(&self.payload)?,
+            n_frames: of(&self.n_frames)?,
+            n_bytes: of(&self.n_bytes)?,
+            topic: of(&self.topic)?,
+            protocol: None,
+        })
+    }
+
     pub(crate) fn read(&self, inputs: &[Input]) -> Result<Inputs<'_>, ColumnError> {
-        let Self { envelope, header, payload, n_frames, n_bytes, topic } = self;
+        let Self { envelope, header, payload, n_frames, n_bytes, topic, .. } = self;
         let frames = [("header", header), ("envelope", envelope), ("payload", payload)];
         let is_looked_into =
             |name: &str| inputs.iter().any(|input| input.name == name && !matches!(input.need, Need::For(_)));

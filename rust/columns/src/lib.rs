@@ -6,6 +6,7 @@ pub mod cdtp;
 pub mod dcp;
 mod ddl;
 mod error;
+mod every;
 mod faults;
 mod input;
 mod item;
@@ -22,6 +23,7 @@ mod variant;
 
 pub use ddl::ddl;
 pub use error::{ColumnError, ColumnKind};
+pub use every::EVERY;
 pub use input::{Input, Message, Need, Parts};
 pub use options::{Mode, PlanError, RestType, Setting, TagType, Tags, Value};
 pub use protocols::{Decoder, Description, PROTOCOLS, RowBatches};

@@ -20,7 +20,7 @@ use crate::{
     limits::{SECONDS, Unwritten},
     options::UTC,
     output::{Bytes, Numbers, Variants},
-    variant::{MAX_BYTES, VariantWriter, variant_field},
+    variant::{VariantWriter, variant_field},
 };
 
 /// A value of tags that the decoder has already gone through, so that their text is known to be text.
@@ -212,7 +212,7 @@ impl Maps {
 /// Whether the variant that was written is one that Spark takes.
 #[inline]
 fn whole(writer: &mut VariantWriter) -> Result<(), Unwritten> {
-    if writer.value().len().max(writer.metadata().len()) > MAX_BYTES { Err(Unwritten::TooLarge) } else { Ok(()) }
+    if writer.is_taken() { Ok(()) } else { Err(Unwritten::TooLarge) }
 }
 
 impl TagColumns {

@@ -83,7 +83,7 @@ pub fn parts(messages: &[Row], plan: u8) -> Parts {
         payload: Some(lists(messages.iter().map(|message| message.payload.as_deref()))),
         n_frames: (plan & 4 == 0).then(|| numbers(|message| message.n_frames)),
         n_bytes: (plan & 8 == 0).then(|| numbers(|message| message.n_bytes)),
-        topic: None,
+        ..Parts::default()
     }
 }
 

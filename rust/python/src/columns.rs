@@ -12,8 +12,8 @@ use pyo3::types::{PyDict, PyMapping, PyString, PyTuple};
 use pyo3_arrow::input::AnyArray;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 use trunkline_columns::{
-    ColumnError, ColumnKind, Decoder, Description, Mismatches, Mode, Need, PROTOCOLS, Parts, PlanError, RestType,
-    RowBatches, Tags, Value, ddl,
+    ColumnError, ColumnKind, Decoder, Description, EVERY, Mismatches, Mode, Need, PROTOCOLS, Parts, PlanError,
+    RestType, RowBatches, Tags, Value, ddl,
 };
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
@@ -112,7 +112,8 @@ impl PyDecoder {
     #[new]
     #[pyo3(signature = (protocol, **options))]
     fn new(py: Python<'_>, protocol: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
-        let description = *PROTOCOLS.iter().find(|known| known.name() == protocol).ok_or_else(|| unknown(protocol))?;
+        let mut known = PROTOCOLS.iter().chain([&EVERY]);
+        let description = *known.find(|known| known.name() == protocol).ok_or_else(|| unknown(protocol))?;
         let options = options.unwrap_or_else(|| PyDict::new(py));
         let known = description.options();
         let mut given = Vec::with_capacity(options.len());
@@ -155,7 +156,7 @@ impl PyDecoder {
     /// Rows, one a message, of a CDTP2 message one a record; and before them the row of the batch that each comes from.
     ///
     /// They come in batches of about 64 MiB, at least one. What is wrong with a message is said when its turn comes.
-    #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None))]
+    #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None, protocol=None))]
     #[allow(clippy::too_many_arguments)] // a keyword each in Python
     fn decode_rows(
         &self,
@@ -166,10 +167,13 @@ impl PyDecoder {
         n_frames: Option<AnyArray>,
         n_bytes: Option<AnyArray>,
         topic: Option<AnyArray>,
+        protocol: Option<AnyArray>,
     ) -> PyResult<PyRowBatches> {
-        let parts = parts(envelope, header, payload, n_frames, n_bytes, topic)?;
+        let mut parts = parts(envelope, header, payload, n_frames, n_bytes, topic)?;
+        parts.protocol = protocol.map(whole).transpose()?;
         let protocol = self.description.name();
-        let batches = self.decoder.decode_rows(parts).map_err(|error| column_error(py, protocol, &error))?;
+        let batches =
+            py.detach(|| self.decoder.decode_rows(parts)).map_err(|error| column_error(py, protocol, &error))?;
         Ok(PyRowBatches { protocol, batches: Mutex::new(batches), mismatches: Mutex::default() })
     }
 
@@ -376,6 +380,7 @@ fn parts(
         n_frames: n_frames.map(whole).transpose()?,
         n_bytes: n_bytes.map(whole).transpose()?,
         topic: topic.map(whole).transpose()?,
+        protocol: None,
     })
 }
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from trunkline._criteria import moment_ns, routing_id
 from trunkline._text import did_you_mean
-from trunkline.capture.selecting import Selection
-from trunkline.columns import Decoder, protocols
+from trunkline.capture.selecting import Selection, of_rows
+from trunkline.columns import EVERY, Decoder, protocols
 from trunkline.errors import LocalProtocolError
 from trunkline.spark.source.ddl import columns_of
 
@@ -71,10 +71,10 @@ class Settings:
         """
         given = {name.lower(): text for name, text in options.items()}
         read = _Reading(given)
-        protocol = read.choice("protocol", [known.name for known in protocols()])
+        protocol = read.choice("protocol", [*(known.name for known in protocols()), EVERY])
         is_decoded = read.flag("decode", default=False)
         if is_decoded and protocol is None:
-            message = f"option decode: name the protocol as well: {', '.join(known.name for known in protocols())}"
+            message = f"option decode: name the protocol as well: {', '.join(known.name for known in protocols())}, or {EVERY}"
             raise LocalProtocolError(message)
         mode = read.choice("mode", _MODES, upper=True) or "PERMISSIVE"
         decoding = _decoding(read, protocol, is_decoded=is_decoded)
@@ -86,7 +86,7 @@ class Settings:
             mode=mode,
             decoding=decoding,
             columns=columns,
-            selection=_selection(read, protocol),
+            selection=_selection(read, protocol, is_decoded=is_decoded),
             is_recursive=read.flag("recursive", default=False),
             start=read.value("startingoffsets", _start) or "earliest",
             max_segments=read.number("maxsegmentspertrigger"),
@@ -216,14 +216,16 @@ def _decoding(read: _Reading, protocol: str | None, *, is_decoded: bool) -> dict
     return given
 
 
-def _selection(read: _Reading, protocol: str | None) -> Selection | None:
+def _selection(read: _Reading, protocol: str | None, *, is_decoded: bool) -> Selection | None:
     plain = ("sender", "run", "type", "service", "topic", "resource", "direction", "where")
     criteria: dict[str, Any] = {name: read.text(name) for name in plain}
     criteria["peer"] = read.value("peer", routing_id)
     criteria["since_ns"], criteria["until_ns"] = read.value("since", moment_ns), read.value("until", moment_ns)
-    if protocol is None and all(value is None for value in criteria.values()):
+    named = None if protocol == EVERY else protocol
+    if named is None and all(value is None for value in criteria.values()):
         return None
-    return Selection(protocol=protocol, **criteria)
+    selection = Selection(protocol=named, **criteria)
+    return of_rows(selection, EVERY) if is_decoded and named is None else selection
 
 
 def _start(text: str) -> Start:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from trunkline import capture as _capture
 from trunkline._text import did_you_mean
 from trunkline.capture.decoding import Decoding, read_batches
 from trunkline.capture.reading import Capture, native
-from trunkline.capture.selecting import Selection, wanted
+from trunkline.capture.selecting import Selection, of_rows, wanted
+from trunkline.columns import EVERY
 from trunkline.errors import CaptureError, LocalProtocolError
 from trunkline.spark.source.captures import existing, missing
 from trunkline.spark.source.options import Settings
@@ -113,7 +113,7 @@ def read(settings: Settings, part: Part) -> Iterator[pa.RecordBatch]:
 
 
 def _decoded(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
-    selection = dataclasses.replace(settings.selection or Selection(), protocol=settings.protocol)
+    selection = of_rows(settings.selection or Selection(), settings.protocol or EVERY)
     batches = _decoding(settings).batches(native(capture), selection.of(capture))
     return (batch for batch in batches if batch.num_rows)
 
