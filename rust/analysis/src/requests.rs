@@ -43,6 +43,7 @@ pub(crate) struct Requests {
     forgotten: u64,
     /// What is empty, for calls to come.
     #[serde(skip)]
+    #[allow(clippy::vec_box)] // they go from one to the other as they are
     spare: Vec<Box<Open>>,
 }
 

@@ -59,7 +59,7 @@ pub struct Parts {
 impl Parts {
     /// Those of these rows.
     pub(crate) fn taken(&self, rows: &UInt32Array) -> Result<Self, ColumnError> {
-        let all = rows.len() == self.protocol.as_ref().map_or(0, |column| column.len());
+        let all = rows.len() == self.protocol.as_ref().map_or(0, Array::len);
         let of = |column: &Option<ArrayRef>| {
             let column = column.as_ref();
             column.map(|column| if all { Ok(column.clone()) } else { take(column, rows, None) }).transpose()

@@ -45,6 +45,7 @@ fn parts(messages: &[Option<Message>]) -> Parts {
         n_frames: Some(Arc::new(count(|frames| frames.len().try_into().unwrap()))),
         n_bytes: Some(Arc::new(split().map(|row| row.map(|(frames, _)| bytes(frames))).collect::<Int64Array>())),
         topic: Some(Arc::new(split().map(|row| row.map(|_| "lanes")).collect::<StringArray>())),
+        protocol: None,
     }
 }
 
