@@ -82,7 +82,7 @@ def test_each_message_says_what_it_says_alone(recorded):
         ("cdtp", "in", None, [header_s(), b"x" * 100, b"y"]),
         ("cdtp", "in", None, [b"\xc1", b"nonsense"]),
         ("dcp", "in", b"c", [b"", b"DGBX\x01", b"\x09"]),
-        ("mtl", "in", b"c", [b"", b"Login", b'{"deep": {"b": [1, null, {"a": 1.5}], "a": "x"}}']),
+        ("mtl", "in", b"c", [b"", b"User.Login", b'{"deep": {"b": [1, null, {"a": 1.5}], "a": "x"}}']),
         ("mtl", "in", b"c", [b"\x05" + bytes(8) + b"\x04jobs" + bytes(4), mtl.encode_table({"when": True}), b"body"]),
     ]
     chance.shuffle(messages)

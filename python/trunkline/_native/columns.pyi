@@ -105,6 +105,19 @@ class Decoder:
             ValueError: A column is missing, they do not fit together, or are of types they cannot be.
         """
 
+    def encode_structs(self, structs: Any) -> pa.StructArray:
+        """The frames of a struct a message, as `decode_structs` gives it: `envelope`, `header` and `payload`, as a capture has them.
+
+        What was no message becomes what it was, by its `_corrupt_record`; what has an `error` and no such record becomes null.
+
+        Raises:
+            ValueError: A field is missing, or of a type or a value that no message has.
+        """
+
+    @staticmethod
+    def frames_ddl() -> str:
+        """The fields of `encode_structs`, in the words of Spark."""
+
     def __getnewargs_ex__(self) -> tuple[tuple[str], dict[str, Any]]:
         """Pickles."""
 

@@ -10,7 +10,7 @@ messages.where("sender = 'Detector.one'").groupBy("tag_run").count().show()
 ```
 
 `decode` makes a table of messages and is the fast path. `from_cdtp`, `from_dcp`, `from_mc0`, `from_mtl` and `from_cdt` are column functions, for
-frames in a table of your own; `register` makes them functions of SQL, and `pandas_udfs` has the same for pandas. All give the same
+frames in a table of your own; `to_cdtp` and the others are the way back; `register` makes them functions of SQL, and `pandas_udfs` has the same for pandas. All give the same
 values for the same bytes.
 `runs`, `gaps`, `pair_requests`, `topics`, `contents` and `rollout` put messages together: those of a run, a request with its reply, what
 passed through a topic, a content with what was said of it, and a configuration on its way to an endpoint.
@@ -46,6 +46,7 @@ from trunkline.spark.runs import gaps, runs
 from trunkline.spark.session import configure, session
 from trunkline.spark.sql import register
 from trunkline.spark.topics import topics
+from trunkline.spark.writing import to_cdt, to_cdtp, to_dcp, to_mc0, to_mtl
 
 __all__ = [
     "CdtSection",
@@ -81,6 +82,11 @@ __all__ = [
     "rollout",
     "runs",
     "session",
+    "to_cdt",
+    "to_cdtp",
+    "to_dcp",
+    "to_mc0",
+    "to_mtl",
     "topics",
 ]
 __dir__ = __all__.copy

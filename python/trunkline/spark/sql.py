@@ -1,4 +1,4 @@
-"""Functions of SQL that decode recorded frames."""
+"""Functions of SQL that decode recorded frames, and encode them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
 from trunkline.spark.columns import from_cdt, from_cdtp, from_dcp, from_mc0, from_mtl
 from trunkline.spark.pandas_udfs import cdt, cdtp, dcp, mc0, mtl
+from trunkline.spark.writing import encoding, to_cdt, to_cdtp, to_dcp, to_mc0, to_mtl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +36,8 @@ def register(session: SparkSession, **options: Mapping[str, Any]) -> None:
     """Registers functions of SQL that do what the column functions do, under their names.
 
     They are `from_cdtp(header[, n_frames[, n_bytes]])`, `from_dcp(envelope, header, payload)`, `from_mc0(envelope, header,
-    payload)`, `from_mtl(envelope, header, payload[, topic])` and `from_cdt(body, topic)`, until the session ends; each gives a
-    struct, as its column function does. All frames that they are given pass through Python. As functions of SQL take no options,
+    payload)`, `from_mtl(envelope, header, payload[, topic])` and `from_cdt(body, topic)`, and `to_cdtp(message)` to `to_cdt(message)`,
+    which take such a struct, until the session ends; each gives a struct, as its column function does. All frames that they are given pass through Python. As functions of SQL take no options,
     those are chosen here; to have others under the same name, register again.
 
     Args:
@@ -61,6 +62,7 @@ def register(session: SparkSession, **options: Mapping[str, Any]) -> None:
         decoder = Decoder(protocol, **options.get(protocol, {}))
         function = make(_decoding(decoder, names, least), decoder.struct_ddl())
         session.udf.register(f"from_{protocol}", function.asNondeterministic())
+        session.udf.register(f"to_{protocol}", make(encoding(decoder), Decoder.frames_ddl()))
 
 
 def _decoding(decoder: Decoder, names: Sequence[str], least: int) -> Callable[..., pa.Array]:
@@ -110,7 +112,24 @@ class _NoFunctionOfValues:
         return hash(self._name)
 
 
-for _function in (from_cdt, from_cdtp, from_dcp, from_mc0, from_mtl, cdt, cdtp, dcp, mc0, mtl):
+_FUNCTIONS = (
+    from_cdt,
+    from_cdtp,
+    from_dcp,
+    from_mc0,
+    from_mtl,
+    to_cdt,
+    to_cdtp,
+    to_dcp,
+    to_mc0,
+    to_mtl,
+    cdt,
+    cdtp,
+    dcp,
+    mc0,
+    mtl,
+)
+for _function in _FUNCTIONS:
     # `session.udf.register` takes what has the first for a function of its own, and asks for the second.
     vars(_function)["asNondeterministic"] = None
     vars(_function)["evalType"] = _NoFunctionOfValues(_function.__name__)

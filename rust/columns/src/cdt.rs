@@ -19,6 +19,7 @@ use crate::{
     Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, PlanError, Setting, Table,
     options::{UTC, timestamp_type},
     output::{Bytes, Numbers, Slugs},
+    writing::{self, Given, Writer},
 };
 
 /// What is to be decoded, and how.
@@ -92,6 +93,10 @@ impl Table for Cdt {
 
     fn mode(options: &Options) -> Mode {
         options.mode
+    }
+
+    fn writer(options: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+        Ok(Box::new(writing::cdt::Messages::of(options.settings, given)?))
     }
 
     #[inline]

@@ -13,6 +13,7 @@ use crate::{
     Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
     faults::Faults,
     output::{Bytes, BytesLists, Numbers, Slugs, list_type},
+    writing::{self, Given, Writer},
 };
 
 /// What is to be decoded, and how.
@@ -57,6 +58,10 @@ impl Table for Dcp {
 
     fn mode(options: &Options) -> Mode {
         options.mode
+    }
+
+    fn writer(_: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+        Ok(Box::new(writing::dcp::Messages::of(given)?))
     }
 }
 

@@ -146,6 +146,10 @@ impl Decoder for Each {
     fn decode_structs(&self, _parts: &Parts) -> Result<StructArray, ColumnError> {
         Err(ColumnError::Input("a struct is of one protocol: name it".into()))
     }
+
+    fn encode_structs(&self, _structs: &StructArray) -> Result<StructArray, ColumnError> {
+        Err(ColumnError::Input("a struct is of one protocol: name it".into()))
+    }
 }
 
 /// The columns that all share, of what was decoded of one protocol.

@@ -20,6 +20,7 @@ mod protocols;
 mod table;
 mod tags;
 mod variant;
+mod writing;
 
 pub use ddl::ddl;
 pub use error::{ColumnError, ColumnKind};
@@ -32,3 +33,4 @@ pub use table::{
 };
 pub use tags::Maps;
 pub use variant::variant_field;
+pub use writing::{Given, Writer, encode_structs, frames_fields};

@@ -13,6 +13,7 @@ use crate::{
     Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
     faults::Faults,
     output::{Bytes, BytesLists, Numbers, Slugs, TextMaps, list_type, map_type},
+    writing::{self, Given, Writer},
 };
 
 /// What is to be decoded, and how.
@@ -56,6 +57,10 @@ impl Table for Mc0 {
 
     fn mode(options: &Options) -> Mode {
         options.mode
+    }
+
+    fn writer(_: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+        Ok(Box::new(writing::mc0::Messages::of(given)?))
     }
 }
 

@@ -25,14 +25,15 @@ use crate::{
     output::{Bytes, Numbers, Slugs},
     table::Mismatches,
     tags::{self, TagColumns},
+    writing::{self, Given, Writer},
 };
 
 /// The digits of a number without a sign in 64 bits.
 const DIGITS: u8 = 20;
 
 /// What the messages of the control flow are called.
-const COMMAND: &str = "command";
-const REPLY: &str = "reply";
+pub(crate) const COMMAND: &str = "command";
+pub(crate) const REPLY: &str = "reply";
 
 /// What is to be decoded, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,6 +82,10 @@ impl Table for Mtl {
 
     fn mode(options: &Options) -> Mode {
         options.mode
+    }
+
+    fn writer(_: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+        Ok(Box::new(writing::mtl::Messages::of(given)?))
     }
 
     /// A header of data says all but what a response answers, so that any other body may be left out.

@@ -7,8 +7,8 @@ use arrow_schema::Fields;
 use trunkline_wire::{ErrorKind, cdt::Cdt, cdtp::Cdtp, dcp::Dcp, mc0::Mc0, mtl::Mtl};
 
 use crate::{
-    ColumnError, ColumnKind, Parts, PlanError, Rows, Table, Value, decode_rows, decode_structs, input::Input,
-    row_fields, struct_fields,
+    ColumnError, ColumnKind, Parts, PlanError, Rows, Table, Value, decode_rows, decode_structs, encode_structs,
+    input::Input, row_fields, struct_fields,
 };
 
 /// Every protocol there are columns of. The first is what is meant where nobody says it.
@@ -66,6 +66,9 @@ pub trait Decoder: Send + Sync {
 
     /// A struct a message.
     fn decode_structs(&self, parts: &Parts) -> Result<StructArray, ColumnError>;
+
+    /// The frames of a struct a message.
+    fn encode_structs(&self, structs: &StructArray) -> Result<StructArray, ColumnError>;
 }
 
 struct Of<T>(PhantomData<fn() -> T>);
@@ -132,5 +135,9 @@ impl<T: Table> Decoder for With<T> {
 
     fn decode_structs(&self, parts: &Parts) -> Result<StructArray, ColumnError> {
         decode_structs::<T>(&self.0, parts)
+    }
+
+    fn encode_structs(&self, structs: &StructArray) -> Result<StructArray, ColumnError> {
+        encode_structs::<T>(&self.0, structs)
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     input::{Input, Inputs},
     limits::MAX_BYTES,
     output::Nulls,
+    writing::{Given, Writer},
 };
 
 /// A batch of rows is over when its columns take so many bytes, or with the row that takes more.
@@ -63,6 +64,9 @@ pub trait Table: Protocol {
 
     /// What becomes of the others.
     fn mode(options: &Self::Options) -> Mode;
+
+    /// What writes messages of structs.
+    fn writer(options: &Self::Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError>;
 
     /// Decodes what is here of a message.
     #[inline]

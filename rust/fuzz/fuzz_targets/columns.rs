@@ -7,7 +7,7 @@ use arrow_array::{Array, BinaryArray, RecordBatch, cast::AsArray};
 use libfuzzer_sys::fuzz_target;
 use parquet_variant::{Variant, VariantMetadata};
 use trunkline_columns::{
-    ColumnError, Mode, Parts, RestType, Rows, TagType, Tags, cdtp::Options, decode_rows, decode_structs,
+    ColumnError, Mode, Parts, RestType, Rows, TagType, Tags, cdtp::Options, decode_rows, decode_structs, encode_structs,
 };
 use trunkline_wire::cdtp::{Cdtp, Settings, decode_header};
 
@@ -47,6 +47,7 @@ fuzz_target!(|input: &[u8]| {
     check_variants(&permissive);
 
     let structs = decode_structs::<Cdtp>(&options(Mode::Permissive), &headers).expect("small");
+    let _ = encode_structs::<Cdtp>(&options(Mode::Permissive), &structs);
     for (row, decoded) in decoded.iter().enumerate() {
         assert_eq!(structs.is_null(row), rows[row].is_empty());
         if let (false, Err(error)) = (rows[row].is_empty(), decoded) {

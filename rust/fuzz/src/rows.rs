@@ -6,7 +6,7 @@ use arrow_array::{
     Array, ArrayRef, BinaryArray, Int64Array, RecordBatch,
     builder::{BinaryBuilder, ListBuilder},
 };
-use trunkline_columns::{ColumnError, Mode, Parts, Rows, Table, decode_rows, decode_structs};
+use trunkline_columns::{ColumnError, Mode, Parts, Rows, Table, decode_rows, decode_structs, encode_structs};
 
 use crate::Input;
 
@@ -115,6 +115,8 @@ pub fn modes_agree<T: Table>(
     kept: &[u32],
 ) {
     let structs = decode_structs::<T>(&options(Mode::Permissive), parts).expect("small");
+    // Whatever was read can be written, or it is said what it lacks.
+    let _ = encode_structs::<T>(&options(Mode::Permissive), &structs);
     assert_eq!(structs.columns(), batch.columns());
     for (row, message) in messages.iter().enumerate() {
         assert_eq!(structs.is_null(row), message.frames().is_none());

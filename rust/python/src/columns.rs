@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::{Array as _, ArrayRef, StructArray, new_empty_array};
+use arrow_array::{Array as _, ArrayRef, StructArray, cast::AsArray as _, new_empty_array};
 use arrow_schema::{ArrowError, Field, Fields, Schema};
 use arrow_select::concat::concat;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -13,7 +13,7 @@ use pyo3_arrow::input::AnyArray;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 use trunkline_columns::{
     ColumnError, ColumnKind, Decoder, Description, EVERY, Mismatches, Mode, Need, PROTOCOLS, Parts, PlanError,
-    RestType, RowBatches, Tags, Value, ddl,
+    RestType, RowBatches, Tags, Value, ddl, frames_fields,
 };
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
@@ -196,6 +196,22 @@ impl PyDecoder {
             .map_err(|error| column_error(py, self.description.name(), &error))?;
         let field = Field::new("", structs.data_type().clone(), true);
         array(py, &PyArray::new(Arc::new(structs), Arc::new(field)))
+    }
+
+    /// The frames of a struct a message, as `decode_structs` gives them.
+    fn encode_structs<'py>(&self, py: Python<'py>, structs: AnyArray) -> PyResult<Bound<'py, PyAny>> {
+        let structs = whole(structs)?;
+        let given = structs.as_struct_opt().ok_or_else(|| PyValueError::new_err("the column must be of structs"))?;
+        let encoded = py.detach(|| self.decoder.encode_structs(given));
+        let frames = encoded.map_err(|error| column_error(py, self.description.name(), &error))?;
+        let field = Field::new("", frames.data_type().clone(), true);
+        array(py, &PyArray::new(Arc::new(frames), Arc::new(field)))
+    }
+
+    /// The fields of `encode_structs`, in the words of Spark.
+    #[staticmethod]
+    fn frames_ddl() -> String {
+        ddl(&frames_fields())
     }
 
     /// Pickles, as decoders travel to Spark's workers.

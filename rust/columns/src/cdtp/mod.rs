@@ -11,7 +11,10 @@ use trunkline_wire::{
     cdtp::{Cdtp, Layout, MessageType, Settings, Variant, decode_header},
 };
 
-use crate::{ColumnKind, Input, Message, Mode, Need, PlanError, Setting, Table, Tags};
+use crate::{
+    ColumnError, ColumnKind, Input, Message, Mode, Need, PlanError, Setting, Table, Tags,
+    writing::{self, Given, Writer},
+};
 
 /// What is to be decoded, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +66,10 @@ impl Table for Cdtp {
 
     fn mode(options: &Options) -> Mode {
         options.mode
+    }
+
+    fn writer(_: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+        Ok(Box::new(writing::cdtp::Headers::of(given)?))
     }
 
     /// The header says all but how many frames there are.

@@ -1,0 +1,157 @@
+//! Variants, being read: those that were written here, and whatever else Spark made.
+
+use super::{
+    ARRAY, BINARY, DECIMAL4, DECIMAL8, DECIMAL16, DOUBLE, FALSE, FLOAT, INT8, INT16, INT32, INT64, NULL, OBJECT,
+    SHORT_STRING, STRING, TIMESTAMP, TRUE,
+};
+
+/// The names of a variant, and one of its values.
+#[derive(Clone, Copy)]
+pub(crate) struct Variant<'a> {
+    metadata: &'a [u8],
+    value: &'a [u8],
+}
+
+/// What a value is.
+pub(crate) enum Read<'a> {
+    Null,
+    Boolean(bool),
+    Signed(i64),
+    /// Digits, and how many of them are behind the point.
+    Decimal(i128, u8),
+    Float(f32),
+    Double(f64),
+    /// Microseconds since 1970.
+    Timestamp(i64),
+    /// Text, or what somebody took for it.
+    Text(&'a [u8]),
+    Binary(&'a [u8]),
+    Array(Vec<Variant<'a>>),
+    Object(Vec<(&'a [u8], Variant<'a>)>),
+    /// A kind that nothing here writes, such as a date.
+    Other,
+}
+
+impl<'a> Variant<'a> {
+    pub(crate) const fn of(metadata: &'a [u8], value: &'a [u8]) -> Self {
+        Self { metadata, value }
+    }
+
+    /// What it is; what is damaged is null.
+    pub(crate) fn read(self) -> Read<'a> {
+        let (first, rest) = self.value.split_first().unwrap_or((&0, &[]));
+        let kind = first >> 2;
+        match first & 3 {
+            SHORT_STRING => Read::Text(rest.get(..usize::from(kind)).unwrap_or_default()),
+            OBJECT => Read::Object(self.members().map(|(name, member)| (name.unwrap_or_default(), member)).collect()),
+            ARRAY => Read::Array(self.members().map(|(_, member)| member).collect()),
+            _ => primitive(kind, rest),
+        }
+    }
+
+    /// The bytes of the value. A member's go on to the end of all: it says itself how long it is.
+    pub(super) const fn bytes(self) -> &'a [u8] {
+        self.value
+    }
+
+    /// The members of an object, with their names, or of an array.
+    pub(super) fn members(self) -> impl Iterator<Item = (Option<&'a [u8]>, Self)> {
+        let value = self.value;
+        let first = value.first().copied().unwrap_or_default();
+        let is_object = first & 3 == OBJECT;
+        let offsets = usize::from(first >> 2 & 3) + 1;
+        let ids = if is_object { usize::from(first >> 4 & 3) + 1 } else { 0 };
+        let is_large = first >> (if is_object { 6 } else { 4 }) & 1 == 1;
+        let counted = if is_large { 4 } else { 1 };
+        // Each takes a byte at least.
+        let count = number(value, 1, counted).min(value.len());
+        let at_offsets = 1 + counted + ids * count;
+        let data = at_offsets + offsets * (count + 1);
+        (0..count).map(move |at| {
+            let name = is_object.then(|| self.name(number(value, 1 + counted + ids * at, ids)));
+            let start = data + number(value, at_offsets + offsets * at, offsets);
+            (name, Self { metadata: self.metadata, value: value.get(start..).unwrap_or_default() })
+        })
+    }
+
+    /// The name of a number.
+    fn name(self, at: usize) -> &'a [u8] {
+        let width = usize::from(self.metadata.first().copied().unwrap_or_default() >> 6) + 1;
+        let count = number(self.metadata, 1, width);
+        let offset = |at: usize| number(self.metadata, 1 + width * (1 + at), width);
+        let text = 1 + width * (count + 2);
+        self.metadata.get(text + offset(at)..text + offset(at + 1)).unwrap_or_default()
+    }
+}
+
+fn primitive(kind: u8, rest: &[u8]) -> Read<'_> {
+    let fixed = |width: u8| {
+        let mut bytes = [0; 16];
+        let width = usize::from(width);
+        let found = rest.get(..width).unwrap_or_default();
+        bytes[..found.len()].copy_from_slice(found);
+        // The sign of what has fewer bytes.
+        let shift = 8 * (16 - width);
+        i128::from_le_bytes(bytes) << shift >> shift
+    };
+    let decimal = |width: usize| {
+        let places = rest.first().copied().unwrap_or_default();
+        let mut bytes = [0; 16];
+        let found = rest.get(1..=width).unwrap_or_default();
+        bytes[..found.len()].copy_from_slice(found);
+        let shift = 8 * (16 - width);
+        Read::Decimal(i128::from_le_bytes(bytes) << shift >> shift, places)
+    };
+    let signed = |width| Read::Signed(i64::try_from(fixed(width)).unwrap_or_default());
+    match kind {
+        NULL => Read::Null,
+        TRUE => Read::Boolean(true),
+        FALSE => Read::Boolean(false),
+        INT8 => signed(1),
+        INT16 => signed(2),
+        INT32 => signed(4),
+        INT64 => signed(8),
+        FLOAT => Read::Float(f32::from_le_bytes(bytes_of(rest))),
+        DOUBLE => Read::Double(f64::from_le_bytes(bytes_of(rest))),
+        TIMESTAMP => Read::Timestamp(i64::from_le_bytes(bytes_of(rest))),
+        DECIMAL4 => decimal(4),
+        DECIMAL8 => decimal(8),
+        DECIMAL16 => decimal(16),
+        BINARY => Read::Binary(long(rest)),
+        STRING => Read::Text(long(rest)),
+        _ => Read::Other,
+    }
+}
+
+fn bytes_of<const N: usize>(rest: &[u8]) -> [u8; N] {
+    rest.first_chunk().copied().unwrap_or([0; N])
+}
+
+fn long(rest: &[u8]) -> &[u8] {
+    rest.get(4..).and_then(|bytes| bytes.get(..number(rest, 0, 4))).unwrap_or_default()
+}
+
+/// How long a value is that has no members.
+pub(super) fn length(value: &[u8]) -> usize {
+    let first = value.first().copied().unwrap_or_default();
+    if first & 3 == SHORT_STRING {
+        return 1 + usize::from(first >> 2);
+    }
+    1 + match first >> 2 {
+        INT8 => 1,
+        INT16 => 2,
+        INT32 | FLOAT => 4,
+        INT64 | DOUBLE | TIMESTAMP => 8,
+        DECIMAL4 => 5,
+        DECIMAL8 => 9,
+        DECIMAL16 => 17,
+        BINARY | STRING => 4 + number(value, 1, 4),
+        _ => 0,
+    }
+}
+
+/// A number of so many bytes; nothing beyond the end.
+fn number(bytes: &[u8], at: usize, width: usize) -> usize {
+    let found = bytes.get(at..at + width).unwrap_or_default();
+    found.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
+}

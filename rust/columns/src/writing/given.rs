@@ -1,0 +1,260 @@
+//! The fields of structs, of the types that writing takes.
+
+use std::str;
+
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, Float64Array, Int64Array, ListArray, MapArray, StringArray,
+    StructArray, TimestampMicrosecondArray,
+    cast::AsArray,
+    types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType},
+};
+use arrow_cast::cast;
+use arrow_schema::{DataType, Field, TimeUnit};
+
+use super::value::{Value, sorted};
+use crate::{
+    ColumnError,
+    variant::{Variant, is_variant},
+};
+
+/// The fields of structs, by their names.
+#[derive(Clone, Copy)]
+pub struct Given<'a>(&'a StructArray);
+
+impl<'a> Given<'a> {
+    pub(crate) const fn of(structs: &'a StructArray) -> Self {
+        Self(structs)
+    }
+
+    fn cast(self, name: &str, data_type: &DataType) -> Result<Option<ArrayRef>, ColumnError> {
+        let Some(column) = self.0.column_by_name(name) else { return Ok(None) };
+        let wrong = |_| ColumnError::Input(format!("{name} is {}, it must be {data_type}", column.data_type()));
+        if column.data_type() == data_type {
+            Ok(Some(column.clone()))
+        } else {
+            cast(column, data_type).map(Some).map_err(wrong)
+        }
+    }
+
+    pub(crate) fn texts(self, name: &str) -> Result<Texts, ColumnError> {
+        Ok(Texts(self.cast(name, &DataType::Utf8)?.map(|column| column.as_string().clone())))
+    }
+
+    pub(crate) fn binaries(self, name: &str) -> Result<Binaries, ColumnError> {
+        Ok(Binaries(self.cast(name, &DataType::Binary)?.map(|column| column.as_binary().clone())))
+    }
+
+    pub(crate) fn numbers(self, name: &str) -> Result<Numbers, ColumnError> {
+        Ok(Numbers(self.cast(name, &DataType::Int64)?.map(|column| column.as_primitive::<Int64Type>().clone())))
+    }
+
+    /// Numbers that have no sign, in 64 bits.
+    pub(crate) fn unsigned(self, name: &str) -> Result<Unsigned, ColumnError> {
+        let column = self.cast(name, &DataType::Decimal128(20, 0))?;
+        Ok(Unsigned(column.map(|column| column.as_primitive::<Decimal128Type>().clone())))
+    }
+
+    pub(crate) fn flags(self, name: &str) -> Result<Flags, ColumnError> {
+        Ok(Flags(self.cast(name, &DataType::Boolean)?.map(|column| column.as_boolean().clone())))
+    }
+
+    /// Lists of binaries; text is its bytes.
+    pub(crate) fn lists(self, name: &str) -> Result<Lists, ColumnError> {
+        let list = DataType::List(Field::new("element", DataType::Binary, true).into());
+        Ok(Lists(self.cast(name, &list)?.map(|column| column.as_list::<i32>().clone())))
+    }
+
+    /// Maps of text.
+    pub(crate) fn maps(self, name: &str) -> Result<Maps, ColumnError> {
+        let Some(column) = self.0.column_by_name(name) else { return Ok(Maps(None)) };
+        let wrong = || ColumnError::Input(format!("{name} is {}, it must be a map", column.data_type()));
+        Ok(Maps(Some(column.as_map_opt().ok_or_else(wrong)?.clone())))
+    }
+
+    /// Structs in lists.
+    pub(crate) fn structs(self, name: &str) -> Result<Option<ListArray>, ColumnError> {
+        let Some(column) = self.0.column_by_name(name) else { return Ok(None) };
+        let wrong = || ColumnError::Input(format!("{name} is {}, it must be a list of structs", column.data_type()));
+        let list = column.as_list_opt::<i32>().filter(|list| list.values().as_struct_opt().is_some());
+        list.map(|list| Some(list.clone())).ok_or_else(wrong)
+    }
+
+    /// The members of maps: those in a VARIANT of this name, and those that have a field of their own, `<prefix>_<name>`.
+    pub(crate) fn members(self, name: &str, prefix: &str) -> Result<Members, ColumnError> {
+        let rest = self.0.column_by_name(name).map(|column| {
+            let is_one = matches!(column.data_type(), DataType::Struct(fields) if is_variant(fields) || fields.find("metadata").is_some());
+            let wrong = || ColumnError::Input(format!("{name} is {}, it must be a VARIANT", column.data_type()));
+            if is_one { Ok(column.as_struct().clone()) } else { Err(wrong()) }
+        });
+        let mut typed = Vec::new();
+        for (field, column) in self.0.fields().iter().zip(self.0.columns()) {
+            let named = field.name().strip_prefix(prefix).and_then(|name| name.strip_prefix('_'));
+            if let Some(named) = named {
+                typed.extend(Typed::of(field.name(), column)?.map(|column| (named.to_owned(), column)));
+            }
+        }
+        Ok(Members { rest: rest.transpose()?, typed })
+    }
+
+    /// What was no message: all its frames, or one of them.
+    pub(crate) fn corrupt(self) -> Result<Corrupt, ColumnError> {
+        const NAME: &str = "_corrupt_record";
+        let is_list = self.0.column_by_name(NAME).is_some_and(|column| matches!(column.data_type(), DataType::List(_)));
+        let nothing = (Lists(None), Binaries(None));
+        let (lists, binaries) =
+            if is_list { (self.lists(NAME)?, nothing.1) } else { (nothing.0, self.binaries(NAME)?) };
+        Ok(Corrupt { lists, binaries, are_all: is_list })
+    }
+}
+
+macro_rules! column {
+    ($(#[doc = $doc:literal])* $name:ident, $array:ty, $item:ty) => {
+        $(#[doc = $doc])*
+        pub(crate) struct $name(Option<$array>);
+
+        impl $name {
+            /// What a row has.
+            pub(crate) fn at(&self, row: usize) -> Option<$item> {
+                self.0.as_ref().filter(|column| column.is_valid(row)).map(|column| column.value(row))
+            }
+        }
+    };
+}
+
+column!(Texts, StringArray, &str);
+column!(Binaries, BinaryArray, &[u8]);
+column!(Numbers, Int64Array, i64);
+column!(Flags, BooleanArray, bool);
+
+/// Numbers that have no sign.
+pub(crate) struct Unsigned(Option<arrow_array::Decimal128Array>);
+
+impl Unsigned {
+    pub(crate) fn at(&self, row: usize) -> Option<u64> {
+        let column = self.0.as_ref().filter(|column| column.is_valid(row))?;
+        u64::try_from(column.value(row)).ok()
+    }
+}
+
+/// Lists of binaries.
+pub(crate) struct Lists(Option<ListArray>);
+
+impl Lists {
+    pub(crate) fn at(&self, row: usize) -> Option<Vec<&[u8]>> {
+        let column = self.0.as_ref().filter(|column| column.is_valid(row))?;
+        let values = column.values().as_binary::<i32>();
+        let offsets = &column.value_offsets()[row..row + 2];
+        let range = offsets.iter().map(|offset| usize::try_from(*offset).unwrap_or_default()).collect::<Vec<_>>();
+        Some((range[0]..range[1]).map(|at| if values.is_valid(at) { values.value(at) } else { &[][..] }).collect())
+    }
+}
+
+/// Maps of text.
+pub(crate) struct Maps(Option<MapArray>);
+
+impl Maps {
+    pub(crate) fn at(&self, row: usize) -> Vec<(String, String)> {
+        let Some(column) = self.0.as_ref().filter(|column| column.is_valid(row)) else { return Vec::new() };
+        let entries = column.value(row);
+        let texts =
+            |at: usize| cast(entries.column(at), &DataType::Utf8).map(|column| column.as_string::<i32>().clone());
+        let (Ok(names), Ok(values)) = (texts(0), texts(1)) else { return Vec::new() };
+        let pair = |at: usize| values.is_valid(at).then(|| (names.value(at).to_owned(), values.value(at).to_owned()));
+        let mut pairs: Vec<_> = (0..entries.len()).filter_map(pair).collect();
+        pairs.sort();
+        pairs
+    }
+}
+
+/// What was no message.
+pub(crate) struct Corrupt {
+    lists: Lists,
+    binaries: Binaries,
+    /// Whether all frames of a message are there, rather than its first.
+    pub(crate) are_all: bool,
+}
+
+impl Corrupt {
+    pub(crate) fn at(&self, row: usize) -> Option<Vec<&[u8]>> {
+        self.lists.at(row).or_else(|| self.binaries.at(row).map(|frame| vec![frame]))
+    }
+}
+
+/// The members of maps.
+pub(crate) struct Members {
+    rest: Option<StructArray>,
+    typed: Vec<(String, Typed)>,
+}
+
+impl Members {
+    /// Those of a row, in byte order of their names.
+    ///
+    /// # Errors
+    /// If a value is of a kind that nothing has a place for.
+    pub(crate) fn at(&self, row: usize) -> Result<Vec<(&str, Value<'_>)>, String> {
+        let mut members = Vec::new();
+        if let Some(rest) = self.rest.as_ref().filter(|rest| rest.is_valid(row)) {
+            let [value, metadata] = ["value", "metadata"].map(|name| {
+                rest.column_by_name(name).and_then(|part| part.as_binary_opt::<i32>()).map(|part| part.value(row))
+            });
+            let variant = Variant::of(metadata.unwrap_or_default(), value.unwrap_or_default());
+            let value = Value::of(variant, 0)?;
+            if let Value::Object(found) = value {
+                members = found;
+            } else if !matches!(value, Value::Null) {
+                return Err("a VARIANT of members is no object".to_owned());
+            }
+        }
+        members.extend(self.typed.iter().filter_map(|(name, column)| Some((name.as_str(), column.at(row)?))));
+        Ok(sorted(members))
+    }
+}
+
+/// A field of its own.
+enum Typed {
+    Text(StringArray),
+    Binary(BinaryArray),
+    Boolean(BooleanArray),
+    Signed(Int64Array),
+    Double(Float64Array),
+    Timestamp(TimestampMicrosecondArray),
+}
+
+impl Typed {
+    #[allow(clippy::wildcard_enum_match_arm)] // there are no others
+    fn of(name: &str, column: &ArrayRef) -> Result<Option<Self>, ColumnError> {
+        let as_type = |data_type: DataType| cast(column, &data_type);
+        Ok(Some(match column.data_type() {
+            DataType::Null => return Ok(None),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+                Self::Text(as_type(DataType::Utf8)?.as_string().clone())
+            }
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
+                Self::Binary(as_type(DataType::Binary)?.as_binary().clone())
+            }
+            DataType::Boolean => Self::Boolean(column.as_boolean().clone()),
+            DataType::Float32 | DataType::Float64 => {
+                Self::Double(as_type(DataType::Float64)?.as_primitive::<Float64Type>().clone())
+            }
+            DataType::Timestamp(..) => {
+                let micros = as_type(DataType::Timestamp(TimeUnit::Microsecond, None))?;
+                Self::Timestamp(micros.as_primitive::<TimestampMicrosecondType>().clone())
+            }
+            integer if integer.is_integer() => {
+                Self::Signed(as_type(DataType::Int64)?.as_primitive::<Int64Type>().clone())
+            }
+            other => return Err(ColumnError::Input(format!("{name} is {other}, which no message has a place for"))),
+        }))
+    }
+
+    fn at(&self, row: usize) -> Option<Value<'_>> {
+        match self {
+            Self::Text(column) => column.is_valid(row).then(|| Value::Text(column.value(row))),
+            Self::Binary(column) => column.is_valid(row).then(|| Value::Binary(column.value(row))),
+            Self::Boolean(column) => column.is_valid(row).then(|| Value::Boolean(column.value(row))),
+            Self::Signed(column) => column.is_valid(row).then(|| Value::Signed(column.value(row))),
+            Self::Double(column) => column.is_valid(row).then(|| Value::Double(column.value(row))),
+            Self::Timestamp(column) => column.is_valid(row).then(|| Value::Timestamp(column.value(row))),
+        }
+    }
+}
