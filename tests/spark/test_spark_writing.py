@@ -23,8 +23,8 @@ def of(session, path, protocol):
     return session.read.format("trunkline").option("protocol", protocol).load(str(path))
 
 
-def again(protocol, frames):
-    """What is read of frames in a struct `frames`."""
+def again(protocol):
+    """What is read of the frames in the struct `frames`."""
     named = [F.col(f"frames.{name}") for name in ("envelope", "header", "payload")]
     if protocol == "cdtp":
         return spark.from_cdtp(named[1], "n_frames", n_bytes="n_bytes")
@@ -38,7 +38,7 @@ def again(protocol, frames):
 def test_what_was_read_is_read_again(session, every_protocol, protocol):
     rows = of(session, every_protocol, protocol)
     written = rows.withColumn("said", FROM[protocol]()).withColumn("frames", TO[protocol]("said"))
-    found = written.select("said", again(protocol, "frames").alias("again"), "frames").selectExpr(
+    found = written.select("said", again(protocol).alias("again"), "frames").selectExpr(
         "to_json(said) AS said", "to_json(again) AS again", "frames IS NULL AS is_null"
     )
     table = found.collect()
@@ -59,7 +59,7 @@ def test_sql_writes_messages(session, every_protocol):
         (row.frames.envelope, row.frames.header, row.frames.payload) == (row.envelope, row.header, row.payload)
         for row in found
     )
-    with pytest.raises(LocalProtocolError, match="use spark.register"):
+    with pytest.raises(LocalProtocolError, match="which Spark cannot register"):
         session.udf.register("to_dcp", spark.to_dcp)
 
 
