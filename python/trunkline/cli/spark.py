@@ -27,6 +27,7 @@ from trunkline.cli.options import (
 from trunkline.cli.output import Output
 from trunkline.cli.selecting import Selecting, tell_unmatched
 from trunkline.cli.spark_stream import STREAM, stream
+from trunkline.cli.spark_submit import SUBMIT, Submit, submit
 from trunkline.cli.sparking import selected, spark_session, watched
 from trunkline.cli.whole import is_report, whole
 
@@ -127,3 +128,4 @@ def report(
 
 
 app.command(epilog=STREAM)(stream)
+app.command(cls=Submit, epilog=SUBMIT)(submit)

@@ -50,19 +50,22 @@ def spark_session(app_name: str, process_group: int | None = None) -> Iterator[S
         raise TrunklineError(_java_reason(error.java_exception)) from error
     finally:
         if process_group is not None:
-            _end()
+            _end(session)
     if process_group is None:
         session.stop()
 
 
-def _end() -> None:
-    """Ends a JVM in a process group of its own, with all that it has started.
+def _end(session: SparkSession) -> None:
+    """Ends a JVM in a process group of its own, with all that it has started; what spark-submit has started it ends itself.
 
     Stopped, it closes the connections of pyspark's processes, which print tracebacks about that as they end.
     """
     from pyspark import SparkContext
 
     java = SparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no other name for it
+    if java is None:
+        session.stop()
+        return
     with suppress(ProcessLookupError):
         os.killpg(java.pid, signal.SIGKILL)
     java.wait()

@@ -19,15 +19,15 @@ from trunkline.spark._missing import needs_extra
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["configure", "session"]
+__all__ = ["NEEDED", "QUIET", "begin", "configure", "session"]
 
-_QUIET = Path(__file__).with_name("log4j2.properties")
+QUIET = Path(__file__).with_name("log4j2.properties")
 
 # An address has room for 104 bytes on macOS, for 108 on Linux; Spark adds `/.UUID.sock`, and the system a null.
 _LONGEST_SOCKET_DIR = 104 - len("/.00000000-0000-0000-0000-000000000000.sock") - 1
 
 # What works in any session, and better so.
-_NEEDED = {
+NEEDED = {
     # Column functions get batches of so many bytes, and not of as many rows as the reader of Parquet has: those of CDTP2
     # may have 128 KiB each, and what comes back is as large again.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
@@ -57,7 +57,7 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     Args:
         builder: The builder.
     """
-    return builder.config(map=dict(_NEEDED))
+    return builder.config(map=dict(NEEDED))
 
 
 @needs_extra
@@ -118,8 +118,8 @@ def begin(
     sockets = _socket_dir(scratch)
     defaults = {
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET.as_uri()}" "-Djava.io.tmpdir={scratch}"',
-        **_NEEDED,
+        "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={QUIET.as_uri()}" "-Djava.io.tmpdir={scratch}"',
+        **NEEDED,
         "spark.python.unix.domain.socket.enabled": _text(sockets is not None),
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.session.timeZone": "UTC",

@@ -1,0 +1,167 @@
+"""`trunkline spark submit`: any other `trunkline spark` on a cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from trunkline.cli.options import example
+from trunkline.cli.signals import ending_signals
+
+__all__ = ["SUBMIT", "Submit", "submit"]
+
+SUBMIT = example(
+    "trunkline spark submit --master spark://lab:7077 -- spark decode /shared/run7 /shared/messages --protocol cdtp",
+    "trunkline spark submit --master yarn --num-executors 8 -- spark stream /shared/runs /shared/table --protocol dcp",
+)
+
+# What executors unpack: the packages, as they are imported.
+_PACKAGES = ("trunkline", "pyspark_trunkline")
+_FOLDER = "trunkline-package"
+
+# spark-submit prints what the driver says on either stream as its own output: on Linux the driver finds our standard error.
+_DRIVER = """\
+import contextlib
+import os
+import sys
+
+with contextlib.suppress(OSError):
+    os.dup2(os.open("/proc/{pid}/fd/2", os.O_WRONLY | os.O_APPEND), 2)
+
+from trunkline.__main__ import main
+
+sys.argv[0] = "trunkline"
+main()
+"""
+
+_COMMAND = "command"
+
+
+class Submit(TyperCommand):
+    """A command whose words up to ``--`` are spark-submit's."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Takes all words as they are; `--help` in place of them is ours."""
+        at = args.index("--") if "--" in args else len(args)
+        given, ctx.meta[_COMMAND] = args[:at], args[at + 1 :]
+        if given and given[0] in {"--help", "-h"}:
+            return super().parse_args(ctx, given)
+        return super().parse_args(ctx, ["--", *given])
+
+
+def submit(
+    ctx: typer.Context,
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SPARK-OPTION",
+            help="Options as spark-submit takes them; then -- and the command, such as spark decode.",
+        ),
+    ] = None,
+) -> None:
+    """Runs another command of `trunkline spark` by spark-submit, on a cluster.
+
+    Executors get this installation of trunkline with the job; they need a Python of the same version with pyarrow and pandas. Paths must be
+    ones that all of them reach.
+    """
+    command: list[str] = ctx.meta[_COMMAND]
+    if command[:1] != ["spark"] or len(command) < 2 or command[1] == "submit":
+        message = "name a command after --, such as -- spark decode CAPTURE OUT --protocol cdtp."
+        raise typer.BadParameter(message)
+    from trunkline.spark._java import java_home
+
+    _need_spark()
+    with tempfile.TemporaryDirectory(prefix="trunkline-submit-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
+        archive, driver = folder / f"{_FOLDER}.zip", folder / "trunkline_driver.py"
+        _pack(archive)
+        driver.write_text(_DRIVER.format(pid=os.getpid()))
+        environment = dict(os.environ)
+        # What runs here is this Python; what executors have is theirs to say.
+        environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        home = java_home(folder)
+        if home is not None:
+            environment["JAVA_HOME"] = str(home)
+        words = [*_settings(options or [], archive), str(driver), *command]
+        raise typer.Exit(_run([_spark_submit(), *words], environment))
+
+
+def _need_spark() -> None:
+    """Says what is missing before anything is packed."""
+    from trunkline.spark import session
+
+    del session
+
+
+def _spark_submit() -> str:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent / "bin" / "spark-submit")
+
+
+def _settings(given: Sequence[str], archive: Path) -> list[str]:
+    """The options of spark-submit: those that were given, and the package beside what archives there are."""
+    from trunkline.spark.session import NEEDED, QUIET
+
+    words, archives, path = [], [f"{archive}#{_FOLDER}"], [f"./{_FOLDER}"]
+    rest = iter(given)
+    for word in rest:
+        name, _, value = word.partition("=")
+        if name == "--archives":
+            archives.append(value or next(rest, ""))
+        elif name in {"--conf", "-c"}:
+            setting = value or next(rest, "")
+            if setting.startswith("spark.executorEnv.PYTHONPATH="):
+                path.append(setting.partition("=")[2])
+            else:
+                words += ["--conf", setting]
+        else:
+            words.append(word)
+    ours = {**NEEDED, "spark.executorEnv.PYTHONPATH": ":".join(path)}
+    is_quiet = not any(word.startswith("--driver-java-options") for word in words)
+    # The last one counts.
+    return [
+        *(["--driver-java-options", f"-Dlog4j2.configurationFile={QUIET.as_uri()}"] if is_quiet else []),
+        *(word for name, value in ours.items() for word in ("--conf", f"{name}={value}")),
+        *words,
+        "--archives",
+        ",".join(archives),
+    ]
+
+
+def _pack(archive: Path) -> None:
+    """Writes the packages that executors need, as they are here."""
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        for package in _PACKAGES:
+            spec = importlib.util.find_spec(package)
+            assert spec is not None
+            assert spec.origin is not None
+            root = Path(spec.origin).parent
+            for path in _files(root):
+                file.write(path, Path(package, path.relative_to(root)))
+
+
+def _files(root: Path) -> Iterator[Path]:
+    return (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+
+
+def _run(words: Sequence[str], environment: dict[str, str]) -> int:
+    """Runs it until it ends; a signal is its to act on, and ours to wait for that."""
+    import signal
+
+    with subprocess.Popen(words, env=environment) as process:  # noqa: S603
+        for number in ending_signals():
+            signal.signal(number, lambda number, _: process.send_signal(number))
+        code = process.wait()
+    return code if code >= 0 else 128 - code

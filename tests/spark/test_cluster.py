@@ -1,0 +1,144 @@
+"""Commands on a cluster: a master and two workers on this machine, whose Python has no trunkline."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import venv
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet
+import pyspark
+import pytest
+
+from peers.commands import release
+from peers.recorded import AT, line
+from trunkline import capture
+from trunkline.spark._java import java_home
+
+SPARK = Path(pyspark.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """A Python with what Spark needs of one, and without trunkline."""
+    home = tmp_path_factory.mktemp("python") / "venv"
+    venv.create(home, with_pip=False)
+    (packages,) = home.glob("lib/python*/site-packages")
+    # What a .pth file there adds is not added here: an installation for developers is such a file.
+    (packages / "others.pth").write_text(f"{SPARK.parent}\n")
+    found = home / "bin" / "python"
+    missing = subprocess.run(
+        [found, "-c", "import pyarrow, pandas, pyspark; import trunkline"], check=False, capture_output=True, text=True
+    )
+    assert "No module named 'trunkline'" in missing.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory, python):
+    """The address of a standalone master with two workers."""
+    folder = tmp_path_factory.mktemp("cluster")
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python), "SPARK_HOME": str(SPARK)}
+    environment.pop("PYTHONPATH", None)
+    home = java_home(folder)
+    if home is not None:
+        environment["JAVA_HOME"] = str(home)
+    with running(environment, "master.Master", "--port", "0", "--webui-port", "0") as (said, _):
+        address = said(r"Starting Spark master at (spark://[\d.]+:\d+)")
+        work = ("worker.Worker", "--webui-port", "0", "--cores", "1", "--memory", "1g", "--work-dir")
+        with (
+            running(environment, *work, str(folder / "one"), address) as (one, _),
+            running(environment, *work, str(folder / "two"), address) as (two, _),
+        ):
+            for worker in (one, two):
+                worker(r"(Successfully registered) with master")
+            yield address
+
+
+@contextmanager
+def running(environment, name, *words):
+    """A process of Spark's, and what waits for its words."""
+    at = words.index("--webui-port")
+    command = [
+        SPARK / "bin" / "spark-class",
+        f"org.apache.spark.deploy.{name}",
+        "--host",
+        "127.0.0.1",
+        *words[:at],
+        *words[at:],
+    ]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+
+        def said(pattern):
+            for text in process.stderr:
+                found = re.search(pattern, text)
+                if found:
+                    return found[1]
+            raise AssertionError(pattern)
+
+        try:
+            yield said, process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A capture of a few segments."""
+    for number in range(4):
+        lines = tmp_path / "lines.jsonl"
+        frames = [release(name, 0, number, b"x") for name in ("Det", "Two", "Two")]
+        lines.write_text("".join(line(each, AT + number, protocol="cdtp") for each in frames))
+        capture.import_(lines, tmp_path / "runs" / "one")
+    return tmp_path / "runs" / "one"
+
+
+def submit(master, python, *command, **options):
+    words = [sys.executable, "-m", "trunkline", "spark", "submit", "--master", master]
+    words += ["--conf", f"spark.pyspark.python={python}", "--conf", f"spark.pyspark.driver.python={sys.executable}"]
+    words += ["--executor-memory", "512m", "--conf", "spark.driver.host=127.0.0.1"]
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(
+        [*words, "--", *map(str, command)], check=False, capture_output=True, text=True, env=environment, **options
+    )
+
+
+def test_a_capture_is_decoded_on_a_cluster(master, python, recorded, tmp_path):
+    ran = submit(master, python, "spark", "decode", recorded, tmp_path / "table", "--protocol", "cdtp", "--json")
+    assert ran.returncode == 0, ran.stderr
+    # Its progress is no result.
+    [event] = map(json.loads, ran.stdout.splitlines())
+    assert (event["event"], event["rows"]) == ("decoded", 12)
+    assert "trunkline: decoding" in ran.stderr
+    found = pyarrow.parquet.read_table(tmp_path / "table")["sender"].to_pylist()
+    assert (found.count("Det"), found.count("Two")) == (4, 8)
+
+
+def test_a_stream_of_captures_is_decoded_on_a_cluster(master, python, recorded, tmp_path):
+    words = ("--protocol", "cdtp", "--trigger", "available-now", "--json")
+    ran = submit(master, python, "spark", "stream", recorded.parent, tmp_path / "table", *words)
+    assert ran.returncode == 0, ran.stderr
+    assert pyarrow.parquet.read_table(tmp_path / "table").num_rows == 12
+
+
+def test_what_is_wrong_is_said(master, python, tmp_path):
+    ran = submit(master, python, "spark", "decode", tmp_path / "nothing", tmp_path / "table", "--protocol", "cdtp")
+    assert ran.returncode == 1
+    assert "nothing" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("--master", "local"), ("--master", "local", "--", "cdtp", "send"), ("--", "spark", "submit")]
+)
+def test_a_command_has_to_be_named(words):
+    ran = subprocess.run(
+        [sys.executable, "-m", "trunkline", "spark", "submit", *words], check=False, capture_output=True, text=True
+    )
+    assert ran.returncode == 2
+    assert "name a command after --" in " ".join(ran.stderr.split())
