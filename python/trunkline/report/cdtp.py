@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 from trunkline.report.cdtp_counts import Counts, SenderReport
 from trunkline.report.cdtp_runs import RunCounts, RunReport
 from trunkline.report.charts import Chart
-from trunkline.report.model import COLOURS, OTHERS, Counted, Scope, Section, Tile, Total, to_plain
+from trunkline.report.colours import COLOURS, OTHERS
+from trunkline.report.model import Counted, Scope, Section, Tile, Total, to_plain
 from trunkline.report.tables import Column, Table, about_others, bytes_of, count, ranked, when
 
 __all__ = ["CdtpSection"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from trunkline.report.model import COLOURS, OTHERS
+from trunkline.report.colours import COLOURS, OTHERS
 
 __all__ = ["Chart", "Plot", "named"]
 

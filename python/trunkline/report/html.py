@@ -14,7 +14,8 @@ from trunkline._native import __version__
 from trunkline._text import amount, moment, readable, span
 from trunkline.report.bars import Bars
 from trunkline.report.charts import Chart
-from trunkline.report.model import COLOURS, OTHERS, Clock, Tile
+from trunkline.report.colours import COLOURS, OTHERS
+from trunkline.report.model import Clock, Tile
 
 if TYPE_CHECKING:
     from trunkline.report.model import Report, Section

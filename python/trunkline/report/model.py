@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NotRequired, Self, TypedDict, TypeVar
 
 from trunkline._jsonable import text_of_bytes
-from trunkline._native.analysis import Summary
 from trunkline._text import OWN
 
 if TYPE_CHECKING:
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUCKETS",
-    "COLOURS",
     "NAME",
-    "OTHERS",
     "Clock",
     "Counted",
     "Report",
@@ -39,14 +36,8 @@ __all__ = [
 # How finely time is divided.
 BUCKETS = 120
 
-# How many of what is plotted have a colour of their own; the one after these is for all others.
-COLOURS = Summary.COLOURS
-
 # What of a selection may keep a message and not its answer.
 _CUTS = ("type", "service", "topic", "resource", "peer", "direction", "where")
-
-# The index of all together that have none.
-OTHERS = Summary.OTHERS
 
 # Where names are cut, which come from the network.
 NAME = 200

@@ -8,7 +8,8 @@ from typing import ClassVar, Self
 
 from trunkline._text import latency, readable, text_or_digits
 from trunkline.report.charts import Chart
-from trunkline.report.model import COLOURS, OTHERS, Clock, Counted, Scope, Section, Tile, Total, largest_first
+from trunkline.report.colours import COLOURS, OTHERS
+from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
 from trunkline.report.tables import Column, Table, about_others, bytes_of, count, not_listed, ranked, times, when
 
 __all__ = ["MtlSection", "RefusedLogin", "ResourceReport"]

@@ -10,7 +10,8 @@ from typing import Literal
 
 from trunkline._text import short
 from trunkline.report.clock import ticks
-from trunkline.report.model import BUCKETS, COLOURS, OTHERS, Clock
+from trunkline.report.colours import COLOURS, OTHERS
+from trunkline.report.model import BUCKETS, Clock
 from trunkline.report.scales import Scale, decades, steps, symlog
 from trunkline.report.svg import Canvas, beside, colour, digits
 

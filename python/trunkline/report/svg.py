@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from trunkline.report.model import COLOURS, OTHERS
+from trunkline.report.colours import COLOURS, OTHERS
 from trunkline.report.scales import Scale
 
 __all__ = ["Canvas", "colour", "cut", "digits", "room"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from trunkline._native.analysis import Summary
 from trunkline._text import amount, latency, moment
-from trunkline.report.model import COLOURS
+from trunkline.report.colours import COLOURS
 
 __all__ = ["Column", "Table", "about_others", "bytes_of", "count", "not_listed", "ranked", "times", "when"]
 
