@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -112,6 +113,24 @@ class Selecting:
             option = "--" if str(error).startswith(("type:", "where:")) else ""
             message = f"{option}{error}{'' if str(error).endswith('?') else '.'}"
             raise typer.BadParameter(message) from None
+
+    def source_options(self, selection: Selection | None) -> dict[str, str]:
+        """The same as options of Spark's data source; the times are those of the selection, to which ages have come."""
+        if selection is None:
+            return {}
+        names = ("sender", "run", "service", "topic", "resource", "peer", "direction", "where")
+        given = {name: getattr(self, name) for name in names} | {"type": self.type_}
+        given |= {"since": _moment(selection.since_ns), "until": _moment(selection.until_ns)}
+        return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def _moment(at_ns: int | None) -> str | None:
+    """A time as the options take it, to the microsecond."""
+    return (
+        None
+        if at_ns is None
+        else datetime.fromtimestamp(at_ns // 10**9, UTC).replace(microsecond=at_ns // 1000 % 10**6).isoformat()
+    )
 
 
 def tell_unmatched(output: Output, directory: Path, selection: Selection | None, found: int) -> None:

@@ -28,7 +28,7 @@ from trunkline.cli.output import Output
 from trunkline.cli.selecting import Selecting, tell_unmatched
 from trunkline.cli.spark_stream import STREAM, stream
 from trunkline.cli.spark_submit import SUBMIT, Submit, submit
-from trunkline.cli.sparking import selected, spark_session, watched
+from trunkline.cli.sparking import source_options, spark_session, watched
 from trunkline.cli.whole import is_report, whole
 
 app = typer.Typer(cls=Family, help="Captures as Spark tables.", no_args_is_help=True, rich_markup_mode=None)
@@ -70,27 +70,23 @@ def decode(
     """Decodes a capture into a Parquet table with Spark."""
     options = decoding_options(tags, codec, payload=payload)
     need_decodable(protocol, options)
-    # Conditions are on what is in bodies too.
-    bodies = {} if codec is None else {"codec": codec.value}
     selection = selecting.selection(protocol) if selecting != Selecting() else None
-    from trunkline import spark
     from trunkline.capture import reading
-    from trunkline.spark._paths import capture_rows, spark_path, tables
+    from trunkline.spark._paths import capture_rows, spark_path, tables, warn_of_others
 
     output = Output(json=as_json)
-    reading.open(capture)
+    opened = reading.open(capture)
+    if selection is not None:
+        # That there is no such run is known before there is a JVM.
+        selection.of(opened)
+    given = {"mode": mode.value} | source_options(protocol, options) | selecting.source_options(selection)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        whole(out) as part,
-        selected(capture, selection, protocol, **bodies) as keep,
-        spark_session("trunkline spark decode") as session,
-    ):
-        decoded = spark.decode(keep(capture_rows(session, capture)), protocol, mode=mode.value, **options)
-        # Of the records of a message, some may be wanted and others not.
-        table = keep(decoded) if "record" in decoded.columns else decoded
+    with whole(out) as part, spark_session("trunkline spark decode") as session:
+        table = session.read.format("trunkline").options(**given).load(str(capture.absolute()))
         with watched(session, "decoding (tasks)"):
             table.write.parquet(spark_path(part))
         messages = tables(session).parquet(spark_path(part)).count()
+        warn_of_others(capture_rows(session, capture), protocol)
     output.result("decoded", f"{counted(messages, 'row')} in {out}", rows=messages, path=str(out))
     tell_unmatched(output, capture, selection, messages)
 

@@ -26,7 +26,7 @@ from trunkline.cli.options import (
 )
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.signals import Stopping
-from trunkline.cli.sparking import spark_session
+from trunkline.cli.sparking import source_options, spark_session
 from trunkline.errors import CaptureError
 
 if TYPE_CHECKING:
@@ -108,8 +108,7 @@ def stream(
     if out.exists() and not out.is_dir():
         message = f"{out}: is a file: choose another name"
         raise CaptureError(message)
-    given = {name: _as_option(value) for name, value in options.items()}
-    given |= {"protocol": protocol, "decode": "true", "recursive": str(not is_capture(capture)).lower()}
+    given = source_options(protocol, options) | {"recursive": str(not is_capture(capture)).lower()}
     telling = _Telling(Output(json=as_json))
     # Spark has a handler of signals of its own, which ours is to replace.
     with spark_session("trunkline spark stream", process_group=0) as session, Stopping() as stopping:
@@ -197,12 +196,3 @@ def _behind(offset: Any) -> int:
     """The segments that are left, which the source tells among its offsets: behind Connect as text."""
     told = json.loads(offset) if isinstance(offset, str) else offset
     return told.get("segmentsBehind", 0) if isinstance(told, Mapping) else 0
-
-
-def _as_option(value: Any) -> str:
-    """A value of an option as the source reads it."""
-    if isinstance(value, dict):
-        return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in value.items())
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "none" if value is None else str(value)

@@ -5,24 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from trunkline.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from trunkline.capture import Selection
-
-__all__ = ["Keep", "selected", "spark_session", "watched"]
-
-# Keeps some rows of a table.
-Keep: TypeAlias = "Callable[[DataFrame], DataFrame]"
+__all__ = ["source_options", "spark_session", "watched"]
 
 _LOOK_S = 0.25
 
@@ -71,57 +64,18 @@ def _end(session: SparkSession) -> None:
     java.wait()
 
 
-@contextmanager
-def selected(
-    directory: Path, selection: Selection | None, protocol: str | None = None, **options: Any
-) -> Iterator[Keep]:
-    """Gives what keeps the rows of a capture that are selected, of a table that has their numbers.
-
-    Args:
-        directory: The capture.
-        selection: Which messages; all if None.
-        protocol: The only one that matters, of whose records the numbers are those of CDTP; all if None.
-        **options: How its messages are decoded to be selected.
-    """
-    if selection is None:
-        yield lambda table: table
-        return
-    columns = ["seq", "record"] if protocol == "cdtp" else ["seq"]
-    with numbered(directory, selection, columns, **options) as numbers:
-
-        def keep(table: DataFrame) -> DataFrame:
-            by = [name for name in columns if name in table.columns]
-            return table.join(numbers(table.sparkSession), by, "left_semi")
-
-        yield keep
+def source_options(protocol: str, decoding: Mapping[str, Any]) -> dict[str, str]:
+    """The options of the data source for messages of a protocol, decoded so."""
+    return {name: _as_option(value) for name, value in decoding.items()} | {"protocol": protocol, "decode": "true"}
 
 
-@contextmanager
-def numbered(
-    directory: Path, selection: Selection, columns: Sequence[str], **options: Any
-) -> Iterator[Callable[[SparkSession], DataFrame]]:
-    """Gives a table of the numbers of the rows of a capture that are selected: `columns` of ``seq`` and ``record``.
-
-    What they are is found here, before there is a JVM, as all commands find it.
-    """
-    from pyarrow import parquet
-
-    from trunkline import capture
-    from trunkline.capture.selecting import wanted
-
-    schema, batches = wanted(capture.open(directory), selection, columns, **options)
-    with tempfile.TemporaryDirectory(prefix="trunkline-selected-", ignore_cleanup_errors=True) as scratch:
-        found = Path(scratch, "numbers.parquet")
-        with parquet.ParquetWriter(found, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-
-        def numbers(session: SparkSession) -> DataFrame:
-            from trunkline.spark._paths import spark_path, tables
-
-            return tables(session).parquet(spark_path(found))
-
-        yield numbers
+def _as_option(value: Any) -> str:
+    """A value of an option as the source reads it."""
+    if isinstance(value, dict):
+        return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in value.items())
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None else str(value)
 
 
 def _reason(text: str) -> str:
