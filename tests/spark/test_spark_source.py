@@ -61,6 +61,30 @@ def test_what_it_decodes_is_what_decode_makes_of_the_rows(session, every_protoco
     assert rows_of(decoded) == rows_of(expected)
 
 
+@pytest.mark.parametrize("protocol", [None, *(known.name for known in protocols()), "*"])
+def test_every_column_says_what_it_is(session, every_protocol, protocol):
+    options = {} if protocol is None else {"protocol": protocol, "decode": True}
+    options |= {"payload": True} if protocol not in {None, "*"} else {}
+    rows = read(session, every_protocol, **options)
+    comments = {field.name: field.metadata.get("comment") for field in rows.schema}
+    assert all(comments.values()), comments
+    if protocol is None:
+        assert comments == {field.name: field.metadata["comment"] for field in spark.capture_schema()}
+        return
+    options = {name: value for name, value in options.items() if name == "payload"}
+    decoded = spark.decode(read(session, every_protocol), protocol, **options)
+    assert {field.name: field.metadata.get("comment") for field in decoded.schema} == comments
+
+
+def test_comments_are_those_of_the_tables_that_are_made(session, add, tmp_path):
+    path = add("c", release("Det", 0, 1, b"x"))
+    table = read(session, path, protocol="cdtp", decode=True, tags="run bigint").withColumnRenamed("endpoint", "e")
+    table.write.parquet(str(tmp_path / "table"))
+    session.read.parquet(str(tmp_path / "table")).createOrReplaceTempView("kept")
+    said = {row.col_name: row.comment for row in session.sql("DESCRIBE kept").collect()}
+    assert (said["tag_run"], said["sender"]) == ("The tag run", "The sender's name")
+
+
 def test_all_protocols_are_one_table(session, every_protocol):
     together = read(session, every_protocol, protocol="*", decode=True)
     of_rows = spark.decode(read(session, every_protocol), "*")

@@ -11,6 +11,7 @@ from trunkline._arguments import refuse
 from trunkline._text import counted
 from trunkline.columns import BESIDE, COUNTS, RECEIVED_AT, Decoder
 from trunkline.errors import LocalProtocolError
+from trunkline.spark._comments import comment, commented
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
 from trunkline.spark._paths import warn_of_others
@@ -459,7 +460,7 @@ def capture_schema() -> StructType:
 
     from trunkline import capture
 
-    return from_arrow_schema(capture.schema())
+    return commented(from_arrow_schema(capture.schema()))
 
 
 def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Column:
@@ -576,8 +577,11 @@ def decode_keeping(
 
         decoded = StructType.fromDDL(decoder.row_ddl())
         assert isinstance(decoded, StructType)
-        kept = [StructField(place, fields[name.lower()].dataType) for place, name in zip(stay, staying, strict=True)]
-        return StructType(kept + [decoded[name] for name in only])
+        kept = [
+            StructField(place, fields[name.lower()].dataType, metadata=fields[name.lower()].metadata)
+            for place, name in zip(stay, staying, strict=True)
+        ]
+        return commented(StructType(kept + [decoded[name] for name in only]), decoder.protocol.name)
 
     named = [column.alias(name) for name, column in (stay | frames).items()]
     decoded = df.select(named).mapInArrow(_columns.rows_of(decoder, list(stay), list(frames), only), schema())
@@ -587,7 +591,8 @@ def decode_keeping(
         return decoded
     moment = F.expr("timestamp_micros((received_at_ns - pmod(received_at_ns, 1000)) div 1000)")
     # Not by a list of names, which Spark would read as paths: tags may be called anything.
-    with_moment = decoded.withColumn(RECEIVED_AT, moment)
+    said = comment(RECEIVED_AT, decoder.protocol.name)
+    with_moment = decoded.withColumn(RECEIVED_AT, moment.alias(RECEIVED_AT, metadata={"comment": said}))
     return with_moment if "received_at_ns" in wanted else with_moment.drop("received_at_ns")
 
 

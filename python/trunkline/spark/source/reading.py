@@ -20,6 +20,7 @@ from trunkline.capture.reading import Capture, native
 from trunkline.capture.selecting import Selection, of_rows, wanted
 from trunkline.columns import EVERY
 from trunkline.errors import CaptureError, LocalProtocolError
+from trunkline.spark._comments import commented
 from trunkline.spark.source.captures import existing, missing
 from trunkline.spark.source.options import Settings
 
@@ -46,8 +47,7 @@ def schema(settings: Settings) -> StructType:
     Raises:
         LocalProtocolError: There is no such column.
     """
-    found: StructType = from_arrow_schema(_arrow_schema(settings))
-    return found
+    return commented(from_arrow_schema(_arrow_schema(settings)), settings.protocol if settings.is_decoded else None)
 
 
 def need_schema(settings: Settings, given: StructType) -> None:
