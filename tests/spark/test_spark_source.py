@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 
+import pyarrow.parquet
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from peers.commands import batch, release
+from peers.older import again, copied
 from peers.recorded import AT, line
 from trunkline import capture, spark
 from trunkline.columns import protocols
@@ -59,6 +61,23 @@ def test_what_it_decodes_is_what_decode_makes_of_the_rows(session, every_protoco
     assert decoded.schema.simpleString() == expected.schema.simpleString()
     assert decoded.count() > 0
     assert rows_of(decoded) == rows_of(expected)
+
+
+def test_captures_of_older_and_newer_versions_are_one_table(session, add, tmp_path):
+    """A column that one does not have is null, one that is not known here is left out."""
+    runs = tmp_path / "runs"
+    old = again(copied("without-n-head", runs / "old"))
+    newer = add("runs/newer", release("Det", 0, 1, b"x"))
+    (segment,) = capture.open(newer).segments
+    table = pyarrow.parquet.read_table(segment)
+    pyarrow.parquet.write_table(table.append_column("n_tail", [[7] * table.num_rows]), segment, compression="zstd")
+    rows = read(session, runs, recursive=True)
+    assert rows.columns == spark.capture_schema().names
+    assert rows.count() == 2 * len(old) + table.num_rows
+    assert rows.where("n_head IS NULL").count() == len(old)
+    decoded = read(session, runs, recursive=True, protocol="cdtp", decode=True)
+    cdtp = sum(row["protocol"] == "cdtp" for row in old)
+    assert decoded.count() == 2 * cdtp + 1
 
 
 @pytest.mark.parametrize("protocol", [None, *(known.name for known in protocols()), "*"])
