@@ -33,7 +33,11 @@ def python(tmp_path_factory):
     (packages / "others.pth").write_text(f"{SPARK.parent}\n")
     found = home / "bin" / "python"
     missing = subprocess.run(
-        [found, "-c", "import pyarrow, pandas, pyspark; import trunkline"], check=False, capture_output=True, text=True
+        [found, "-c", "import pyarrow, pandas, pyspark; import trunkline"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     assert "No module named 'trunkline'" in missing.stderr
     return found
