@@ -42,16 +42,22 @@ def cpu_s() -> float:
     pids = [os.getpid()]
     parents = {}
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
             parents[int(entry.name)] = int(fields[1])
     while pids:
         pid = pids.pop()
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         # Its own and that of the children that have ended.
-        total += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+        total += sum(map(int, _stat(pid)[11:15])) / os.sysconf("SC_CLK_TCK")
         pids += [child for child, parent in parents.items() if parent == pid]
     return total
+
+
+def _stat(pid: int) -> list[str]:
+    """What Linux tells of a process after its name; nothing of one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def measured(query: Callable[[], object]) -> tuple[float, float]:

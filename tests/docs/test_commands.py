@@ -73,6 +73,9 @@ def test_what_is_printed_can_be_typed(line):
     program = pages()[0]
     command, context = program.command, program.context
     words = re.split(r" #|\$\(", line)[0].split()
+    if words[1:3] == ["spark", "submit"]:
+        # Up to there it is spark-submit's, and then another command.
+        words = [words[0], *words[words.index("--") + 1 :]]
     for word in words[1:]:
         if not hasattr(command, "commands") or word.startswith("-"):
             break

@@ -266,7 +266,7 @@ class Selected:
 
 def _kind(protocol: str) -> str:
     """The column that says what a message is."""
-    return "type" if protocol == EVERY else KINDS[protocol]
+    return KINDS.get(protocol, "type")
 
 
 def of_rows(selection: Selection, protocol: str) -> Selection:

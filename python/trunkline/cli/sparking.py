@@ -42,26 +42,24 @@ def spark_session(app_name: str, process_group: int | None = None) -> Iterator[S
     except Py4JJavaError as error:
         raise TrunklineError(_java_reason(error.java_exception)) from error
     finally:
-        if process_group is not None:
-            _end(session)
-    if process_group is None:
-        session.stop()
+        _end(session, process_group)
 
 
-def _end(session: SparkSession) -> None:
+def _end(session: SparkSession, process_group: int | None) -> None:
     """Ends a JVM in a process group of its own, with all that it has started; what spark-submit has started it ends itself.
 
-    Stopped, it closes the connections of pyspark's processes, which print tracebacks about that as they end.
+    One in ours is not stopped either: it would close the connections of pyspark's processes, which print tracebacks about that as
+    they end. What ends the command ends all of them at once.
     """
     from pyspark import SparkContext
 
     java = SparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no other name for it
     if java is None:
         session.stop()
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(java.pid, signal.SIGKILL)
-    java.wait()
+    elif process_group is not None:
+        with suppress(ProcessLookupError):
+            os.killpg(java.pid, signal.SIGKILL)
+        java.wait()
 
 
 def source_options(protocol: str, decoding: Mapping[str, Any]) -> dict[str, str]:

@@ -221,7 +221,7 @@ def _selection(read: _Reading, protocol: str | None, *, is_decoded: bool) -> Sel
     criteria: dict[str, Any] = {name: read.text(name) for name in plain}
     criteria["peer"] = read.value("peer", routing_id)
     criteria["since_ns"], criteria["until_ns"] = read.value("since", moment_ns), read.value("until", moment_ns)
-    named = None if protocol == EVERY else protocol
+    named = {EVERY: None}.get(protocol or EVERY, protocol)
     if named is None and all(value is None for value in criteria.values()):
         return None
     selection = Selection(protocol=named, **criteria)
