@@ -262,6 +262,16 @@ def test_bodies_say_the_same_when_they_are_read_again(texts, timestamp, timeout,
         ("cdtp", {"variant": "C", "sender": "D"}, 'row 0: variant: there is no "C"'),
         ("cdtp", {"variant": "B", "sender": "D", "type": "DAT", "sequence": -1}, "sequence is missing, or below 0"),
         ("cdtp", {"variant": "S", "sender": "D", "timestamp_ns": 1, "tags": "{}"}, "tags is .*, it must be a VARIANT"),
+        (
+            "cdtp",
+            {"variant": "2", "sender": "D", "type": "DAT", "sequence": 1, "payload_frames": 2**40},
+            "more than a header holds",
+        ),
+        (
+            "cdtp",
+            {"variant": "2", "sender": "D", "type": "DAT", "sequence": 1, "payload_bytes": 2**62},
+            "more than a header holds",
+        ),
         ("dcp", {"type": "request"}, "row 0: service is missing"),
         ("dcp", {"type": "ask"}, 'there is no "ask"'),
         ("dcp", {"type": "reply", "client": b"c", "data_parts": 2}, "data is missing: decode with it"),
@@ -276,6 +286,21 @@ def test_bodies_say_the_same_when_they_are_read_again(texts, timestamp, timeout,
 def test_what_no_message_can_say_is_refused(protocol, said, words):
     with pytest.raises(ValueError, match=words):
         Decoder(protocol).encode_structs(pa.array([said]))
+
+
+def test_a_variant_whose_values_stand_in_several_places_is_refused():
+    """It would be as large as one likes: each level refers to the next ten times."""
+    value = b"\x00"
+    for _ in range(12):
+        value = bytes([0b11, 10, *[0] * 10, len(value) & 0xFF]) + value
+    value = b"\x02\x01\x00\x00" + bytes([len(value) & 0xFF]) + value
+    tags = pa.StructArray.from_arrays(
+        [pa.array([value], pa.binary()), pa.array([b"\x01\x01\x00\x01a"], pa.binary())], names=["value", "metadata"]
+    )
+    said = {"variant": ["B"], "sender": ["D"], "type": ["DAT"], "sequence": [1]}
+    structs = pa.StructArray.from_arrays([*(pa.array(each) for each in said.values()), tags], names=[*said, "tags"])
+    with pytest.raises(ValueError, match="values in several places"):
+        Decoder("cdtp").encode_structs(structs)
 
 
 def test_columns_of_their_own_are_written_too():

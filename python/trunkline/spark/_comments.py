@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["comment", "commented"]
 
-# Columns of a capture.
+# Columns of a capture that a message keeps of its row.
 _ROWS = {
     "capture_id": "The capture's id",
     "segment": "The number of the segment that the row is in",
@@ -24,13 +24,6 @@ _ROWS = {
     "direction": "in or out, as the role saw it",
     "topic": "The subject of CDT, the topic of mc0, the resource of MTL",
     "reply_to": "The subject that an answer goes to",
-    "envelope": "The frames before the header",
-    "header": "The frame with the protocol's header",
-    "payload": "The frames after the header",
-    "n_head": "How many frames of the payload stand before the body",
-    "n_frames": "The number of all frames",
-    "n_bytes": "The bytes of all frames",
-    "error": "What is wrong with the message, by kind; null where nothing is",
 }
 
 # What is decoded of every protocol.
@@ -121,27 +114,22 @@ _DECODED: Mapping[str, Mapping[str, str]] = {
 _NAMED = {"tag_": "The tag", "property_": "The property", "json_": "The member"}
 
 
-def comment(name: str, protocol: str | None = None) -> str | None:
-    """What a column says: of a capture, or of what is decoded of a protocol."""
-    if protocol is not None:
-        of_protocol = {**_SHARED, **_DECODED[protocol]}
-        named = next(
-            (f"{what} {name.removeprefix(prefix)}" for prefix, what in _NAMED.items() if name.startswith(prefix)), None
-        )
-        found = of_protocol.get(name, named)
-        if found is not None:
-            return found
-    return _ROWS.get(name)
+def comment(name: str, protocol: str) -> str | None:
+    """What a column says of what is decoded of a protocol; None for a user's own."""
+    named = next(
+        (f"{what} {name.removeprefix(prefix)}" for prefix, what in _NAMED.items() if name.startswith(prefix)), None
+    )
+    return {**_ROWS, **_SHARED, **_DECODED[protocol]}.get(name, named)
 
 
-def commented(schema: StructType, protocol: str | None = None) -> StructType:
+def commented(schema: StructType, protocol: str) -> StructType:
     """The same columns with their comments."""
     from pyspark.sql.types import StructType
 
     return StructType([_commented(field, protocol) for field in schema])
 
 
-def _commented(field: StructField, protocol: str | None) -> StructField:
+def _commented(field: StructField, protocol: str) -> StructField:
     from pyspark.sql.types import StructField
 
     said = comment(field.name, protocol)

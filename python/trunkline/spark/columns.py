@@ -460,7 +460,7 @@ def capture_schema() -> StructType:
 
     from trunkline import capture
 
-    return commented(from_arrow_schema(capture.schema()))
+    return from_arrow_schema(capture.schema())
 
 
 def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Column:

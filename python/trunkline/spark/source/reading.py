@@ -47,7 +47,9 @@ def schema(settings: Settings) -> StructType:
     Raises:
         LocalProtocolError: There is no such column.
     """
-    return commented(from_arrow_schema(_arrow_schema(settings)), settings.protocol if settings.is_decoded else None)
+    found: StructType = from_arrow_schema(_arrow_schema(settings))
+    # Rows have the schema that Parquet has of them, which knows no comments.
+    return commented(found, settings.protocol) if settings.is_decoded and settings.protocol else found
 
 
 def need_schema(settings: Settings, given: StructType) -> None:

@@ -50,7 +50,7 @@ impl<'a> Variant<'a> {
     }
 
     /// The bytes of the value. A member's go on to the end of all: it says itself how long it is.
-    pub(super) const fn bytes(self) -> &'a [u8] {
+    pub(crate) const fn bytes(self) -> &'a [u8] {
         self.value
     }
 

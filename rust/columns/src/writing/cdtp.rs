@@ -13,7 +13,10 @@ use super::{
     given::{Lists, Members, Numbers, Texts},
     value::pack,
 };
-use crate::ColumnError;
+use crate::{ColumnError, limits::MAX_BYTES};
+
+/// What a block takes in memory.
+const BLOCK: usize = size_of::<Vec<u8>>();
 
 pub(crate) struct Headers {
     variant: Texts,
@@ -69,7 +72,7 @@ impl Headers {
     fn alone(&self, row: usize) -> Result<Record, String> {
         let blocks = match self.payload.at(row) {
             Some(payload) => payload.into_iter().map(<[u8]>::to_vec).collect(),
-            None => blocks(self.payload_frames.at(row), self.payload_bytes.at(row)),
+            None => blocks(self.payload_frames.at(row), self.payload_bytes.at(row))?,
         };
         Ok(Record { sequence: number(self.sequence.at(row))?, tags: tags(&self.tags, row)?, blocks })
     }
@@ -117,16 +120,20 @@ fn of_list(records: &dyn Array) -> Result<Vec<Record>, String> {
     let (frames, bytes) =
         (given.numbers("payload_frames").map_err(wrong)?, given.numbers("payload_bytes").map_err(wrong)?);
     let record = |row| {
-        let blocks = blocks(frames.at(row), bytes.at(row));
+        let blocks = blocks(frames.at(row), bytes.at(row))?;
         Ok(Record { sequence: number(sequences.at(row))?, tags: tags(&members, row)?, blocks })
     };
     (0..structs.len()).map(record).collect()
 }
 
 /// Blocks of zeros in place of those that a struct does not have: as many, and of as many bytes in all.
-fn blocks(count: Option<i64>, bytes: Option<i64>) -> Vec<Vec<u8>> {
-    let size = |number: Option<i64>| number.and_then(|number| usize::try_from(number).ok()).unwrap_or_default();
-    (0..size(count)).map(|at| vec![0; if at == 0 { size(bytes) } else { 0 }]).collect()
+fn blocks(count: Option<i64>, bytes: Option<i64>) -> Result<Vec<Vec<u8>>, String> {
+    let size = |number: Option<i64>| usize::try_from(number.unwrap_or_default()).unwrap_or_default();
+    let (count, bytes) = (size(count), size(bytes));
+    if count.saturating_mul(BLOCK).saturating_add(bytes) > MAX_BYTES {
+        return Err("payload_frames and payload_bytes are more than a header holds".to_owned());
+    }
+    Ok((0..count).map(|at| vec![0; if at == 0 { bytes } else { 0 }]).collect())
 }
 
 fn number(sequence: Option<i64>) -> Result<u64, String> {

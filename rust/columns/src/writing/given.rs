@@ -198,7 +198,7 @@ impl Members {
                 rest.column_by_name(name).and_then(|part| part.as_binary_opt::<i32>()).map(|part| part.value(row))
             });
             let variant = Variant::of(metadata.unwrap_or_default(), value.unwrap_or_default());
-            let value = Value::of(variant, 0)?;
+            let value = Value::of(variant)?;
             if let Value::Object(found) = value {
                 members = found;
             } else if !matches!(value, Value::Null) {

@@ -44,10 +44,18 @@ pub(crate) fn sorted<'a>(mut members: Vec<(&'a str, Value<'a>)>) -> Vec<(&'a str
 
 impl<'a> Value<'a> {
     /// The value of a VARIANT.
-    pub(crate) fn of(variant: Variant<'a>, depth: usize) -> Result<Self, String> {
+    pub(crate) fn of(variant: Variant<'a>) -> Result<Self, String> {
+        // Each value takes a byte at least, unless several places refer to it.
+        let mut left = variant.bytes().len();
+        Self::within(variant, 0, &mut left)
+    }
+
+    /// The same, `depth` values deep, of at most so many values.
+    fn within(variant: Variant<'a>, depth: usize, left: &mut usize) -> Result<Self, String> {
         if depth > MAX_DEPTH {
             return Err("a VARIANT is nested too deep".to_owned());
         }
+        *left = left.checked_sub(1).ok_or("a VARIANT has values in several places")?;
         Ok(match variant.read() {
             Read::Null => Self::Null,
             Read::Boolean(value) => Self::Boolean(value),
@@ -59,14 +67,14 @@ impl<'a> Value<'a> {
             Read::Text(value) => str::from_utf8(value).map_or(Self::Binary(value), Self::Text),
             Read::Binary(value) => Self::Binary(value),
             Read::Array(members) => {
-                let members = members.into_iter().map(|member| Self::of(member, depth + 1));
+                let members = members.into_iter().map(|member| Self::within(member, depth + 1, left));
                 Self::Array(members.collect::<Result<_, _>>()?)
             }
             Read::Object(members) => {
-                let named = |(name, member)| {
-                    Ok((str::from_utf8(name).map_err(|_| "a name is no text")?, Self::of(member, depth + 1)?))
+                let mut named = |(name, member)| {
+                    Ok((str::from_utf8(name).map_err(|_| "a name is no text")?, Self::within(member, depth + 1, left)?))
                 };
-                Self::Object(members.into_iter().map(named).collect::<Result<_, String>>()?)
+                Self::Object(members.into_iter().map(&mut named).collect::<Result<_, String>>()?)
             }
             Read::Other => {
                 return Err("a VARIANT has a value, such as a date, that no message has a place for".to_owned());
