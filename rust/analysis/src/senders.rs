@@ -39,7 +39,7 @@ impl<T: Default + Weigh> Senders<T> {
         let at = found.unwrap_or_else(|| {
             self.indices.insert(key.to_owned(), self.first + self.known.len() as u64);
             self.known.push_back((key.to_owned(), T::default()));
-            self.bytes += size(key);
+            self.bytes = self.bytes.saturating_add(size(key));
             self.known.len() - 1
         });
         let value = &mut self.known[at].1;
@@ -53,7 +53,7 @@ impl<T: Default + Weigh> Senders<T> {
     pub(crate) fn make_way(&mut self) -> Option<(String, T)> {
         let is_full = self.known.len() > SENDERS || (self.bytes > SENDERS_BYTES && self.known.len() > 1);
         let gone = if is_full { self.take() } else { None };
-        self.let_go += u64::from(gone.is_some());
+        self.let_go = self.let_go.saturating_add(u64::from(gone.is_some()));
         gone
     }
 
