@@ -218,6 +218,7 @@ def test_usage_says_what_repeats_once(run, command, words):
         ("typer", ["--help"], "cli"),
         ("pyarrow", ["capture", "decode", "{capture}", "out.parquet"], "capture"),
         ("pyspark", ["spark", "report", "{capture}", "out.html"], "spark"),
+        ("pyspark", ["spark", "submit", "--master", "local", "--", "spark", "decode", "{capture}", "out"], "spark"),
     ],
 )
 def test_a_missing_extra_is_named(run, tmp_path, blocked, arguments, extra):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -79,8 +80,9 @@ def submit(
         message = "name a command after --, such as -- spark decode CAPTURE OUT --protocol cdtp."
         raise typer.BadParameter(message)
     from trunkline.spark._java import java_home
+    from trunkline.spark._missing import needs_extra
 
-    _need_spark()
+    program = needs_extra(_spark_submit)()
     with tempfile.TemporaryDirectory(prefix="trunkline-submit-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         archive, driver = folder / f"{_FOLDER}.zip", folder / "trunkline_driver.py"
@@ -93,21 +95,14 @@ def submit(
         if home is not None:
             environment["JAVA_HOME"] = str(home)
         words = [*_settings(options or [], archive), str(driver), *command]
-        raise typer.Exit(_run([_spark_submit(), *words], environment))
-
-
-def _need_spark() -> None:
-    """Says what is missing before anything is packed."""
-    from trunkline.spark import session
-
-    del session
+        raise typer.Exit(_run([program, *words], environment))
 
 
 def _spark_submit() -> str:
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    return str(Path(spec.origin).parent / "bin" / "spark-submit")
+    """The program, which comes with pyspark."""
+    import pyspark
+
+    return str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 
 
 def _settings(given: Sequence[str], archive: Path) -> list[str]:
@@ -158,8 +153,6 @@ def _files(root: Path) -> Iterator[Path]:
 
 def _run(words: Sequence[str], environment: dict[str, str]) -> int:
     """Runs it until it ends; a signal is its to act on, and ours to wait for that."""
-    import signal
-
     with subprocess.Popen(words, env=environment) as process:  # noqa: S603
         for number in ending_signals():
             signal.signal(number, lambda number, _: process.send_signal(number))
