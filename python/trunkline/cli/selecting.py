@@ -126,11 +126,9 @@ class Selecting:
 
 def _moment(at_ns: int | None) -> str | None:
     """A time as the options take it, to the microsecond."""
-    return (
-        None
-        if at_ns is None
-        else datetime.fromtimestamp(at_ns // 10**9, UTC).replace(microsecond=at_ns // 1000 % 10**6).isoformat()
-    )
+    if at_ns is None:
+        return None
+    return datetime.fromtimestamp(at_ns // 10**9, UTC).replace(microsecond=at_ns // 1000 % 10**6).isoformat()
 
 
 def tell_unmatched(output: Output, directory: Path, selection: Selection | None, found: int) -> None:

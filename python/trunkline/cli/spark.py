@@ -86,7 +86,8 @@ def decode(
         with watched(session, "decoding (tasks)"):
             table.write.parquet(spark_path(part))
         messages = tables(session).parquet(spark_path(part)).count()
-        warn_of_others(capture_rows(session, capture), protocol)
+        if not messages:
+            warn_of_others(capture_rows(session, capture), protocol)
     output.result("decoded", f"{counted(messages, 'row')} in {out}", rows=messages, path=str(out))
     tell_unmatched(output, capture, selection, messages)
 

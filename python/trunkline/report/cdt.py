@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from trunkline._text import latency, readable
 from trunkline.report.charts import Chart
 from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
-from trunkline.report.tables import Column, Table, count, not_listed, times, when
+from trunkline.report.tables import SEEN, Column, Table, count, not_listed, times, when
 
 __all__ = ["CdtSection", "LaggingEndpoint", "RefusedPull", "VersionReport"]
 
@@ -50,8 +50,7 @@ _REFUSED_COLUMNS = (
     Column("reason", "reason", is_text=True),
     count("count", "errors", is_bad=True),
     count("endpoints", "endpoints"),
-    when("first", "first_received_at_ns"),
-    when("last", "last_received_at_ns"),
+    *SEEN,
 )
 
 _NOTES = (

@@ -11,7 +11,7 @@ from trunkline.report.cdtp_runs import RunCounts, RunReport
 from trunkline.report.charts import Chart
 from trunkline.report.colours import COLOURS, OTHERS
 from trunkline.report.model import Counted, Scope, Section, Tile, Total, to_plain
-from trunkline.report.tables import Column, Table, about_others, bytes_of, count, ranked, when
+from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, count, ranked
 
 __all__ = ["CdtpSection"]
 
@@ -27,10 +27,9 @@ _COLUMNS = (
     Column("sender", "title"),
     Column("header", "variants", " ".join),
     count("messages", "messages"),
-    bytes_of(),
+    BYTES,
     Column("per second", "rate", "{:,.1f}".format),
-    when("first", "first_received_at_ns"),
-    when("last", "last_received_at_ns"),
+    *SEEN,
     count("missing", "missing", is_bad=True),
     Column("malformed", "malformed", _kinds, is_text=True, is_bad=bool),
 )

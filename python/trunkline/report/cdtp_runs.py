@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from trunkline._arrow import from_bytes, to_bytes
 from trunkline._text import readable, span
 from trunkline.report.model import NAME, largest_first
-from trunkline.report.tables import Column, Table, bytes_of, count, when
+from trunkline.report.tables import BYTES, Column, Table, count, when
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,7 +45,7 @@ _COLUMNS = (
     ),
     count("run", "ordinal"),
     count("messages", "messages"),
-    bytes_of(),
+    BYTES,
     count("missing", "missed", is_bad=True),
     count("again", "duplicates"),
     count("late", "out_of_order"),

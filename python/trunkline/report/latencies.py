@@ -12,7 +12,7 @@ from trunkline.report.charts import Chart
 from trunkline.report.counting import DECADE
 from trunkline.report.over_time import in_order
 from trunkline.report.scales import Scale, decades, steps
-from trunkline.report.svg import Canvas, beside, colour, cut
+from trunkline.report.svg import HEIGHT, Canvas, beside, colour, cut
 
 __all__ = ["Percentiles", "Spread", "charts"]
 
@@ -86,7 +86,7 @@ class Spread:
         heights = {which: sum(row.get(which, 0) for row in self.rows.values()) for which in classes}
         most = max(heights.values()) * 1.05
         marks = [(count, short(count)) for count in steps(0, most, whole=True)]
-        canvas = Canvas(209, left=beside(words for _, words in marks), top=20)
+        canvas = Canvas(HEIGHT, left=beside(words for _, words in marks), top=20)
         up = Scale(0, most, canvas.bottom, canvas.top)
         across = Scale(low, high, canvas.left, canvas.right)
         canvas.up(up, marks, self.unit)

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from trunkline._text import OWN, readable, text_or_digits
 from trunkline.report.charts import Chart, named
 from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
-from trunkline.report.tables import Column, Table, about_others, bytes_of, count, not_listed, ranked, times, when
+from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, count, not_listed, ranked, times
 
 __all__ = ["Mc0Section", "RefusalReport", "TopicReport"]
 
@@ -22,7 +22,7 @@ _COLUMNS = (
     count("puts", "puts"),
     count("deliveries", "deliveries"),
     Column("fan-out", "fan_out", "{:,.3g}".format),
-    bytes_of(),
+    BYTES,
     Column("per second", "rate", "{:,.1f}".format),
     count("publishers", "publishers"),
     count("subscribers", "subscribers"),
@@ -32,8 +32,7 @@ _REFUSAL_COLUMNS = (
     Column("error", "title"),
     Column("peer", "peer_name", is_text=True),
     count("count", "errors", is_bad=True),
-    when("first", "first_received_at_ns"),
-    when("last", "last_received_at_ns"),
+    *SEEN,
 )
 
 _NOTES = (

@@ -10,7 +10,7 @@ from trunkline._text import latency, readable, text_or_digits
 from trunkline.report.charts import Chart
 from trunkline.report.colours import COLOURS, OTHERS
 from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
-from trunkline.report.tables import Column, Table, about_others, bytes_of, count, not_listed, ranked, times, when
+from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, count, not_listed, ranked, times
 
 __all__ = ["MtlSection", "RefusedLogin", "ResourceReport"]
 
@@ -20,7 +20,7 @@ TIMES = ("p50", "p99", "max")
 _COLUMNS = (
     Column("resource", "title"),
     count("received", "received"),
-    bytes_of(),
+    BYTES,
     count("delivered", "sent"),
     count("confirmed", "confirmed"),
     count("redelivered", "redelivered"),
@@ -33,8 +33,7 @@ _COLUMNS = (
 _LOGIN_COLUMNS = (
     Column("peer", "title"),
     count("refused", "refused", is_bad=True),
-    when("first", "first_received_at_ns"),
-    when("last", "last_received_at_ns"),
+    *SEEN,
 )
 
 _NOTES = (

@@ -13,7 +13,7 @@ from trunkline.report.clock import ticks
 from trunkline.report.colours import COLOURS, OTHERS
 from trunkline.report.model import BUCKETS, Clock
 from trunkline.report.scales import Scale, decades, steps, symlog
-from trunkline.report.svg import Canvas, beside, colour, digits
+from trunkline.report.svg import HEIGHT, Canvas, beside, colour, digits
 
 __all__ = ["Lines", "ages", "in_order", "levels", "rates", "totals", "volumes"]
 
@@ -22,8 +22,6 @@ _STEEP = 50
 
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
 _TIMES = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
-
-_HEIGHT = 209
 
 Names = Mapping[int, str]
 Rows = Mapping[int, Mapping[int, float]]
@@ -56,7 +54,7 @@ class Lines:
         values = [value for line in self.rows.values() for value in line]
         scale, marks = self._scale(values)
         labels = [(at, short(at)) for at in marks]
-        canvas = Canvas(_HEIGHT, left=beside(words for _, words in labels), top=20)
+        canvas = Canvas(HEIGHT, left=beside(words for _, words in labels), top=20)
         up = replace(scale, start=canvas.bottom, end=canvas.top)
         across = Scale(0, BUCKETS, canvas.left, canvas.right)
         canvas.up(up, labels, self.unit)

@@ -1,4 +1,4 @@
-"""Plots as SVG that takes its colours and letters from the page around it."""
+"""Plots as SVG that takes its colours and font from the page around it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from typing import Any
 from trunkline.report.colours import COLOURS, OTHERS
 from trunkline.report.scales import Scale
 
-__all__ = ["Canvas", "colour", "cut", "digits", "room"]
+__all__ = ["HEIGHT", "Canvas", "beside", "colour", "cut", "digits", "room"]
 
-# Units of the view box: a plot is as wide as its card, and letters grow with it.
+# Units of the view box: a plot is as wide as its card, and its text grows with it.
 WIDTH = 460
+
+# How high it is where nothing else says so.
+HEIGHT = 209
+
+# The size of its font.
 _SIZE = 11
 
-# How wide a letter is, as a share of its size: fonts differ, so a little more than the average.
-_LETTER = 0.63
+# How wide a character is, as a share of the size of its font: fonts differ, so a little more than the average.
+_CHARACTER = 0.63
 
 # What is left between labels and the plot.
 _GAP = 8
@@ -122,8 +127,8 @@ def digits(number: float, decimals: int = 1) -> str:
 
 def room(words: str) -> float:
     """How wide words are, about."""
-    wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in words)
-    return (len(words) - wide) * _LETTER * _SIZE + wide * _SIZE
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in words)
+    return (len(words) - wide) * _CHARACTER * _SIZE + wide * _SIZE
 
 
 def beside(labels: Iterable[str]) -> float:

@@ -10,7 +10,7 @@ from trunkline._native.analysis import Summary
 from trunkline._text import amount, latency, moment
 from trunkline.report.colours import COLOURS
 
-__all__ = ["Column", "Table", "about_others", "bytes_of", "count", "not_listed", "ranked", "times", "when"]
+__all__ = ["BYTES", "SEEN", "Column", "Table", "about_others", "count", "not_listed", "ranked", "times", "when"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +101,14 @@ def _any(number: int | None) -> bool:
     return (number or 0) > 0
 
 
-def bytes_of(field: str = "bytes") -> Column:
-    """A column of sums of bytes."""
-    return Column("bytes", field, amount)
-
-
 def when(title: str, field: str, *, is_text: bool = False) -> Column:
     """A column of moments, in nanoseconds since 1970."""
     return Column(f"{title} (UTC)", field, moment, is_text)
+
+
+# Columns that several tables have: sums of bytes, and when something was seen first and last.
+BYTES = Column("bytes", "bytes", amount)
+SEEN = (when("first", "first_received_at_ns"), when("last", "last_received_at_ns"))
 
 
 def times(marks: Sequence[str]) -> tuple[Column, ...]:

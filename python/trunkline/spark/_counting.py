@@ -41,18 +41,14 @@ class Counting:
         """Counts the messages of a protocol; of a capture, those that are selected."""
         return Counter(name, capture, selection, self.scope, self.clock)
 
-    def recorded(self, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What decoded messages of a protocol come to."""
+    def recorded(
+        self, name: str, batches: Iterable[pa.RecordBatch], *, of_runs: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """What decoded messages of a protocol come to, or the runs that are counted from them."""
         counter = self.counter(name)
+        record = counter.record_runs if of_runs else counter.record
         for batch in batches:
-            counter.record(batch)
-        yield states({name: counter})
-
-    def recorded_runs(self, name: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What runs are there in messages."""
-        counter = self.counter(name)
-        for batch in batches:
-            counter.record_runs(batch)
+            record(batch)
         yield states({name: counter})
 
     def merged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -29,7 +29,7 @@ def count_rows(rows: DataFrame, scope: Scope) -> tuple[Total, dict[str, Counted]
     counting = Counting(scope, total.clock)
     found = [_messages(rows, protocol, counting) for protocol in protocols]
     if "cdtp" in protocols:
-        recorded = functools.partial(counting.recorded_runs, "cdtp")
+        recorded = functools.partial(counting.recorded, "cdtp", of_runs=True)
         found.append(rows_of_runs(rows).mapInArrow(recorded, STATE))
     counted = counting.collected(functools.reduce(lambda one, other: one.union(other), found)) if found else {}
     return total, counted

@@ -157,9 +157,9 @@ impl Ways {
     /// The way of a configuration; None of a new one where there are too many.
     fn way(&mut self, of: Of<'_>) -> Option<&mut Way> {
         let names = of.map(|name| self.names.number(name));
-        let known = names.iter().flatten().count() == of.len();
-        let numbers = names.map(Option::unwrap_or_default);
-        if !known || !self.found.contains_key(&numbers) {
+        let is_known = names.iter().all(Option::is_some);
+        let mut numbers = names.map(Option::unwrap_or_default);
+        if !is_known || !self.found.contains_key(&numbers) {
             let new = of.iter().zip(names).filter(|(_, number)| number.is_none());
             let weight = WAY_BYTES + new.map(|(name, _)| NAME_BYTES + 2 * name.map_or(0, str::len)).sum::<usize>();
             if self.found.len() >= WAYS || self.bytes.saturating_add(weight) > WAYS_BYTES {
@@ -167,8 +167,8 @@ impl Ways {
                 return None;
             }
             self.bytes += weight;
+            numbers = of.map(|name| self.names.added(name));
         }
-        let numbers = of.map(|name| self.names.added(name));
         Some(self.found.entry(numbers).or_default())
     }
 

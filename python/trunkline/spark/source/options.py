@@ -221,11 +221,11 @@ def _selection(read: _Reading, protocol: str | None, *, is_decoded: bool) -> Sel
     criteria: dict[str, Any] = {name: read.text(name) for name in plain}
     criteria["peer"] = read.value("peer", routing_id)
     criteria["since_ns"], criteria["until_ns"] = read.value("since", moment_ns), read.value("until", moment_ns)
-    named = {EVERY: None}.get(protocol or EVERY, protocol)
-    if named is None and all(value is None for value in criteria.values()):
+    is_one = protocol not in {None, EVERY}
+    if not is_one and all(value is None for value in criteria.values()):
         return None
-    selection = Selection(protocol=named, **criteria)
-    return of_rows(selection, EVERY) if is_decoded and named is None else selection
+    selection = Selection(protocol=protocol if is_one else None, **criteria)
+    return of_rows(selection, protocol or EVERY) if is_decoded else selection
 
 
 def _start(text: str) -> Start:

@@ -4,7 +4,7 @@
 //! with a byte whose low bits say what follows; all numbers are little-endian.
 
 mod cells;
-mod reading;
+pub(crate) mod reading;
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -18,8 +18,6 @@ use crate::{
     item::{Decimal, Fields as ItemFields, Item},
     limits::Unwritten,
 };
-
-pub(crate) use reading::{Read, Variant};
 
 /// The most bytes Spark takes as a variant everywhere.
 pub(crate) const MAX_BYTES: usize = 16 << 20;

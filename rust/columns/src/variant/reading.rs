@@ -1,5 +1,9 @@
 //! Variants, being read: those that were written here, and whatever else Spark made.
 
+use std::str;
+
+use trunkline_wire::msgpack::MAX_DEPTH;
+
 use super::{
     ARRAY, BINARY, DECIMAL4, DECIMAL8, DECIMAL16, DOUBLE, FALSE, FLOAT, INT8, INT16, INT32, INT64, NULL, OBJECT,
     SHORT_STRING, STRING, TIMESTAMP, TRUE,
@@ -12,8 +16,8 @@ pub(crate) struct Variant<'a> {
     value: &'a [u8],
 }
 
-/// What a value is.
-pub(crate) enum Read<'a> {
+/// A value of a map, in a VARIANT or in a column of its own.
+pub(crate) enum Value<'a> {
     Null,
     Boolean(bool),
     Signed(i64),
@@ -23,13 +27,10 @@ pub(crate) enum Read<'a> {
     Double(f64),
     /// Microseconds since 1970.
     Timestamp(i64),
-    /// Text, or what somebody took for it.
-    Text(&'a [u8]),
+    Text(&'a str),
     Binary(&'a [u8]),
-    Array(Vec<Variant<'a>>),
-    Object(Vec<(&'a [u8], Variant<'a>)>),
-    /// A kind that nothing here writes, such as a date.
-    Other,
+    Array(Vec<Self>),
+    Object(Vec<(&'a str, Self)>),
 }
 
 impl<'a> Variant<'a> {
@@ -37,20 +38,42 @@ impl<'a> Variant<'a> {
         Self { metadata, value }
     }
 
-    /// What it is; what is damaged is null.
-    pub(crate) fn read(self) -> Read<'a> {
+    /// What it holds; what is damaged is null.
+    ///
+    /// # Errors
+    /// If it is of a kind that nothing here writes, or is nested or refers to itself without end.
+    pub(crate) fn read(self) -> Result<Value<'a>, String> {
+        // Each value takes a byte at least, unless several places refer to it.
+        self.within(0, &mut self.value.len().clone())
+    }
+
+    /// The same, `depth` values deep, of at most so many values.
+    fn within(self, depth: usize, left: &mut usize) -> Result<Value<'a>, String> {
+        if depth > MAX_DEPTH {
+            return Err("a VARIANT is nested too deep".to_owned());
+        }
+        *left = left.checked_sub(1).ok_or("a VARIANT has values in several places")?;
         let (first, rest) = self.value.split_first().unwrap_or((&0, &[]));
         let kind = first >> 2;
         match first & 3 {
-            SHORT_STRING => Read::Text(rest.get(..usize::from(kind)).unwrap_or_default()),
-            OBJECT => Read::Object(self.members().map(|(name, member)| (name.unwrap_or_default(), member)).collect()),
-            ARRAY => Read::Array(self.members().map(|(_, member)| member).collect()),
+            SHORT_STRING => Ok(text(rest.get(..usize::from(kind)).unwrap_or_default())),
+            OBJECT => {
+                let named = |(name, member): (Option<&'a [u8]>, Self)| {
+                    let name = str::from_utf8(name.unwrap_or_default()).map_err(|_| "a name is no text")?;
+                    Ok((name, member.within(depth + 1, left)?))
+                };
+                Ok(Value::Object(self.members().map(named).collect::<Result<_, String>>()?))
+            }
+            ARRAY => {
+                let members = self.members().map(|(_, member)| member.within(depth + 1, left));
+                Ok(Value::Array(members.collect::<Result<_, _>>()?))
+            }
             _ => primitive(kind, rest),
         }
     }
 
     /// The bytes of the value. A member's go on to the end of all: it says itself how long it is.
-    pub(crate) const fn bytes(self) -> &'a [u8] {
+    pub(super) const fn bytes(self) -> &'a [u8] {
         self.value
     }
 
@@ -84,43 +107,44 @@ impl<'a> Variant<'a> {
     }
 }
 
-fn primitive(kind: u8, rest: &[u8]) -> Read<'_> {
-    let fixed = |width: u8| {
-        let mut bytes = [0; 16];
-        let width = usize::from(width);
-        let found = rest.get(..width).unwrap_or_default();
-        bytes[..found.len()].copy_from_slice(found);
-        // The sign of what has fewer bytes.
-        let shift = 8 * (16 - width);
-        i128::from_le_bytes(bytes) << shift >> shift
+fn primitive(kind: u8, rest: &[u8]) -> Result<Value<'_>, String> {
+    let signed = |width| Value::Signed(i64::try_from(integer(rest, width)).unwrap_or_default());
+    let decimal = |width| {
+        let (places, digits) = rest.split_first().unwrap_or((&0, &[]));
+        Value::Decimal(integer(digits, width), *places)
     };
-    let decimal = |width: usize| {
-        let places = rest.first().copied().unwrap_or_default();
-        let mut bytes = [0; 16];
-        let found = rest.get(1..=width).unwrap_or_default();
-        bytes[..found.len()].copy_from_slice(found);
-        let shift = 8 * (16 - width);
-        Read::Decimal(i128::from_le_bytes(bytes) << shift >> shift, places)
-    };
-    let signed = |width| Read::Signed(i64::try_from(fixed(width)).unwrap_or_default());
-    match kind {
-        NULL => Read::Null,
-        TRUE => Read::Boolean(true),
-        FALSE => Read::Boolean(false),
+    Ok(match kind {
+        NULL => Value::Null,
+        TRUE => Value::Boolean(true),
+        FALSE => Value::Boolean(false),
         INT8 => signed(1),
         INT16 => signed(2),
         INT32 => signed(4),
         INT64 => signed(8),
-        FLOAT => Read::Float(f32::from_le_bytes(bytes_of(rest))),
-        DOUBLE => Read::Double(f64::from_le_bytes(bytes_of(rest))),
-        TIMESTAMP => Read::Timestamp(i64::from_le_bytes(bytes_of(rest))),
+        FLOAT => Value::Float(f32::from_le_bytes(bytes_of(rest))),
+        DOUBLE => Value::Double(f64::from_le_bytes(bytes_of(rest))),
+        TIMESTAMP => Value::Timestamp(i64::from_le_bytes(bytes_of(rest))),
         DECIMAL4 => decimal(4),
         DECIMAL8 => decimal(8),
         DECIMAL16 => decimal(16),
-        BINARY => Read::Binary(long(rest)),
-        STRING => Read::Text(long(rest)),
-        _ => Read::Other,
-    }
+        BINARY => Value::Binary(long(rest)),
+        STRING => text(long(rest)),
+        _ => return Err("a VARIANT has a value, such as a date, that no message has a place for".to_owned()),
+    })
+}
+
+/// An integer of so many bytes, with its sign.
+fn integer(rest: &[u8], width: usize) -> i128 {
+    let mut bytes = [0; 16];
+    let found = rest.get(..width).unwrap_or_default();
+    bytes[..found.len()].copy_from_slice(found);
+    let shift = 8 * (16 - width);
+    i128::from_le_bytes(bytes) << shift >> shift
+}
+
+/// Text, unless it is none.
+fn text(bytes: &[u8]) -> Value<'_> {
+    str::from_utf8(bytes).map_or(Value::Binary(bytes), Value::Text)
 }
 
 fn bytes_of<const N: usize>(rest: &[u8]) -> [u8; N] {

@@ -11,10 +11,10 @@ use arrow_array::{
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, TimeUnit};
 
-use super::value::{Value, sorted};
+use super::value::sorted;
 use crate::{
     ColumnError,
-    variant::{Variant, is_variant},
+    variant::reading::{Value, Variant},
 };
 
 /// The fields of structs, by their names.
@@ -82,7 +82,7 @@ impl<'a> Given<'a> {
     /// The members of maps: those in a VARIANT of this name, and those that have a field of their own, `<prefix>_<name>`.
     pub(crate) fn members(self, name: &str, prefix: &str) -> Result<Members, ColumnError> {
         let rest = self.0.column_by_name(name).map(|column| {
-            let is_one = matches!(column.data_type(), DataType::Struct(fields) if is_variant(fields) || fields.find("metadata").is_some());
+            let is_one = matches!(column.data_type(), DataType::Struct(fields) if fields.find("metadata").is_some());
             let wrong = || ColumnError::Input(format!("{name} is {}, it must be a VARIANT", column.data_type()));
             if is_one { Ok(column.as_struct().clone()) } else { Err(wrong()) }
         });
@@ -198,7 +198,7 @@ impl Members {
                 rest.column_by_name(name).and_then(|part| part.as_binary_opt::<i32>()).map(|part| part.value(row))
             });
             let variant = Variant::of(metadata.unwrap_or_default(), value.unwrap_or_default());
-            let value = Value::of(variant)?;
+            let value = variant.read()?;
             if let Value::Object(found) = value {
                 members = found;
             } else if !matches!(value, Value::Null) {

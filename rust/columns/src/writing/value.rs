@@ -1,12 +1,10 @@
-//! Values of maps: read from VARIANTs and columns, and written as MessagePack, as field tables and as JSON.
-
-use std::str;
+//! Values of maps, written as MessagePack, as field tables and as JSON.
 
 use serde_json::{Map, Number, Value as Json};
 use trunkline_wire::{
     msgpack::{
-        MAX_DEPTH, Oversize, Timestamp, write_array, write_binary, write_bool, write_f32, write_f64, write_map,
-        write_nil, write_signed, write_string, write_timestamp, write_unsigned,
+        Oversize, Timestamp, write_array, write_binary, write_bool, write_f32, write_f64, write_map, write_nil,
+        write_signed, write_string, write_timestamp, write_unsigned,
     },
     mtl::{
         control,
@@ -14,24 +12,7 @@ use trunkline_wire::{
     },
 };
 
-use crate::variant::{Read, Variant};
-
-/// A value.
-pub(crate) enum Value<'a> {
-    Null,
-    Boolean(bool),
-    Signed(i64),
-    /// Digits, and how many of them are behind the point.
-    Decimal(i128, u8),
-    Float(f32),
-    Double(f64),
-    /// Microseconds since 1970.
-    Timestamp(i64),
-    Text(&'a str),
-    Binary(&'a [u8]),
-    Array(Vec<Self>),
-    Object(Vec<(&'a str, Self)>),
-}
+use crate::variant::reading::Value;
 
 /// Members in byte order of their names, of equal ones the last.
 pub(crate) fn sorted<'a>(mut members: Vec<(&'a str, Value<'a>)>) -> Vec<(&'a str, Value<'a>)> {
@@ -42,46 +23,7 @@ pub(crate) fn sorted<'a>(mut members: Vec<(&'a str, Value<'a>)>) -> Vec<(&'a str
     members
 }
 
-impl<'a> Value<'a> {
-    /// The value of a VARIANT.
-    pub(crate) fn of(variant: Variant<'a>) -> Result<Self, String> {
-        // Each value takes a byte at least, unless several places refer to it.
-        let mut left = variant.bytes().len();
-        Self::within(variant, 0, &mut left)
-    }
-
-    /// The same, `depth` values deep, of at most so many values.
-    fn within(variant: Variant<'a>, depth: usize, left: &mut usize) -> Result<Self, String> {
-        if depth > MAX_DEPTH {
-            return Err("a VARIANT is nested too deep".to_owned());
-        }
-        *left = left.checked_sub(1).ok_or("a VARIANT has values in several places")?;
-        Ok(match variant.read() {
-            Read::Null => Self::Null,
-            Read::Boolean(value) => Self::Boolean(value),
-            Read::Signed(value) => Self::Signed(value),
-            Read::Decimal(digits, places) => Self::Decimal(digits, places),
-            Read::Float(value) => Self::Float(value),
-            Read::Double(value) => Self::Double(value),
-            Read::Timestamp(micros) => Self::Timestamp(micros),
-            Read::Text(value) => str::from_utf8(value).map_or(Self::Binary(value), Self::Text),
-            Read::Binary(value) => Self::Binary(value),
-            Read::Array(members) => {
-                let members = members.into_iter().map(|member| Self::within(member, depth + 1, left));
-                Self::Array(members.collect::<Result<_, _>>()?)
-            }
-            Read::Object(members) => {
-                let mut named = |(name, member)| {
-                    Ok((str::from_utf8(name).map_err(|_| "a name is no text")?, Self::within(member, depth + 1, left)?))
-                };
-                Self::Object(members.into_iter().map(&mut named).collect::<Result<_, String>>()?)
-            }
-            Read::Other => {
-                return Err("a VARIANT has a value, such as a date, that no message has a place for".to_owned());
-            }
-        })
-    }
-
+impl Value<'_> {
     /// A decimal as a number that has a fraction.
     fn fraction(digits: i128, places: u8) -> f64 {
         // Read as it is written, it is the nearest there is.
@@ -94,13 +36,11 @@ impl<'a> Value<'a> {
             Self::Null => write_nil(out),
             Self::Boolean(value) => write_bool(out, *value),
             Self::Signed(value) => write_signed(out, *value),
-            Self::Decimal(digits, 0) if u64::try_from(*digits).is_ok() => {
-                write_unsigned(out, u64::try_from(*digits).unwrap_or_default());
-            }
-            Self::Decimal(digits, 0) if i64::try_from(*digits).is_ok() => {
-                write_signed(out, i64::try_from(*digits).unwrap_or_default());
-            }
-            Self::Decimal(digits, places) => write_f64(out, Self::fraction(*digits, *places)),
+            Self::Decimal(digits, places) => match (*places, u64::try_from(*digits), i64::try_from(*digits)) {
+                (0, Ok(number), _) => write_unsigned(out, number),
+                (0, _, Ok(number)) => write_signed(out, number),
+                _ => write_f64(out, Self::fraction(*digits, *places)),
+            },
             Self::Float(value) => write_f32(out, *value),
             Self::Double(value) => write_f64(out, *value),
             Self::Timestamp(micros) => {
@@ -161,10 +101,10 @@ impl<'a> Value<'a> {
             Self::Null => Json::Null,
             Self::Boolean(value) => Json::Bool(*value),
             Self::Signed(value) => Json::Number((*value).into()),
-            Self::Decimal(digits, 0) if u64::try_from(*digits).is_ok() => {
-                Json::Number(u64::try_from(*digits).unwrap_or_default().into())
-            }
-            Self::Decimal(digits, places) => Json::Number(number(Self::fraction(*digits, *places))?),
+            Self::Decimal(digits, places) => Json::Number(match (*places, u64::try_from(*digits)) {
+                (0, Ok(number)) => number.into(),
+                _ => number(Self::fraction(*digits, *places))?,
+            }),
             Self::Float(value) => Json::Number(number((*value).into())?),
             Self::Double(value) => Json::Number(number(*value)?),
             Self::Text(value) => Json::String((*value).to_owned()),
