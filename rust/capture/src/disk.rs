@@ -1,4 +1,5 @@
-//! Every system call of a writer, so that tests can stop, fail or lose any of them.
+//! Every call of a writer or reader to the system, so that tests can stop, fail or lose any of them, and so that what is
+//! only read need not be on a disk.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,19 +13,23 @@ pub(crate) trait DiskFile: Write + Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// What a writer and its recovery need of a file system. What is in a capture may be anybody's: links are not followed,
-/// and what is no regular file is not opened; both are [`io::ErrorKind::InvalidData`].
-pub(crate) trait Disk: Send + Sync {
-    /// Creates a file, in the place of one that was there.
-    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+/// What a reader needs of where a capture is. What is in a capture may be anybody's: links are not followed, and what is
+/// no regular file is not opened; both are [`io::ErrorKind::InvalidData`].
+pub(crate) trait Files: Send + Sync {
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> io::Result<Source>;
+    /// The names in a directory.
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
+}
+
+/// What a writer and its recovery need of a file system.
+pub(crate) trait Disk: Files {
+    /// Creates a file, in the place of one that was there.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Replaces `to` by `from` in one step.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// The names in a directory.
-    fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
     /// The bytes of a file, and when it was last written to.
     fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)>;
     /// Creates a directory, unless it is there.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, Files};
 use crate::settings::Access;
 use crate::source::Source;
 
@@ -48,28 +48,12 @@ impl DiskFile for File {
     }
 }
 
-impl Disk for LocalDisk {
-    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
-    }
-
+impl Files for LocalDisk {
     fn open(&self, path: &Path) -> io::Result<Source> {
         need(path, fs::Metadata::is_file, "is not a regular file")?;
         let file = File::open(path)?;
         let bytes = file.metadata()?.len();
         Ok(Source::new(file, bytes))
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
@@ -79,6 +63,24 @@ impl Disk for LocalDisk {
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)
+    }
+}
+
+impl Disk for LocalDisk {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        Ok(Box::new(OpenOptions::new().write(true).create_new(true).open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
     }
 
     fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, Files};
 use crate::source::{ReadAt, Source};
 
 /// What happens to one call.
@@ -165,6 +165,22 @@ fn missing() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
+impl Files for FaultyDisk {
+    fn open(&self, path: &Path) -> io::Result<Source> {
+        let state = self.read()?;
+        let file = state.names.get(path).ok_or_else(missing)?;
+        let bytes = Bytes::from(state.files[file].data.clone());
+        let length = bytes.len() as u64;
+        Ok(Source::new(FaultyBytes { disk: self.clone(), bytes }, length))
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let state = self.read()?;
+        let names = state.names.keys().filter_map(|path| path.strip_prefix(directory).ok()?.to_str());
+        Ok(names.map(str::to_owned).collect())
+    }
+}
+
 impl Disk for FaultyDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let mut state = self.call()?;
@@ -173,14 +189,6 @@ impl Disk for FaultyDisk {
         state.names.insert(path.to_owned(), file);
         drop(state);
         Ok(Box::new(FaultyFile { disk: self.clone(), file }))
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Source> {
-        let state = self.read()?;
-        let file = state.names.get(path).ok_or_else(missing)?;
-        let bytes = Bytes::from(state.files[file].data.clone());
-        let length = bytes.len() as u64;
-        Ok(Source::new(FaultyBytes { disk: self.clone(), bytes }, length))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -193,12 +201,6 @@ impl Disk for FaultyDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.call()?;
         state.names.remove(path).map(drop).ok_or_else(missing)
-    }
-
-    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let state = self.read()?;
-        let names = state.names.keys().filter_map(|path| path.strip_prefix(directory).ok()?.to_str());
-        Ok(names.map(str::to_owned).collect())
     }
 
     /// Files are made a second apart.

@@ -1,12 +1,16 @@
 //! The names of a capture's files. Whatever is not a segment starts with a dot or an underscore, which Spark and
 //! pyarrow skip; for those who do not, what stays when nobody writes is [`sealed`](crate::sealed), or empty.
 
+use std::fmt;
+
 /// Where a capture keeps what it knows of itself.
 pub(crate) const META: &str = "_capture";
 /// The last word on the capture's id and numbering.
 pub(crate) const MANIFEST: &str = "_capture/manifest.parquet";
 /// Its next version, until it is renamed.
 pub(crate) const NEXT_MANIFEST: &str = "_capture/.manifest";
+/// The segment that others are being merged into.
+pub(crate) const NEXT_MERGED: &str = "_capture/.merged";
 /// The notes on the next segment, until they are renamed.
 pub(crate) const NEXT_NOTES: &str = "_capture/.runs";
 
@@ -39,6 +43,76 @@ pub(crate) fn numbered(names: impl IntoIterator<Item = String>, ending: &str) ->
     numbers
 }
 
+/// The numbers of the segments whose rows a file has: one, or several that follow each other and were merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Span {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+}
+
+impl Span {
+    /// A segment as it was published.
+    pub(crate) fn one(number: u64) -> Self {
+        Self { first: number, last: number }
+    }
+
+    pub(crate) fn contains(self, number: u64) -> bool {
+        self.first <= number && number <= self.last
+    }
+
+    pub(crate) fn covers(self, other: Self) -> bool {
+        self.first <= other.first && other.last <= self.last
+    }
+
+    pub(crate) fn is_merged(self) -> bool {
+        self.first < self.last
+    }
+
+    /// How many segments these are.
+    pub(crate) fn count(self) -> u64 {
+        self.last - self.first + 1
+    }
+
+    /// The file with their rows.
+    pub(crate) fn file(self) -> String {
+        format!("{self}.parquet")
+    }
+
+    /// What is written down of it.
+    pub(crate) fn notes(self) -> String {
+        format!("{META}/{self}.parquet")
+    }
+
+    /// The segments in the name of a file, before its ending.
+    fn named(name: &str) -> Option<Self> {
+        match name.split_once('-') {
+            None => number(name).map(Self::one),
+            Some((first, last)) => {
+                let span = Self { first: number(first)?, last: number(last)? };
+                (span.is_merged() && span.count() <= MERGED_MAX).then_some(span)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:010}", self.first)?;
+        if self.is_merged() { write!(f, "-{:010}", self.last) } else { Ok(()) }
+    }
+}
+
+/// The segments that are merged into one, at most.
+pub(crate) const MERGED_MAX: u64 = 1 << 20;
+
+/// The merged segments that have files of notes with these names, in order.
+pub(crate) fn merged(names: impl IntoIterator<Item = String>) -> Vec<Span> {
+    let span = |name: String| name.strip_suffix(".parquet").and_then(Span::named);
+    let mut spans: Vec<Span> = names.into_iter().filter_map(span).filter(|span| span.is_merged()).collect();
+    spans.sort_unstable();
+    spans
+}
+
 /// No capture comes to so many segments or rows: from a number above, which a file may state, none could go on.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
@@ -63,7 +137,7 @@ pub(crate) fn foreign(names: &[String]) -> Option<&String> {
 
 /// A published segment.
 pub(crate) fn segment(number: u64) -> String {
-    format!("{number:010}.parquet")
+    Span::one(number).file()
 }
 
 /// A segment still being written, under a name that no pattern for segments matches.
@@ -79,7 +153,10 @@ pub(crate) fn journal(number: u64) -> String {
 /// What a directory holds, by number and in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listing {
-    pub(crate) segments: Vec<u64>,
+    /// The published segments, each row in one of them.
+    pub(crate) segments: Vec<Span>,
+    /// Those whose rows are in a merged one as well: whoever merged them was killed before it removed them, or is about to.
+    pub(crate) covered: Vec<Span>,
     pub(crate) partials: Vec<u64>,
     pub(crate) journals: Vec<u64>,
 }
@@ -92,19 +169,37 @@ impl Listing {
                 Some(visible) => (true, visible),
                 None => (false, &*name),
             };
-            let Some((number, kind)) = visible.split_once('.') else { continue };
-            let Some(number) = self::number(number) else { continue };
+            let Some((numbers, kind)) = visible.split_once('.') else { continue };
             match (hidden, kind) {
-                (false, "parquet") => listing.segments.push(number),
-                (true, "partial") => listing.partials.push(number),
-                (true, "journal") => listing.journals.push(number),
+                (false, "parquet") => listing.segments.extend(Span::named(numbers)),
+                (true, "partial") => listing.partials.extend(number(numbers)),
+                (true, "journal") => listing.journals.extend(number(numbers)),
                 _ => {}
             }
         }
-        listing.segments.sort_unstable();
+        // Of those with the same first, the one that covers the others comes first.
+        listing.segments.sort_unstable_by_key(|span| (span.first, u64::MAX - span.last));
+        let mut last: Option<Span> = None;
+        let is_covered = |span: &mut Span| {
+            let is_covered = last.is_some_and(|last| last.covers(*span));
+            last = if is_covered { last } else { Some(*span) };
+            is_covered
+        };
+        listing.covered = listing.segments.extract_if(.., is_covered).collect();
         listing.partials.sort_unstable();
         listing.journals.sort_unstable();
         listing
+    }
+
+    /// Whether a segment is published.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.covering(Span::one(number)).is_some()
+    }
+
+    /// The published segment with the rows of these.
+    pub(crate) fn covering(&self, span: Span) -> Option<Span> {
+        let at = self.segments.partition_point(|segment| segment.first <= span.first);
+        self.segments[..at].last().copied().filter(|segment| segment.covers(span))
     }
 }
 
@@ -133,9 +228,26 @@ mod tests {
             "+000000043.parquet".into(),
             ".+000000044.journal".into(),
         ];
-        let expected = Listing { segments: vec![7, 42, 10_000_000_000], partials: vec![43], journals: vec![43] };
+        let segments = [7, 42, 10_000_000_000].map(Span::one).to_vec();
+        let expected = Listing { segments, covered: vec![], partials: vec![43], journals: vec![43] };
         assert_eq!(Listing::new(names), expected);
         let runs = ["0000000005.jsonl", "+5.jsonl", "5.jsonl", "00000000006.jsonl", "9223372036854775808.jsonl"];
         assert_eq!(numbered(runs.map(str::to_owned), ".jsonl"), [5]);
+    }
+
+    #[test]
+    fn a_merged_segment_hides_what_it_replaces() {
+        let span = |first, last| Span { first, last };
+        let spans = [span(0, 0), span(0, 4), span(2, 2), span(4, 4), span(5, 5), span(7, 9), span(7, 8), span(9, 9)];
+        let listing = Listing::new(spans.map(Span::file));
+        assert_eq!(listing.segments, [span(0, 4), span(5, 5), span(7, 9)]);
+        assert_eq!(listing.covered, [span(0, 0), span(2, 2), span(4, 4), span(7, 8), span(9, 9)]);
+        let there: Vec<u64> = (0..12).filter(|number| listing.has(*number)).collect();
+        assert_eq!(there, [0, 1, 2, 3, 4, 5, 7, 8, 9]);
+        assert_eq!(listing.covering(span(1, 3)), Some(span(0, 4)));
+        assert_eq!(listing.covering(span(3, 5)), None);
+        for name in ["0000000004-0000000004", "0000000004-0000000003", "0000000000-0004000000", "0-4", "0000000000-"] {
+            assert_eq!(Listing::new([format!("{name}.parquet")]), Listing::default(), "{name}");
+        }
     }
 }

@@ -99,29 +99,32 @@ pub(crate) fn clear(directory: &Path) -> Result<(), CaptureError> {
     }
 }
 
+/// A row of ten bytes.
+#[cfg(test)]
+pub(crate) fn row(received_at_ns: i64) -> Row<'static, &'static [u8]> {
+    Row {
+        received_at_ns,
+        framing: trunkline_wire::Framing::Cdtp,
+        endpoint: None,
+        peer: None,
+        direction: crate::Direction::In,
+        topic: None,
+        reply_to: None,
+        frames: &[b"header", b"body"],
+        error: None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use trunkline_wire::Framing;
-
     use super::*;
-    use crate::{Capture, CaptureErrorKind, Direction};
+    use crate::{Capture, CaptureErrorKind};
 
     fn import(directory: &Path, rows: i64) -> Import {
         let settings = Settings { segment_bytes: 100, ..Settings::default() };
         let mut import = Import::open(directory, settings).unwrap();
         for at in 0..rows {
-            let row = Row {
-                received_at_ns: at,
-                framing: Framing::Cdtp,
-                endpoint: None,
-                peer: None,
-                direction: Direction::In,
-                topic: None,
-                reply_to: None,
-                frames: &[b"header".as_slice(), b"body"],
-                error: None,
-            };
-            import.append(&row).unwrap();
+            import.append(&row(at)).unwrap();
         }
         import
     }

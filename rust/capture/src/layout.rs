@@ -4,10 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::Disk;
-use crate::files::{self, Listing};
+use crate::disk::Files;
+use crate::files::{self, Listing, Span};
 use crate::local::LocalDisk;
 use crate::manifest::Manifest;
+use crate::place::Place;
 use crate::sealed::unseal;
 use crate::source::Source;
 use crate::{Access, CaptureError, CaptureErrorKind};
@@ -18,12 +19,18 @@ const MANIFEST_BYTES: u64 = 1 << 20;
 /// No file of notes is larger.
 pub(crate) const NOTES_BYTES: u64 = 256 << 20;
 
-/// The disk of a directory that holds a capture.
-pub(crate) fn look_for_capture(directory: &Path) -> Result<Arc<LocalDisk>, CaptureError> {
-    let disk = LocalDisk::open(directory, Access::Umask).map_err(|error| CaptureError::reading(directory, error))?;
-    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+/// The files of a place that holds a capture.
+pub(crate) fn look_for_capture(place: &Place) -> Result<Arc<dyn Files>, CaptureError> {
+    let files = place.files()?;
+    need_capture(&*files, place.root())?;
+    Ok(files)
+}
+
+/// Refuses what holds no capture.
+pub(crate) fn need_capture(files: &dyn Files, directory: &Path) -> Result<(), CaptureError> {
+    let names = files.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
     if files::hold_capture(&names) {
-        return Ok(Arc::new(disk));
+        return Ok(());
     }
     let what = match files::foreign(&names) {
         Some(name) => format!("is not a capture: it contains {name}"),
@@ -32,9 +39,9 @@ pub(crate) fn look_for_capture(directory: &Path) -> Result<Arc<LocalDisk>, Captu
     Err(CaptureError::new(CaptureErrorKind::Missing, directory, what))
 }
 
-/// Whether a directory holds a capture.
-pub fn is_capture(directory: &Path) -> bool {
-    names(directory).is_ok_and(|names| files::hold_capture(&names))
+/// Whether there is a capture.
+pub fn is_capture(place: impl Into<Place>) -> bool {
+    look_for_capture(&place.into()).is_ok()
 }
 
 /// Refuses a directory that holds something else and no capture.
@@ -55,13 +62,13 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 /// The names in a capture.
-pub(crate) fn list(disk: &LocalDisk, directory: &Path) -> Result<Listing, CaptureError> {
+pub(crate) fn list(disk: &dyn Files, directory: &Path) -> Result<Listing, CaptureError> {
     let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
     Ok(Listing::new(names))
 }
 
 /// What a capture knows of itself, as this version has it or an earlier one had.
-pub(crate) fn read_manifest(disk: &dyn Disk, directory: &Path) -> Result<Option<Manifest>, CaptureError> {
+pub(crate) fn read_manifest(disk: &dyn Files, directory: &Path) -> Result<Option<Manifest>, CaptureError> {
     let sealed = directory.join(files::MANIFEST);
     if let Some(file) = read_if_there(disk, &sealed, MANIFEST_BYTES)? {
         return Manifest::from_json(&sealed, unseal(&sealed, &file)?).map(Some);
@@ -71,7 +78,7 @@ pub(crate) fn read_manifest(disk: &dyn Disk, directory: &Path) -> Result<Option<
 }
 
 /// The text of a file of notes, as this version has it or an earlier one had, and its name.
-pub(crate) fn read_notes(disk: &dyn Disk, directory: &Path, number: u64) -> Result<(PathBuf, Vec<u8>), CaptureError> {
+pub(crate) fn read_notes(disk: &dyn Files, directory: &Path, number: u64) -> Result<(PathBuf, Vec<u8>), CaptureError> {
     let sealed = directory.join(files::notes(number));
     if let Some(file) = read_if_there(disk, &sealed, NOTES_BYTES)? {
         let lines = unseal(&sealed, &file)?.to_vec();
@@ -82,8 +89,20 @@ pub(crate) fn read_notes(disk: &dyn Disk, directory: &Path, number: u64) -> Resu
     Ok((plain, lines))
 }
 
+/// The text of the notes on a merged segment, and their name.
+pub(crate) fn read_merged_notes(
+    disk: &dyn Files,
+    directory: &Path,
+    span: Span,
+) -> Result<(PathBuf, Vec<u8>), CaptureError> {
+    let path = directory.join(span.notes());
+    let file = read(disk, &path, NOTES_BYTES)?;
+    let text = unseal(&path, &file)?.to_vec();
+    Ok((path, text))
+}
+
 /// The segments that have a file of notes, of this version or of an earlier one, in order.
-pub(crate) fn list_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+pub(crate) fn list_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<u64>, CaptureError> {
     let mut all = list_sealed_notes(disk, directory)?;
     all.extend(list_plain_notes(disk, directory)?);
     all.sort_unstable();
@@ -91,22 +110,27 @@ pub(crate) fn list_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, 
     Ok(all)
 }
 
-pub(crate) fn list_sealed_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+pub(crate) fn list_sealed_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<u64>, CaptureError> {
     list_if_there(disk, &directory.join(files::META)).map(|names| files::numbered(names, ".parquet"))
 }
 
-pub(crate) fn list_plain_notes(disk: &dyn Disk, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+/// The merged segments that have a file of notes, in order.
+pub(crate) fn list_merged_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<Span>, CaptureError> {
+    list_if_there(disk, &directory.join(files::META)).map(files::merged)
+}
+
+pub(crate) fn list_plain_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<u64>, CaptureError> {
     list_if_there(disk, &directory.join(files::PLAIN_NOTES)).map(|names| files::numbered(names, ".jsonl"))
 }
 
-pub(crate) fn list_if_there(disk: &dyn Disk, path: &Path) -> Result<Vec<String>, CaptureError> {
+pub(crate) fn list_if_there(disk: &dyn Files, path: &Path) -> Result<Vec<String>, CaptureError> {
     match disk.list(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         names => names.map_err(|error| CaptureError::reading(path, error)),
     }
 }
 
-pub(crate) fn read_if_there(disk: &dyn Disk, path: &Path, most: u64) -> Result<Option<Vec<u8>>, CaptureError> {
+pub(crate) fn read_if_there(disk: &dyn Files, path: &Path, most: u64) -> Result<Option<Vec<u8>>, CaptureError> {
     match read(disk, path, most) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(None),
@@ -114,10 +138,10 @@ pub(crate) fn read_if_there(disk: &dyn Disk, path: &Path, most: u64) -> Result<O
     }
 }
 
-pub(crate) fn read(disk: &dyn Disk, path: &Path, most: u64) -> Result<Vec<u8>, CaptureError> {
+pub(crate) fn read(disk: &dyn Files, path: &Path, most: u64) -> Result<Vec<u8>, CaptureError> {
     open(disk, path)?.read_all(most).map_err(|error| CaptureError::reading(path, error))
 }
 
-pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Source, CaptureError> {
+pub(crate) fn open(disk: &dyn Files, path: &Path) -> Result<Source, CaptureError> {
     disk.open(path).map_err(|error| CaptureError::reading(path, error))
 }

@@ -8,7 +8,9 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod batches;
 mod clock;
+mod compaction;
 mod columns;
 mod direction;
 mod disk;
@@ -31,9 +33,12 @@ mod lock;
 mod manifest;
 mod notes;
 mod patient;
+mod place;
+mod published;
 mod reader;
 mod recovery;
 mod retention;
+mod rows;
 mod runs;
 mod scan;
 mod schema;
@@ -49,12 +54,17 @@ mod verify;
 mod writer;
 
 pub use clock::RowClock;
+pub use compaction::{Compaction, compact};
 pub use columns::{MESSAGE_TOO_LARGE, Row};
 pub use direction::Direction;
 pub use error::{CaptureError, CaptureErrorKind};
 pub use import::Import;
 pub use layout::is_capture;
-pub use reader::{Batches, Capture, Info, Position, Rows, published};
+pub use place::{Object, ObjectStore, Place};
+pub use batches::Batches;
+pub use published::{Position, existing, published, sizes};
+pub use reader::{Capture, Info};
+pub use rows::Rows;
 pub use recovery::recover;
 pub use runs::{RunRecord, Runs};
 pub use schema::schema;

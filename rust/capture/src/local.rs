@@ -18,7 +18,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat};
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, Files};
 use crate::settings::Access;
 use crate::source::Source;
 
@@ -136,6 +136,25 @@ impl DiskFile for File {
     }
 }
 
+impl Files for LocalDisk {
+    fn open(&self, path: &Path) -> io::Result<Source> {
+        let (parent, name) = self.parent(path)?;
+        let (file, bytes) = open_regular(&parent, name, OFlag::O_RDONLY, Mode::empty())?;
+        Ok(Source::new(file, bytes))
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in Dir::from_fd(self.directory(directory)?)?.iter() {
+            // A name that is no UTF-8 is none of ours.
+            names.extend(
+                entry?.file_name().to_str().ok().filter(|name| !matches!(*name, "." | "..")).map(str::to_owned),
+            );
+        }
+        Ok(names)
+    }
+}
+
 impl Disk for LocalDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let (parent, name) = self.parent(path)?;
@@ -149,12 +168,6 @@ impl Disk for LocalDisk {
         Ok(Box::new(file))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Source> {
-        let (parent, name) = self.parent(path)?;
-        let (file, bytes) = open_regular(&parent, name, OFlag::O_RDONLY, Mode::empty())?;
-        Ok(Source::new(file, bytes))
-    }
-
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from_parent, from) = self.parent(from)?;
         let (to_parent, to) = self.parent(to)?;
@@ -164,17 +177,6 @@ impl Disk for LocalDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let (parent, name) = self.parent(path)?;
         Ok(unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir)?)
-    }
-
-    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in Dir::from_fd(self.directory(directory)?)?.iter() {
-            // A name that is no UTF-8 is none of ours.
-            names.extend(
-                entry?.file_name().to_str().ok().filter(|name| !matches!(*name, "." | "..")).map(str::to_owned),
-            );
-        }
-        Ok(names)
     }
 
     fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {

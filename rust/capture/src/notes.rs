@@ -10,6 +10,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::CaptureError;
+use crate::files::Span;
 use crate::source::Source;
 
 /// How many segments a file has sums of, at most: one that says nothing else is removed when a later one repeats them.
@@ -21,7 +22,7 @@ pub(crate) type GoesOn<'a> = &'a dyn Fn() -> bool;
 /// What the bytes of a segment were when it was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
-    pub(crate) segment: u64,
+    pub(crate) span: Span,
     pub(crate) bytes: u64,
     /// As that of the journal's records: CRC-32, the one of Ethernet and gzip.
     pub(crate) crc: u32,
@@ -29,7 +30,7 @@ pub(crate) struct Sum {
 
 impl Sum {
     /// The sum of the bytes as they are, which may take hours, unless `goes_on` says no in between.
-    pub(crate) fn of(segment: u64, file: &Source, goes_on: GoesOn<'_>) -> io::Result<Self> {
+    pub(crate) fn of(span: Span, file: &Source, goes_on: GoesOn<'_>) -> io::Result<Self> {
         let mut reader = file.reader();
         let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0);
         let mut buffer = vec![0; 1 << 20];
@@ -38,7 +39,7 @@ impl Sum {
                 return Err(io::Error::other("interrupted"));
             }
             match reader.read(&mut buffer) {
-                Ok(0) => return Ok(Self { segment, bytes, crc: crc.finalize() }),
+                Ok(0) => return Ok(Self { span, bytes, crc: crc.finalize() }),
                 Ok(read) => {
                     crc.update(&buffer[..read]);
                     bytes += read as u64;
@@ -51,13 +52,20 @@ impl Sum {
 
     fn from_json(value: &Value) -> Option<Self> {
         let number = |at: usize| value.get(at)?.as_u64();
-        Some(Self { segment: number(0)?, bytes: number(1)?, crc: u32::try_from(number(2)?).ok()? })
+        let (first, last) = (number(0)?, value.get(3).map_or_else(|| number(0), Value::as_u64)?);
+        Some(Self { span: Span { first, last }, bytes: number(1)?, crc: u32::try_from(number(2)?).ok()? })
+    }
+
+    /// The segment, its bytes and their CRC; of a merged one, then the last of those it is made of.
+    fn to_json(self) -> Value {
+        let Self { span: Span { first, last }, bytes, crc } = self;
+        if first == last { json!([first, bytes, crc]) } else { json!([first, bytes, crc, last]) }
     }
 }
 
 /// The file of a segment.
 pub(crate) fn to_text(segment: u64, sums: &[Sum], account: &[u8]) -> Vec<u8> {
-    let sums: Vec<_> = sums.iter().map(|Sum { segment, bytes, crc }| json!([segment, bytes, crc])).collect();
+    let sums: Vec<_> = sums.iter().copied().map(Sum::to_json).collect();
     let head = json!({"version": 1, "segment": segment, "sums": sums}).to_string();
     [head.as_bytes(), b"\n", account].concat()
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, Files};
 use crate::source::Source;
 
 /// Descriptors that are held for when there are no others.
@@ -70,13 +70,19 @@ fn is_want(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
+impl<D: Disk> Files for Patient<D> {
+    fn open(&self, path: &Path) -> io::Result<Source> {
+        self.patiently(|disk| disk.open(path))
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.patiently(|disk| disk.list(directory))
+    }
+}
+
 impl<D: Disk> Disk for Patient<D> {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         self.patiently(|disk| disk.create(path))
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Source> {
-        self.patiently(|disk| disk.open(path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -85,10 +91,6 @@ impl<D: Disk> Disk for Patient<D> {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.patiently(|disk| disk.remove(path))
-    }
-
-    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        self.patiently(|disk| disk.list(directory))
     }
 
     fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {

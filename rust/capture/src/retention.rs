@@ -1,11 +1,12 @@
 //! What of a capture is deleted, and what keeps it from being.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::mem;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::files::{self, Listing};
+use crate::files::{Listing, Span};
 use crate::layout::list_sealed_notes;
 use crate::store::Store;
 use crate::{CaptureError, Keep};
@@ -37,7 +38,7 @@ pub(crate) type Ages = HashMap<PathBuf, (Duration, Instant)>;
 
 /// A file that may be deleted.
 struct Kept {
-    number: u64,
+    span: Span,
     path: PathBuf,
     bytes: u64,
     age: Duration,
@@ -65,30 +66,34 @@ impl Store {
         let mut ages = mem::take(&mut self.ages);
         // What this writer has published has been seen since.
         let own = self.next_segment() - self.segments();
-        let mut kept = |numbers: &[u64], name: fn(u64) -> String| -> Result<VecDeque<Kept>, CaptureError> {
-            let kept = |number: &u64| {
-                let path = directory.join(name(*number));
-                let (bytes, written) =
-                    self.disk.size_and_time(&path).map_err(|error| CaptureError::reading(&path, error))?;
+        let mut kept = |spans: Vec<Span>, name: fn(Span) -> String| -> Result<VecDeque<Kept>, CaptureError> {
+            let mut kept = |span: Span| {
+                let path = directory.join(name(span));
+                let (bytes, written) = match self.disk.size_and_time(&path) {
+                    // Whoever keeps a copy of it may have removed it.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    found => found.map_err(|error| CaptureError::reading(&path, error))?,
+                };
                 let before = || now.wall.duration_since(written).unwrap_or_default();
-                let first = || (if *number < own { before() } else { Duration::ZERO }, now.monotonic);
+                let first = || (if span.first < own { before() } else { Duration::ZERO }, now.monotonic);
                 let (age, since) = ages.remove(&path).unwrap_or_else(first);
                 self.ages.insert(path.clone(), (age, since));
-                Ok(Kept { number: *number, path, bytes, age: age + (now.monotonic - since) })
+                Ok(Some(Kept { span, path, bytes, age: age + (now.monotonic - since) }))
             };
-            numbers.iter().map(kept).collect()
+            spans.into_iter().filter_map(|span| kept(span).transpose()).collect()
         };
-        let mut segments = kept(&Listing::new(names).segments, files::segment)?;
-        let mut notes = kept(&list_sealed_notes(&*self.disk, &directory)?, files::notes)?;
+        let mut segments = kept(Listing::new(names).segments, Span::file)?;
+        let noted = list_sealed_notes(&*self.disk, &directory)?;
+        let mut notes = kept(noted.into_iter().map(Span::one).collect(), Span::notes)?;
         let mut bytes: u64 = segments.iter().chain(&notes).map(|file| file.bytes).sum();
         let (mut has_deleted_segment, mut has_deleted_notes) = (false, false);
         loop {
-            let first = segments.front().map_or(u64::MAX, |segment| segment.number);
+            let first = segments.front().map_or(u64::MAX, |segment| segment.span.first);
             // The latest notes say how things stand.
             while let [oldest, _, ..] = notes.make_contiguous()
-                && oldest.number < first
+                && oldest.span.first < first
             {
-                let left: u64 = notes.iter().take_while(|note| note.number < first).map(|note| note.bytes).sum();
+                let left: u64 = notes.iter().take_while(|note| note.span.first < first).map(|note| note.bytes).sum();
                 let is_too_much = keep.bytes.is_some_and(|most| left > most / SHARE)
                     || segments.len() <= 1 && keep.is_too_much(bytes, false);
                 let Some(oldest) = notes.front().filter(|oldest| is_too_much || keep.is_too_old(oldest.age, false))
@@ -103,12 +108,16 @@ impl Store {
             // The latest segment tells the numbers that come next.
             let Some(oldest) = segments.front().filter(|_| segments.len() > 1) else { break };
             let open = self.account.open_segments(first);
-            let begun = open.iter().filter(|segment| **segment == first).count() as u64;
+            let begun = open.iter().filter(|segment| oldest.span.contains(**segment)).count() as u64;
             let is_held = begun > 0;
             if !keep.is_too_much(bytes, is_held) && !keep.is_too_old(oldest.age, is_held) {
                 break;
             }
-            self.remove(&oldest.path)?;
+            self.remove_if_there(&oldest.path)?;
+            if oldest.span.is_merged() {
+                self.remove_if_there(&directory.join(oldest.span.notes()))?;
+                has_deleted_notes = true;
+            }
             bytes -= oldest.bytes;
             self.deleted += 1;
             self.let_go += begun;

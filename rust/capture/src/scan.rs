@@ -20,6 +20,7 @@ use crate::columns::MESSAGE_BYTES_MAX;
 use crate::guard::guarded;
 use crate::load::batch_rows;
 use crate::runs::RUN_COLUMNS;
+use crate::files::Span;
 use crate::schema::{N_HEAD, schema};
 use crate::selection::Selection;
 use crate::source::Source;
@@ -87,19 +88,32 @@ impl SegmentReader {
     }
 }
 
-/// Tells an account of the rows of a segment.
-pub(crate) fn record_segment(
+/// Counts the rows of segments that are later than one.
+pub(crate) fn record_segments(
     account: &mut dyn Account,
-    number: u64,
+    span: Span,
+    after: Option<u64>,
     path: &Path,
     file: &Source,
 ) -> Result<(), CaptureError> {
-    let (columns, selection) = (some_columns(&RUN_COLUMNS), Selection::default());
-    let mut segment = SegmentReader::new(path.to_owned(), file.clone(), columns, &selection, MESSAGE_BYTES_MAX)?;
-    while let Some(batch) = segment.batch()? {
-        let seq = batch["seq"].as_primitive::<Int64Type>().values().first();
-        let first_seq = seq.and_then(|seq| u64::try_from(*seq).ok()).unwrap_or_default();
-        account.record(number, first_seq, &batch);
+    let number = |batch: &RecordBatch, name: &str, row: usize| {
+        u64::try_from(batch[name].as_primitive::<Int64Type>().value(row)).unwrap_or_default()
+    };
+    let columns = some_columns(&[&RUN_COLUMNS[..], &["segment"]].concat());
+    let selection = Selection::default();
+    let mut segments = SegmentReader::new(path.to_owned(), file.clone(), columns, &selection, MESSAGE_BYTES_MAX)?;
+    while let Some(batch) = segments.batch()? {
+        let mut row = 0;
+        while row < batch.num_rows() {
+            // Of one that was not merged, its name says which it is.
+            let numbered = |row| if span.is_merged() { number(&batch, "segment", row) } else { span.first };
+            let segment = numbered(row);
+            let rows = (row..batch.num_rows()).take_while(|row| numbered(*row) == segment).count();
+            if after.is_none_or(|after| segment > after) {
+                account.record(segment, number(&batch, "seq", row), &batch.slice(row, rows));
+            }
+            row += rows;
+        }
     }
     Ok(())
 }

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use arrow_array::types::Int8Type;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Int8Type, Int64Type};
 use arrow_array::{ArrayRef, DictionaryArray, Int8Array, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
@@ -18,6 +19,7 @@ use parquet::schema::types::ColumnPath;
 
 use crate::columns::Batch;
 use crate::disk::{Disk, DiskFile};
+use crate::files::Span;
 use crate::guard::guarded;
 use crate::journal::Header;
 use crate::manifest::capture_id;
@@ -81,13 +83,26 @@ impl SegmentWriter {
         appended.map_err(|error: ParquetError| failure(&self.path, &self.disk_error, &error))
     }
 
+    /// Appends rows that have the columns of segments already.
+    pub(crate) fn append_rows(&mut self, rows: &RecordBatch) -> Result<(), CaptureError> {
+        let n_bytes = rows["n_bytes"].as_primitive::<Int64Type>().values().iter();
+        let frames = n_bytes.filter_map(|bytes| u64::try_from(*bytes).ok()).fold(0, u64::saturating_add);
+        let bytes = frames + ROW_BYTES * rows.num_rows() as u64;
+        if self.row_group_bytes.saturating_add(bytes) > ROW_GROUP_BYTES {
+            self.parquet.flush().map_err(|error| failure(&self.path, &self.disk_error, &error))?;
+            self.row_group_bytes = 0;
+        }
+        self.row_group_bytes = self.row_group_bytes.saturating_add(bytes);
+        self.parquet.write(rows).map_err(|error| failure(&self.path, &self.disk_error, &error))
+    }
+
     /// Writes the footer and syncs: from here on a rename makes it a segment. Gives the sum of what was written.
     pub(crate) fn finish(self) -> Result<Sum, CaptureError> {
         let Self { path, parquet, disk_error, header, .. } = self;
         let written = parquet.into_inner().map_err(|error| failure(&path, &disk_error, &error))?;
         let WatchedFile { mut file, bytes, crc, .. } = written;
         file.sync().map_err(|error| CaptureError::writing(&path, error))?;
-        Ok(Sum { segment: header.segment, bytes, crc: crc.finalize() })
+        Ok(Sum { span: Span::one(header.segment), bytes, crc: crc.finalize() })
     }
 
     /// The batch with the columns that its segment shares, names still as dictionaries.

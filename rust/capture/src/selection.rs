@@ -25,6 +25,8 @@ pub struct Selection {
     pub until_ns: Option<i64>,
     /// Its number is in one of these.
     pub numbers: Option<Vec<RangeInclusive<i64>>>,
+    /// The number of its segment is.
+    pub segments: Option<Vec<RangeInclusive<i64>>>,
 }
 
 impl Selection {
@@ -38,6 +40,7 @@ impl Selection {
             (self.topic.is_some(), "topic"),
             (is_timed, "received_at_ns"),
             (self.numbers.is_some(), "seq"),
+            (self.segments.is_some(), "segment"),
         ]
         .into_iter()
         .filter_map(|(is_needed, name)| is_needed.then_some(name))
@@ -46,14 +49,14 @@ impl Selection {
     /// Whether any row of this group may be wanted, by what its statistics say.
     pub(crate) fn may_have(&self, group: &RowGroupMetaData) -> bool {
         let times = bounds(group, "received_at_ns");
-        let numbers = bounds(group, "seq");
         let is_too_early = times.is_some_and(|(_, last)| self.since_ns.is_some_and(|since| last < since));
         let is_too_late = times.is_some_and(|(first, _)| self.until_ns.is_some_and(|until| first >= until));
-        let is_elsewhere = numbers.is_some_and(|(first, last)| {
-            let overlaps = |range: &RangeInclusive<i64>| *range.start() <= last && *range.end() >= first;
-            self.numbers.as_ref().is_some_and(|wanted| !wanted.iter().any(overlaps))
-        });
-        !(is_too_early || is_too_late || is_elsewhere)
+        let has_none = |name: &str, wanted: &Option<Vec<RangeInclusive<i64>>>| {
+            bounds(group, name).zip(wanted.as_ref()).is_some_and(|((first, last), wanted)| {
+                !wanted.iter().any(|range| *range.start() <= last && *range.end() >= first)
+            })
+        };
+        !(is_too_early || is_too_late || has_none("seq", &self.numbers) || has_none("segment", &self.segments))
     }
 
     /// Which rows of a batch are wanted; `None` for all of them.
@@ -76,15 +79,16 @@ impl Selection {
             self.since_ns.is_none_or(|since| number("received_at_ns", row) >= since)
                 && self.until_ns.is_none_or(|until| number("received_at_ns", row) < until)
         };
-        let is_numbered = |row: usize| {
-            self.numbers.as_ref().is_none_or(|wanted| {
-                let seq = number("seq", row);
-                wanted.iter().any(|range| range.contains(&seq))
+        let is_in = |column: &str, wanted: &Option<Vec<RangeInclusive<i64>>>, row: usize| {
+            wanted.as_ref().is_none_or(|wanted| {
+                let number = number(column, row);
+                wanted.iter().any(|range| range.contains(&number))
             })
         };
         let wanted: Vec<bool> = (0..batch.num_rows())
             .map(|row| {
-                is_numbered(row)
+                is_in("seq", &self.numbers, row)
+                    && is_in("segment", &self.segments, row)
                     && is_in_time(row)
                     && is_text("protocol", &self.protocol, row)
                     && is_text("direction", &self.direction, row)
@@ -173,6 +177,7 @@ mod tests {
                 since_ns,
                 until_ns,
                 numbers: spans.clone(),
+                segments: None,
             };
             let expected: Vec<i64> = (0_i64..100).filter(|seq| {
                 let time = seq * 10;

@@ -64,7 +64,8 @@ impl ReadAt for Watched {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         self.file.read_at(buffer, at).inspect_err(|error| {
             if error.kind() != io::ErrorKind::Interrupted {
-                let same = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+                let words = || io::Error::new(error.kind(), error.to_string());
+                let same = error.raw_os_error().map_or_else(words, io::Error::from_raw_os_error);
                 *self.error.lock().unwrap_or_else(PoisonError::into_inner) = Some(same);
             }
         })
@@ -83,6 +84,11 @@ impl Source {
             Some(error) => CaptureError::reading(path, error),
             None => CaptureError::corrupt(path, error),
         }
+    }
+
+    /// The bytes it had when it was opened.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Reads it from its start to where it ends by then.

@@ -1,5 +1,6 @@
 //! The capture on disk, one step at a time: journal, segment, manifest and the order of their system calls.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,13 +8,13 @@ use crate::CaptureError;
 use crate::account::{self, Account};
 use crate::columns::Batch;
 use crate::disk::Disk;
-use crate::files::{self, Listing};
+use crate::files::{self, Listing, Span};
 use crate::journal::{Header, Journal, JournalReader};
-use crate::layout::{NOTES_BYTES, list_notes, list_plain_notes, list_sealed_notes, open, read, read_manifest};
+use crate::layout::{NOTES_BYTES, list_merged_notes, list_notes, list_plain_notes, list_sealed_notes, open, read, read_manifest};
 use crate::manifest::{Manifest, random_id};
 use crate::notes::{self, GoesOn, SUMS_MAX, Sum};
 use crate::retention::Ages;
-use crate::scan::record_segment;
+use crate::scan::record_segments;
 use crate::sealed::{seal, unseal};
 use crate::segment::{SegmentSummary, SegmentWriter};
 
@@ -261,8 +262,8 @@ impl Store {
             }
         }
         self.sync_meta()?;
-        for number in Listing::new(names).segments {
-            move_in(files::segment(number))?;
+        for span in Listing::new(names).segments {
+            move_in(span.file())?;
         }
         self.sync_directory()?;
         self.manifest = manifest;
@@ -311,7 +312,7 @@ impl Store {
     }
 
     /// Takes up the runs where the last file leaves them, and counts what was published since.
-    fn read_account(&mut self, segments: &[u64], goes_on: GoesOn<'_>) -> Result<(), CaptureError> {
+    fn read_account(&mut self, segments: &[Span], goes_on: GoesOn<'_>) -> Result<(), CaptureError> {
         let (good, orphans): (Vec<_>, Vec<_>) =
             list_notes(&*self.disk, &self.directory)?.into_iter().partition(|at| *at < self.manifest.next_segment);
         // Their segment never came to be, or not with the same rows.
@@ -327,14 +328,14 @@ impl Store {
                 (self.passing_notes, self.passing_sums) = (Some(last), sums);
             }
         }
-        for number in segments.iter().copied().filter(|number| last.is_none_or(|last| *number > last)) {
-            let path = self.directory.join(files::segment(number));
+        for span in segments.iter().copied().filter(|span| last.is_none_or(|last| span.last > last)) {
+            let path = self.directory.join(span.file());
             let file = open(&*self.disk, &path)?;
             // First its rows: what is none need not be summed, which takes long where it is large.
-            record_segment(&mut *self.account, number, &path, &file)?;
-            let sum = Sum::of(number, &file, goes_on).map_err(|error| CaptureError::reading(&path, error))?;
+            record_segments(&mut *self.account, span, last, &path, &file)?;
+            let sum = Sum::of(span, &file, goes_on).map_err(|error| CaptureError::reading(&path, error))?;
             let passed = self.passing_notes.take();
-            self.write_notes(number, Some(sum))?;
+            self.write_notes(span.last, Some(sum))?;
             self.remove_notes(passed)?;
         }
         Ok(())
@@ -347,7 +348,7 @@ impl Store {
         }
     }
 
-    fn create_meta(&self) -> Result<(), CaptureError> {
+    pub(crate) fn create_meta(&self) -> Result<(), CaptureError> {
         let path = self.directory.join(files::META);
         self.disk.create_directory(&path).map_err(|error| CaptureError::writing(&path, error))
     }
@@ -398,19 +399,20 @@ impl Store {
         for number in &listing.partials {
             self.remove(&self.directory.join(files::partial(*number)))?;
         }
+        self.forget_merged(listing)?;
         let last = listing.segments.last().copied();
-        if let Some(last) = last.filter(|last| !has_manifest || *last >= self.manifest.next_segment) {
-            let path = self.directory.join(files::segment(last));
+        if let Some(last) = last.filter(|last| !has_manifest || last.last >= self.manifest.next_segment) {
+            let path = self.directory.join(last.file());
             let summary = SegmentSummary::read(&path, &open(&*self.disk, &path)?)?;
             let SegmentSummary { capture_id, next_seq } = summary;
-            self.manifest = Manifest { capture_id, next_segment: last + 1, next_seq };
+            self.manifest = Manifest { capture_id, next_segment: last.last + 1, next_seq };
         }
         self.read_account(&listing.segments, goes_on)?;
         let mut recovery = Recovery::default();
         for number in &listing.journals {
             let path = self.directory.join(files::journal(*number));
-            if listing.segments.binary_search(number).is_err() {
-                if last.is_some_and(|last| last > *number) {
+            if !listing.has(*number) {
+                if last.is_some_and(|last| last.last > *number) {
                     return Err(CaptureError::corrupt(&path, "is older than a segment of its capture"));
                 }
                 self.recover_journal(*number, &path, &mut recovery)?;
@@ -422,6 +424,21 @@ impl Store {
             self.sync_directory()?;
         }
         Ok(recovery)
+    }
+
+    /// Removes what whoever merged segments was killed before removing: those that are merged, and notes on what never
+    /// came to be.
+    fn forget_merged(&self, listing: &Listing) -> Result<(), CaptureError> {
+        self.remove_if_there(&self.directory.join(files::NEXT_MERGED))?;
+        for span in &listing.covered {
+            self.remove(&self.directory.join(span.file()))?;
+        }
+        for span in list_merged_notes(&*self.disk, &self.directory)? {
+            if listing.segments.binary_search(&span).is_err() {
+                self.remove(&self.directory.join(span.notes()))?;
+            }
+        }
+        Ok(())
     }
 
     fn recover_journal(&mut self, number: u64, path: &Path, recovery: &mut Recovery) -> Result<(), CaptureError> {
@@ -468,7 +485,7 @@ impl Store {
     }
 
     /// Seals a text in a file that is never seen in part.
-    fn replace(&self, next: &str, name: &str, text: &[u8]) -> Result<(), CaptureError> {
+    pub(crate) fn replace(&self, next: &str, name: &str, text: &[u8]) -> Result<(), CaptureError> {
         let path = self.directory.join(next);
         let contents = seal(&path, text)?;
         let written = (|| {
@@ -480,13 +497,20 @@ impl Store {
         self.rename(next, name)
     }
 
-    fn rename(&self, from: &str, to: &str) -> Result<(), CaptureError> {
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), CaptureError> {
         let [from, to] = [from, to].map(|name| self.directory.join(name));
         self.disk.rename(&from, &to).map_err(|error| CaptureError::writing(&to, error))
     }
 
     pub(crate) fn remove(&self, path: &Path) -> Result<(), CaptureError> {
         self.disk.remove(path).map_err(|error| CaptureError::writing(path, error))
+    }
+
+    pub(crate) fn remove_if_there(&self, path: &Path) -> Result<(), CaptureError> {
+        match self.disk.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CaptureError::writing(path, error)),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn sync_directory(&self) -> Result<(), CaptureError> {

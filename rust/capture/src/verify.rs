@@ -9,11 +9,12 @@ use arrow_array::types::Int64Type;
 use parquet::file::reader::Length as _;
 
 use crate::columns::MESSAGE_BYTES_MAX;
-use crate::disk::Disk;
-use crate::files::{self, Listing};
+use crate::disk::Files;
+use crate::files::{self, Span};
 use crate::guard::guarded;
 use crate::journal::JournalReader;
-use crate::layout::{list_notes, look_for_capture, open, read_manifest, read_notes};
+use crate::layout::{list, list_merged_notes, list_notes, look_for_capture, open, read_manifest, read_merged_notes, read_notes};
+use crate::place::Place;
 use crate::notes::{self, GoesOn, Sum};
 use crate::runs::{self, RUN_TRIES};
 use crate::scan::SegmentReader;
@@ -46,10 +47,11 @@ pub struct Problem {
 /// Reads all of a capture: each segment has the bytes that were published and can be read, its rows and segments are
 /// numbered without gap or double, and what is known beside them can be read. The oldest segments may have been deleted; a
 /// writer may go on. It ends early, with what was found so far, once `goes_on` says no.
-pub fn verify(directory: &Path, goes_on: &dyn Fn() -> bool) -> Result<Verification, CaptureError> {
-    let disk = look_for_capture(directory)?;
+pub fn verify(place: impl Into<Place>, goes_on: &dyn Fn() -> bool) -> Result<Verification, CaptureError> {
+    let place = place.into();
+    let (files, directory) = (look_for_capture(&place)?, place.root());
     let mut verifier = Verifier {
-        disk: &*disk,
+        disk: &*files,
         directory,
         goes_on,
         found: Verification::default(),
@@ -58,17 +60,16 @@ pub fn verify(directory: &Path, goes_on: &dyn Fn() -> bool) -> Result<Verificati
         next_seq: None,
     };
     // Before the segments are listed, which only grow in number.
-    let manifest = read_manifest(&*disk, directory);
+    let manifest = read_manifest(&*files, directory);
     let manifest = verifier.keep(manifest).flatten();
     verifier.capture_id = manifest.as_ref().map(|manifest| manifest.capture_id.clone());
-    let listing = verifier.listing()?;
+    let listing = list(&*files, directory)?;
     // After it, so that there are those of each segment that is listed.
     let sums = verifier.sums()?;
-    for number in listing.segments.iter().copied().take_while(|_| goes_on()) {
-        verifier.segment(number, sums.get(&number))?;
+    for span in listing.segments.iter().copied().take_while(|_| goes_on()) {
+        verifier.segment(span, sums.get(&span))?;
     }
-    if let Some(number) = listing.journals.last().copied().filter(|last| listing.segments.binary_search(last).is_err())
-    {
+    if let Some(number) = listing.journals.last().copied().filter(|last| !listing.has(*last)) {
         verifier.journal(number);
     }
     if let Some(manifest) = manifest {
@@ -78,43 +79,80 @@ pub fn verify(directory: &Path, goes_on: &dyn Fn() -> bool) -> Result<Verificati
 }
 
 /// The segments whose bytes are not those that were published.
-pub(crate) fn damaged(disk: &dyn Disk, directory: &Path, goes_on: GoesOn<'_>) -> Result<Vec<u64>, CaptureError> {
-    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
-    let segments = Listing::new(names).segments;
+pub(crate) fn damaged(disk: &dyn Files, directory: &Path, goes_on: GoesOn<'_>) -> Result<Vec<u64>, CaptureError> {
+    let segments = list(disk, directory)?.segments;
     let mut sums = BTreeMap::new();
-    for number in list_notes(disk, directory)? {
-        sums.extend(noted(disk, directory, number)?);
+    for notes in all_notes(disk, directory)? {
+        sums.extend(noted(disk, directory, notes)?);
     }
-    let is_damaged = |number: &u64| {
-        let path = directory.join(files::segment(*number));
-        let file = open(disk, &path)?;
-        let Some(noted) = sums.get(number) else { return Ok(false) };
-        // What has another size need not be summed, which takes long where it is large.
-        if file.len() != noted.bytes {
-            return Ok(true);
-        }
-        let sum = Sum::of(*number, &file, goes_on).map_err(|error| CaptureError::reading(&path, error))?;
-        Ok(*noted != sum)
-    };
     let mut damaged = Vec::new();
-    for number in segments {
-        if is_damaged(&number)? {
-            damaged.push(number);
+    for span in segments {
+        if let Some(noted) = sums.get(&span)
+            && !is_as_noted(disk, directory, noted, goes_on)?
+        {
+            damaged.extend(span.first..=span.last);
         }
     }
     Ok(damaged)
 }
 
+/// Whether a segment has the bytes that were published.
+pub(crate) fn is_as_noted(
+    disk: &dyn Files,
+    directory: &Path,
+    noted: &Sum,
+    goes_on: GoesOn<'_>,
+) -> Result<bool, CaptureError> {
+    let path = directory.join(noted.span.file());
+    let file = open(disk, &path)?;
+    // What has another size need not be summed, which takes long where it is large.
+    if file.len() != noted.bytes {
+        return Ok(false);
+    }
+    let sum = Sum::of(noted.span, &file, goes_on).map_err(|error| CaptureError::reading(&path, error))?;
+    Ok(*noted == sum)
+}
+
+/// What has notes, of its own: segments as they were published, and merged ones.
+fn all_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<Span>, CaptureError> {
+    let mut all: Vec<Span> = list_notes(disk, directory)?.into_iter().map(Span::one).collect();
+    all.extend(list_merged_notes(disk, directory)?);
+    Ok(all)
+}
+
 /// The sums in the notes on a segment, whose account can be read as well.
-fn noted(disk: &dyn Disk, directory: &Path, number: u64) -> Result<impl Iterator<Item = (u64, Sum)>, CaptureError> {
-    let (path, text) = read_notes(disk, directory, number)?;
+fn noted(disk: &dyn Files, directory: &Path, span: Span) -> Result<impl Iterator<Item = (Span, Sum)>, CaptureError> {
+    let (path, text) = match span.is_merged() {
+        false => read_notes(disk, directory, span.first)?,
+        true => read_merged_notes(disk, directory, span)?,
+    };
     let (sums, account) = notes::from_text(&path, &text)?;
     runs::from_lines(&path, account, &mut runs::Maps::new())?;
-    Ok(sums.into_iter().map(|sum| (sum.segment, sum)))
+    Ok(sums.into_iter().map(|sum| (sum.span, sum)))
+}
+
+/// The sums of segments that are written down, once those who write go on.
+pub(crate) fn read_sums(disk: &dyn Files, directory: &Path) -> Result<(BTreeMap<Span, Sum>, Vec<CaptureError>), CaptureError> {
+    let mut tries = 0..RUN_TRIES;
+    loop {
+        let mut sums = BTreeMap::new();
+        let mut problems = Vec::new();
+        for notes in all_notes(disk, directory)? {
+            match noted(disk, directory, notes) {
+                Ok(noted) => sums.extend(noted),
+                Err(error) => problems.push(error),
+            }
+        }
+        let is_missing = |error: &CaptureError| error.kind() == CaptureErrorKind::Missing;
+        // Where one is gone, the writer has put something later in its place.
+        if !problems.iter().any(is_missing) || tries.next().is_none() {
+            return Ok((sums, problems));
+        }
+    }
 }
 
 struct Verifier<'a> {
-    disk: &'a dyn Disk,
+    disk: &'a dyn Files,
     directory: &'a Path,
     goes_on: GoesOn<'a>,
     found: Verification,
@@ -135,48 +173,26 @@ impl Verifier<'_> {
         self.found.problems.push(Problem { path: path.to_owned(), what: what.into() });
     }
 
-    fn listing(&self) -> Result<Listing, CaptureError> {
-        let names = self.disk.list(self.directory).map_err(|error| CaptureError::reading(self.directory, error))?;
-        Ok(Listing::new(names))
-    }
-
     /// The sums that are written down.
-    fn sums(&mut self) -> Result<BTreeMap<u64, Sum>, CaptureError> {
-        let mut tries = 0..RUN_TRIES;
-        loop {
-            let mut sums = BTreeMap::new();
-            let mut problems = Vec::new();
-            for number in list_notes(self.disk, self.directory)? {
-                match noted(self.disk, self.directory, number) {
-                    Ok(noted) => sums.extend(noted),
-                    Err(error) => problems.push(error),
-                }
-            }
-            let is_missing = |error: &CaptureError| error.kind() == CaptureErrorKind::Missing;
-            // Where one is gone, the writer has put something later in its place.
-            if !problems.iter().any(is_missing) || tries.next().is_none() {
-                for error in problems {
-                    self.keep::<()>(Err(error));
-                }
-                return Ok(sums);
-            }
+    fn sums(&mut self) -> Result<BTreeMap<Span, Sum>, CaptureError> {
+        let (sums, problems) = read_sums(self.disk, self.directory)?;
+        for error in problems {
+            self.keep::<()>(Err(error));
         }
+        Ok(sums)
     }
 
-    fn segment(&mut self, number: u64, noted: Option<&Sum>) -> Result<(), CaptureError> {
-        let path = self.directory.join(files::segment(number));
+    fn segment(&mut self, span: Span, noted: Option<&Sum>) -> Result<(), CaptureError> {
+        let path = self.directory.join(span.file());
         let file = match open(self.disk, &path) {
-            // Deleted since, as its writer was told to.
-            Err(error)
-                if error.kind() == CaptureErrorKind::Missing && self.listing()?.segments.first() > Some(&number) =>
-            {
-                (self.next_segment, self.next_seq) = (Some(number + 1), None);
+            Err(error) if error.kind() == CaptureErrorKind::Missing && self.is_gone(span)? => {
+                (self.next_segment, self.next_seq) = (Some(span.last + 1), None);
                 return Ok(());
             }
             file => file,
         };
         self.found.segments += 1;
-        self.follow_segment(number);
+        self.follow_segment(span);
         let file = self.keep(file);
         let read = file.and_then(|file| {
             match noted {
@@ -186,7 +202,7 @@ impl Verifier<'_> {
                     self.blame(&path, what);
                 }
                 Some(noted) => {
-                    let summed = Sum::of(number, &file, self.goes_on);
+                    let summed = Sum::of(span, &file, self.goes_on);
                     let summed = summed.map_err(|error| CaptureError::reading(&path, error));
                     let sum = self.keep(summed)?;
                     if sum != *noted {
@@ -197,7 +213,7 @@ impl Verifier<'_> {
                 }
                 None => self.found.unchecked += 1,
             }
-            let read = self.rows(&path, number, &file);
+            let read = self.rows(&path, span, &file);
             self.keep(read)
         });
         if read.is_none() {
@@ -206,34 +222,41 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    fn follow_segment(&mut self, number: u64) {
+    /// Whether a segment that was listed is gone since as it is to be: deleted, as its writer was told to, or merged.
+    fn is_gone(&self, span: Span) -> Result<bool, CaptureError> {
+        let listing = list(self.disk, self.directory)?;
+        let is_merged = listing.covering(span).is_some_and(|merged| merged != span);
+        Ok(is_merged || listing.segments.first().is_some_and(|first| *first > span))
+    }
+
+    fn follow_segment(&mut self, span: Span) {
         if let Some(next) = self.next_segment
-            && next < number
+            && next < span.first
         {
             let path = self.directory.join(files::segment(next));
-            let last = number - 1;
+            let last = span.first - 1;
             self.blame(
                 &path,
                 if next == last { "is missing".to_owned() } else { format!("is missing, as are all up to {last}") },
             );
             self.next_seq = None;
         }
-        self.next_segment = Some(number + 1);
+        self.next_segment = Some(span.last + 1);
     }
 
-    fn rows(&mut self, path: &Path, number: u64, file: &Source) -> Result<(), CaptureError> {
+    fn rows(&mut self, path: &Path, span: Span, file: &Source) -> Result<(), CaptureError> {
         let mut segment =
             SegmentReader::new(path.to_owned(), file.clone(), schema(), &Selection::default(), MESSAGE_BYTES_MAX)?;
         while (self.goes_on)()
             && let Some(batch) = segment.batch()?
         {
-            self.follow(path, number, &batch);
+            self.follow(path, span, &batch);
         }
         Ok(())
     }
 
     /// Follows the numbers of a batch; the first that is wrong is told, and the last one is taken as it is.
-    fn follow(&mut self, path: &Path, number: u64, batch: &RecordBatch) {
+    fn follow(&mut self, path: &Path, span: Span, batch: &RecordBatch) {
         self.found.messages += batch.num_rows() as u64;
         let ids = batch["capture_id"].as_string::<i32>();
         let capture_id =
@@ -243,7 +266,7 @@ impl Verifier<'_> {
             self.blame(path, what);
         }
         let segments = batch["segment"].as_primitive::<Int64Type>().values();
-        if let Some(other) = segments.iter().find(|other| u64::try_from(**other) != Ok(number)) {
+        if let Some(other) = segments.iter().find(|other| !u64::try_from(**other).is_ok_and(|other| span.contains(other))) {
             let what = format!("has rows of segment {other}");
             self.blame(path, what);
         }
@@ -267,10 +290,11 @@ impl Verifier<'_> {
         };
         let read = file.and_then(|file| {
             let mut journal = JournalReader::new(path.clone(), file.reader())?;
-            self.follow_segment(number);
+            let span = Span::one(number);
+            self.follow_segment(span);
             while let Some(batch) = journal.capture_batch()? {
                 guarded(&path, || {
-                    self.follow(&path, number, &batch);
+                    self.follow(&path, span, &batch);
                     Ok(())
                 })?;
             }
@@ -283,7 +307,7 @@ impl Verifier<'_> {
     fn end(&mut self, next_segment: u64, next_seq: u64) {
         if self.next_segment.unwrap_or_default() < next_segment {
             self.next_segment = Some(self.next_segment.unwrap_or_default());
-            self.follow_segment(next_segment);
+            self.follow_segment(Span::one(next_segment));
         } else if let Some(end) = self.next_seq.filter(|end| *end < next_seq) {
             let path = self.directory.join(files::MANIFEST);
             self.blame(&path, format!("records rows up to seq {}, but the last row is {}", next_seq - 1, end - 1));

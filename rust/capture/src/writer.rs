@@ -526,7 +526,7 @@ mod tests {
     use trunkline_wire::Framing;
 
     use super::*;
-    use crate::disk::DiskFile;
+    use crate::disk::{DiskFile, Files};
     use crate::faults::{Fault, FaultyDisk};
     use crate::source::Source;
     use crate::{Access, Capture, CaptureErrorKind, Direction, Info, Keep, recover};
@@ -697,21 +697,25 @@ mod tests {
         }
     }
 
+    impl Files for SlowDisk {
+        fn open(&self, path: &Path) -> io::Result<Source> {
+            self.disk.open(path)
+        }
+
+        fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+            self.disk.list(directory)
+        }
+    }
+
     impl Disk for SlowDisk {
         fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
             Ok(Box::new(SlowFile(self.disk.create(path)?, Arc::clone(&self.gate))))
-        }
-        fn open(&self, path: &Path) -> io::Result<Source> {
-            self.disk.open(path)
         }
         fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
             self.disk.rename(from, to)
         }
         fn remove(&self, path: &Path) -> io::Result<()> {
             self.disk.remove(path)
-        }
-        fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-            self.disk.list(directory)
         }
         fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)> {
             self.disk.size_and_time(path)

@@ -18,6 +18,7 @@ use super::*;
 use crate::CaptureErrorKind;
 use crate::Keep;
 use crate::columns::Columns;
+use crate::disk::Files;
 use crate::faults::{Fault, FaultyDisk, Loss};
 use crate::retention::Now;
 use crate::runs::{self, Maps};
@@ -145,8 +146,8 @@ fn published_rows(disk: &FaultyDisk) -> u64 {
 fn published(disk: &FaultyDisk, first: u64) -> u64 {
     let mut next = first;
     let mut ids = BTreeSet::new();
-    for number in Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments {
-        let file = disk.contents(&Path::new(DIRECTORY).join(files::segment(number)));
+    for span in Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments {
+        let file = disk.contents(&Path::new(DIRECTORY).join(span.file()));
         for batch in ParquetRecordBatchReader::try_new(Bytes::from(file), 100).unwrap() {
             let batch: RecordBatch = batch.unwrap();
             let rows = Rows::new(&batch);
@@ -154,7 +155,7 @@ fn published(disk: &FaultyDisk, first: u64) -> u64 {
             let segments = batch["segment"].as_primitive::<Int64Type>();
             for row in 0..batch.num_rows() {
                 assert_eq!(seqs.value(row), i64::try_from(next).unwrap());
-                assert_eq!(segments.value(row), i64::try_from(number).unwrap());
+                assert!(span.contains(u64::try_from(segments.value(row)).unwrap()), "{span}");
                 let frames: Vec<&[u8]> = rows.frames(row).collect();
                 assert_eq!(frames, [&header(next)[..], &next.to_le_bytes()]);
                 next += 1;
@@ -170,10 +171,10 @@ fn published(disk: &FaultyDisk, first: u64) -> u64 {
 fn runs_are_those_of_the_rows(disk: &FaultyDisk) {
     let directory = Path::new(DIRECTORY);
     let mut expected = RunBook::default();
-    for number in Listing::new(disk.list(directory).unwrap()).segments {
-        let path = directory.join(files::segment(number));
+    for span in Listing::new(disk.list(directory).unwrap()).segments {
+        let path = directory.join(span.file());
         let file = Source::from(Bytes::from(disk.contents(&path)));
-        record_segment(&mut expected, number, &path, &file).unwrap();
+        record_segments(&mut expected, span, None, &path, &file).unwrap();
     }
     let (mut over, mut latest, mut maps) = (vec![], RunBook::default(), Maps::new());
     for number in list_notes(disk, directory).unwrap() {
@@ -307,7 +308,8 @@ fn a_capture_of_an_earlier_version_is_taken_over_whatever_comes_between() {
 }
 
 fn segments(disk: &FaultyDisk) -> Vec<u64> {
-    Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments
+    let spans = Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments;
+    spans.into_iter().flat_map(|span| span.first..=span.last).collect()
 }
 
 /// A disk with the segments of rows 0 to 2, 3 to 5 and so on; runs begin in rows 0, 4, 8 and end in 3, 7, 11.
@@ -499,7 +501,7 @@ fn each_segment_has_the_sum_of_its_bytes_written_down() {
         .into_iter()
         .map(|number| {
             let file = disk.contents(&Path::new(DIRECTORY).join(files::segment(number)));
-            Sum { segment: number, bytes: file.len() as u64, crc: crc32fast::hash(&file) }
+            Sum { span: Span::one(number), bytes: file.len() as u64, crc: crc32fast::hash(&file) }
         })
         .collect();
     assert_eq!(sums, expected);
@@ -732,11 +734,119 @@ fn a_file_that_is_no_record_of_runs_is_told() {
 fn numbers_go_on_when_segments_are_gone() {
     let disk = FaultyDisk::default();
     record(&disk).1.unwrap();
-    let segments = Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments;
+    let segments = segments(&disk);
     for number in &segments {
         disk.remove(&Path::new(DIRECTORY).join(files::segment(*number))).unwrap();
     }
     let (store, _) = open(&disk).unwrap();
     let Manifest { next_segment, next_seq, .. } = store.manifest;
     assert_eq!((next_segment, next_seq), (segments.len() as u64, ROWS));
+}
+
+fn spans(disk: &FaultyDisk) -> Vec<(u64, u64)> {
+    let segments = Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments;
+    segments.into_iter().map(|span| (span.first, span.last)).collect()
+}
+
+/// Every row is published once, as noted, and nothing is left over.
+fn is_whole(disk: &FaultyDisk, rows: u64) {
+    let directory = Path::new(DIRECTORY);
+    let (store, _) = open(disk).unwrap();
+    assert_eq!((published_rows(disk), store.next_seq()), (rows, rows));
+    runs_are_those_of_the_rows(disk);
+    assert_eq!(crate::verify::damaged(disk, directory, &|| true).unwrap(), Vec::<u64>::new());
+    let listing = Listing::new(disk.list(directory).unwrap());
+    assert_eq!((listing.covered, listing.partials, listing.journals), (vec![], vec![], vec![]));
+    let merged = listing.segments.into_iter().filter(|span| span.is_merged()).collect::<Vec<_>>();
+    assert_eq!(list_merged_notes(disk, directory).unwrap(), merged);
+    assert!(!disk.list(&directory.join(files::META)).unwrap().iter().any(|name| files::NEXT_MERGED.ends_with(name)));
+}
+
+#[test]
+fn merged_segments_have_all_rows_and_runs() {
+    let (disk, store) = rows_by_threes(30);
+    assert_eq!(spans(&disk).len(), 10);
+    let size = |disk: &FaultyDisk, at: usize| {
+        let segments = Listing::new(disk.list(Path::new(DIRECTORY)).unwrap()).segments;
+        disk.contents(&Path::new(DIRECTORY).join(segments[at].file())).len() as u64
+    };
+    let all: u64 = (0..10).map(|at| size(&disk, at)).sum();
+    let done = store.compact(size(&disk, 0) * 4, &|| true).unwrap();
+    assert!(done.merged >= 2 && done.replaced >= 8 && done.bytes_before == all && done.bytes_after < all, "{done:?}");
+    is_whole(&disk, 30);
+    // What was merged can be merged again, and a writer goes on after it.
+    let done = store.compact(u64::MAX, &|| true).unwrap();
+    assert_eq!((spans(&disk), done.merged), (vec![(0, 9)], 1));
+    is_whole(&disk, 30);
+    assert_eq!(store.compact(u64::MAX, &|| true).unwrap().merged, 0);
+    holds_after_restart(&disk, 30);
+    assert_eq!(spans(&disk), [(0, 9), (10, 10)]);
+}
+
+#[test]
+fn a_merge_that_is_stopped_or_fails_anywhere_loses_no_row() {
+    let whole = rows_by_threes(12).0;
+    let counted = whole.after(Loss::Process);
+    let store = open(&counted).unwrap().0;
+    counted.set_fault(usize::MAX, Fault::Stop);
+    store.compact(u64::MAX, &|| true).unwrap();
+    let calls = counted.calls();
+    assert!(calls > 10, "{calls}");
+    for call in 0..calls {
+        for loss in Loss::ALL {
+            for fault in [Fault::Stop, Fault::Fail(io::ErrorKind::StorageFull)] {
+                let disk = whole.after(Loss::Process);
+                let store = open(&disk).unwrap().0;
+                disk.set_fault(call, fault);
+                let done = store.compact(u64::MAX, &|| true);
+                let disk = disk.after(loss);
+                // Before any recovery too, each row is there once.
+                assert_eq!(published_rows(&disk), 12, "call {call}, {loss:?}, {done:?}");
+                is_whole(&disk, 12);
+                open(&disk).unwrap().0.compact(u64::MAX, &|| true).unwrap();
+                assert_eq!(spans(&disk), [(0, 3)], "call {call}, {loss:?}");
+                is_whole(&disk, 12);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_as_it_was_published_is_not_merged() {
+    let (disk, store) = rows_by_threes(9);
+    let path = Path::new(DIRECTORY).join(files::segment(1));
+    let mut file = disk.contents(&path);
+    file[40] ^= 1;
+    disk.set_contents(&path, file);
+    let error = store.compact(u64::MAX, &|| true).unwrap_err();
+    assert!(error.to_string().contains("0000000001.parquet: is not as it was published"), "{error}");
+    assert_eq!(spans(&disk), [(0, 0), (1, 1), (2, 2)]);
+}
+
+#[test]
+fn a_merge_is_ended_where_it_stands() {
+    let (disk, store) = rows_by_threes(9);
+    let done = store.compact(u64::MAX, &|| false);
+    // The sum of the first segment is not done.
+    assert!(done.is_err(), "{done:?}");
+    let left = std::cell::Cell::new(2_u32);
+    let goes_on = || left.replace(left.get().saturating_sub(1)) > 0;
+    let _ = store.compact(u64::MAX, &goes_on);
+    is_whole(&disk, 9);
+    assert_eq!(spans(&disk).len(), 3);
+}
+
+#[test]
+fn a_merged_segment_is_let_go_as_a_whole() {
+    let (disk, store) = rows_by_threes(18);
+    let first: u64 = disk.contents(&Path::new(DIRECTORY).join(files::segment(0))).len() as u64;
+    store.compact(first * 5 / 2, &|| true).unwrap();
+    let before = spans(&disk);
+    assert!(before[0].0 < before[0].1 && before.len() > 1, "{before:?}");
+    let (mut store, _) = open(&disk).unwrap();
+    store.trim(Keep { bytes: Some(1), age: None }, Now::read()).unwrap();
+    assert_eq!(spans(&disk), before[before.len() - 1..]);
+    let directory = Path::new(DIRECTORY);
+    let merged = list_merged_notes(&disk, directory).unwrap();
+    assert!(merged.iter().all(|span| (span.first, span.last) == before[before.len() - 1]), "{merged:?}");
 }

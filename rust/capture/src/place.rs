@@ -1,0 +1,263 @@
+//! Where a capture is that is only read: a directory of this machine, or what a store of objects has under a name.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+use crate::disk::Files;
+use crate::local::LocalDisk;
+use crate::source::{ReadAt, Source};
+use crate::{Access, CaptureError};
+
+/// So much of an object is read at a time: each read is a request, which takes as long as a megabyte does.
+const BLOCK_BYTES: u64 = 4 << 20;
+
+/// So many blocks of an object are kept, for what is read of several columns at once.
+const BLOCKS: usize = 16;
+
+/// Objects by the names below a root. A name that is not there is [`io::ErrorKind::NotFound`].
+pub trait ObjectStore: Send + Sync {
+    /// Opens an object for reading.
+    fn open(&self, name: &str) -> io::Result<Box<dyn Object>>;
+    /// The names below a folder, without those in folders of its own; none where there is no such folder.
+    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+}
+
+/// An object that can be read.
+pub trait Object: Send + Sync {
+    /// Its bytes.
+    fn size(&self) -> u64;
+    /// So many of its bytes from a place on, as long as it has them.
+    fn read(&self, at: u64, length: usize) -> io::Result<Bytes>;
+}
+
+/// Where a capture is.
+#[derive(Clone)]
+pub struct Place {
+    root: PathBuf,
+    store: Option<Arc<dyn ObjectStore>>,
+}
+
+impl Place {
+    /// What a store has; `root` is its name for people.
+    pub fn in_store(root: impl Into<PathBuf>, store: Arc<dyn ObjectStore>) -> Self {
+        Self { root: root.into(), store: Some(store) }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn files(&self) -> Result<Arc<dyn Files>, CaptureError> {
+        match &self.store {
+            Some(store) => Ok(Arc::new(StoreFiles { root: self.root.clone(), store: Arc::clone(store) })),
+            None => match LocalDisk::open(&self.root, Access::Umask) {
+                Ok(disk) => Ok(Arc::new(disk)),
+                Err(error) => Err(CaptureError::reading(&self.root, error)),
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place").field(&self.root).finish()
+    }
+}
+
+impl From<&Path> for Place {
+    fn from(directory: &Path) -> Self {
+        Self { root: directory.to_owned(), store: None }
+    }
+}
+
+impl From<&PathBuf> for Place {
+    fn from(directory: &PathBuf) -> Self {
+        Self::from(directory.as_path())
+    }
+}
+
+impl From<PathBuf> for Place {
+    fn from(root: PathBuf) -> Self {
+        Self { root, store: None }
+    }
+}
+
+impl From<&Self> for Place {
+    fn from(place: &Self) -> Self {
+        place.clone()
+    }
+}
+
+/// The objects of a store as files below a directory.
+struct StoreFiles {
+    root: PathBuf,
+    store: Arc<dyn ObjectStore>,
+}
+
+impl StoreFiles {
+    fn name(&self, path: &Path) -> io::Result<String> {
+        let below = path.strip_prefix(&self.root).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        Ok(below.to_string_lossy().into_owned())
+    }
+}
+
+impl Files for StoreFiles {
+    fn open(&self, path: &Path) -> io::Result<Source> {
+        let object = self.store.open(&self.name(path)?)?;
+        let bytes = object.size();
+        Ok(Source::new(Blocks { object, kept: Mutex::default() }, bytes))
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.store.list(&self.name(directory)?)
+    }
+}
+
+/// An object that is read in blocks, the latest of which are kept.
+struct Blocks {
+    object: Box<dyn Object>,
+    /// The latest come last.
+    kept: Mutex<Vec<(u64, Bytes)>>,
+}
+
+impl Blocks {
+    fn block(&self, number: u64) -> io::Result<Bytes> {
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, block)) = kept().iter().find(|(at, _)| *at == number) {
+            return Ok(block.clone());
+        }
+        // Others are not to wait meanwhile: they may have what this read needs, as the lock of an interpreter.
+        let at = number * BLOCK_BYTES;
+        let length = self.object.size().saturating_sub(at).min(BLOCK_BYTES);
+        let block = self.object.read(at, usize::try_from(length).unwrap_or_default())?;
+        if (block.len() as u64) < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut kept = kept();
+        if kept.len() == BLOCKS {
+            kept.remove(0);
+        }
+        kept.push((number, block.clone()));
+        Ok(block)
+    }
+}
+
+impl ReadAt for Blocks {
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        if buffer.is_empty() || at >= self.object.size() {
+            return Ok(0);
+        }
+        self.block(at / BLOCK_BYTES)?.read_at(buffer, at % BLOCK_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{Capture, CaptureErrorKind, Import, Settings, published, verify};
+
+    /// The files of a directory as objects, and a count of what was read of them.
+    struct Directory(PathBuf, Arc<Mutex<Vec<usize>>>);
+
+    struct InMemory(Bytes, Arc<Mutex<Vec<usize>>>);
+
+    impl ObjectStore for Directory {
+        fn open(&self, name: &str) -> io::Result<Box<dyn Object>> {
+            let bytes = fs::read(self.0.join(name))?;
+            Ok(Box::new(InMemory(bytes.into(), Arc::clone(&self.1))))
+        }
+
+        fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+            let Ok(entries) = fs::read_dir(self.0.join(folder)) else { return Ok(Vec::new()) };
+            entries.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default())).collect()
+        }
+    }
+
+    impl Object for InMemory {
+        fn size(&self) -> u64 {
+            self.0.len() as u64
+        }
+
+        fn read(&self, at: u64, length: usize) -> io::Result<Bytes> {
+            self.1.lock().unwrap().push(length);
+            let at = usize::try_from(at).unwrap_or(usize::MAX);
+            Ok(self.0.slice(at..(at + length).min(self.0.len())))
+        }
+    }
+
+    fn recorded(directory: &Path, rows: i64) {
+        let mut import = Import::open(directory, Settings { segment_bytes: 1000, ..Settings::default() }).unwrap();
+        for at in 0..rows {
+            import.append(&crate::import::row(at)).unwrap();
+        }
+        import.commit().unwrap();
+    }
+
+    #[test]
+    fn a_store_is_read_as_a_directory_is() {
+        let scratch = tempfile::tempdir().unwrap();
+        recorded(scratch.path(), 500);
+        let reads = Arc::default();
+        let store = Arc::new(Directory(scratch.path().to_owned(), Arc::clone(&reads)));
+        let place = Place::in_store("s3://lab/runs", store);
+        let (there, here) = (Capture::open(&place).unwrap(), Capture::open(scratch.path()).unwrap());
+        assert_eq!(there.info().unwrap(), here.info().unwrap());
+        assert_eq!(there.runs().unwrap(), here.runs().unwrap());
+        assert_eq!(published(&place).unwrap(), published(scratch.path()).unwrap());
+        let rows = |capture: &Capture| capture.batches().unwrap().collect::<Result<Vec<_>, _>>().unwrap();
+        assert_eq!(rows(&there), rows(&here));
+        assert_eq!(verify(&place, &|| true).unwrap(), verify(scratch.path(), &|| true).unwrap());
+        assert_eq!(there.segments()[0].to_str(), Some("s3://lab/runs/0000000000.parquet"));
+        // A small object is read at once, whatever is read of it.
+        reads.lock().unwrap().clear();
+        assert_eq!(rows(&there.parts()[0]).len(), 1);
+        assert_eq!(reads.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_capture_is_told() {
+        let scratch = tempfile::tempdir().unwrap();
+        let place = |name: &str| {
+            Place::in_store(format!("s3://{name}"), Arc::new(Directory(scratch.path().join(name), Arc::default())))
+        };
+        fs::create_dir(scratch.path().join("other")).unwrap();
+        fs::write(scratch.path().join("other/photo.jpg"), "").unwrap();
+        for (name, what) in [("nowhere", "contains no capture"), ("other", "it contains photo.jpg")] {
+            let error = Capture::open(place(name)).unwrap_err();
+            assert_eq!(error.kind(), CaptureErrorKind::Missing);
+            assert!(error.to_string().contains(what), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_read_in_blocks() {
+        let length = usize::try_from(2 * BLOCK_BYTES + 10).unwrap();
+        let bytes: Bytes = (0..length).map(|at| (at % 251) as u8).collect::<Vec<_>>().into();
+        let reads = Arc::default();
+        let blocks = Blocks { object: Box::new(InMemory(bytes.clone(), Arc::clone(&reads))), kept: Mutex::default() };
+        let source = Source::new(blocks, length as u64);
+        assert_eq!(source.read_all(1 << 30).unwrap(), bytes);
+        assert_eq!(*reads.lock().unwrap(), [4 << 20, 4 << 20, 10]);
+        let short = Blocks { object: Box::new(Short), kept: Mutex::default() };
+        assert_eq!(short.read_at(&mut [0; 4], 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    /// Whose size is not what it has.
+    struct Short;
+
+    impl Object for Short {
+        fn size(&self) -> u64 {
+            100
+        }
+
+        fn read(&self, _at: u64, _length: usize) -> io::Result<Bytes> {
+            Ok(Bytes::new())
+        }
+    }
+}

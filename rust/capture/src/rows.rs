@@ -1,0 +1,60 @@
+//! The messages in rows of a capture.
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::{Array as _, BinaryArray, ListArray, RecordBatch, StringArray};
+
+/// The messages of a batch's rows.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    protocol: &'a StringArray,
+    error: &'a StringArray,
+    topic: &'a StringArray,
+    envelope: &'a ListArray,
+    header: &'a BinaryArray,
+    payload: &'a ListArray,
+}
+
+impl<'a> Rows<'a> {
+    /// Looks at a batch with the columns of [`schema`](crate::schema).
+    pub fn new(batch: &'a RecordBatch) -> Self {
+        Self {
+            protocol: batch["protocol"].as_string(),
+            error: batch["error"].as_string(),
+            topic: batch["topic"].as_string(),
+            envelope: batch["envelope"].as_list(),
+            header: batch["header"].as_binary(),
+            payload: batch["payload"].as_list(),
+        }
+    }
+
+    /// What a message speaks.
+    pub fn protocol(&self, row: usize) -> &'a str {
+        self.protocol.value(row)
+    }
+
+    /// Why a message does not decode; `None` for a good one.
+    pub fn error(&self, row: usize) -> Option<&'a str> {
+        let error = self.error;
+        error.is_valid(row).then(|| error.value(row))
+    }
+
+    /// What a message is about, where that is known.
+    pub fn topic(&self, row: usize) -> Option<&'a str> {
+        let topic = self.topic;
+        topic.is_valid(row).then(|| topic.value(row))
+    }
+
+    /// A message as it was on the wire: envelope, header and payload.
+    pub fn frames(&self, row: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let header = self.header;
+        let header = header.is_valid(row).then(|| header.value(row));
+        frames(self.envelope, row).chain(header).chain(frames(self.payload, row))
+    }
+}
+
+fn frames(lists: &ListArray, row: usize) -> impl Iterator<Item = &[u8]> {
+    let frames: &BinaryArray = lists.values().as_binary();
+    let ends = lists.value_offsets();
+    let at = |end: i32| usize::try_from(end).unwrap_or_default();
+    (at(ends[row])..at(ends[row + 1])).map(|frame| frames.value(frame))
+}
