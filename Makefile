@@ -60,9 +60,9 @@ $(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
 rust-test: $(DONE)/venv ## The tests of the Rust crates
 	TRUNKLINE_LIBZMQ=$$(python tools/libzmq.py) cargo test --quiet --locked --workspace
 
-PEERS := 0.3 0.5.1 1.0.2
+PEERS := 0.3 0.5.1 1.0.2 s3
 
-peers: $(PEERS:%=$(DONE)/peer-%) ## Install the released Constellations that the tests talk to, each by itself
+peers: $(PEERS:%=$(DONE)/peer-%) ## Install the released peers that the tests talk to, each by itself: Constellations, a server of S3
 
 $(DONE)/peer-%: tests/live/requirements-%.txt $(DONE)/venv
 	rm -rf .peers/$* && $(PYTHON) -m venv .peers/$*

@@ -28,11 +28,11 @@ def test_a_capture_has_come_as_far_as_its_last_segment(add, tmp_path):
         path = add()
     capture_id = capture.open(path).info().capture_id
     assert position(path) == (capture_id, 3)
-    assert published(path) == [0, 1, 2]
+    assert published(path) == [(0, 0), (1, 1), (2, 2)]
     # Those that were deleted are not read again.
     capture.open(path).segments[0].unlink()
     assert position(path) == (capture_id, 3)
-    assert published(path) == [1, 2]
+    assert published(path) == [(1, 1), (2, 2)]
     (tmp_path / "empty").mkdir()
     for what in (position, published):
         with pytest.raises(CaptureError, match="contains no capture"):

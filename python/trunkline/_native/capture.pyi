@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Self, final
 
 import pyarrow as pa
@@ -14,12 +13,16 @@ __all__ = [
     "MessageIterator",
     "RowIterator",
     "Writer",
+    "compact",
+    "existing",
     "is_capture",
     "mark_variants",
     "position",
     "published",
     "recover",
     "schema",
+    "sizes",
+    "sums",
     "verify",
 ]
 
@@ -28,11 +31,18 @@ class Capture:
     """A capture as it was when it was opened, or some of its published segments."""
 
     def __new__(
-        cls, directory: str | os.PathLike[str], max_message_bytes: int, segments: Sequence[int] | None = None
+        cls,
+        place: str | os.PathLike[str],
+        max_message_bytes: int,
+        segments: Sequence[tuple[int, int]] | None = None,
     ) -> Self: ...
     @property
-    def segments(self) -> list[Path]:
-        """The segments published, oldest first."""
+    def segments(self) -> list[tuple[int, int]]:
+        """The numbers of the segments published, oldest first: the first and the last of each file."""
+
+    @property
+    def files(self) -> list[str]:
+        """The names of their files."""
 
     def parts(self) -> list[Self]:
         """The same in parts, oldest first: each segment, and what is only in the journal."""
@@ -126,21 +136,45 @@ class Writer:
     def close(self) -> tuple[int, int, int] | None:
         """Makes all durable and visible, and ends it; gives rows recorded, rows durable and segments."""
 
-def is_capture(directory: str | os.PathLike[str]) -> bool:
-    """Whether a directory holds a capture."""
+def is_capture(place: str | os.PathLike[str]) -> bool:
+    """Whether there is a capture."""
 
-def position(directory: str | os.PathLike[str]) -> tuple[str | None, int]:
+def position(place: str | os.PathLike[str]) -> tuple[str | None, int]:
     """The capture's id, None before its first row, and the number of the segment after the last published one.
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
     """
 
-def published(directory: str | os.PathLike[str]) -> list[int]:
-    """The numbers of the published segments, in order.
+def published(place: str | os.PathLike[str]) -> list[tuple[int, int]]:
+    """The published segments, in order: the numbers of the first and the last of each file.
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
+    """
+
+def existing(place: str | os.PathLike[str], segments: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What there is of some segments, given and told as `published` has them.
+
+    Raises:
+        CaptureError: The capture cannot be read.
+    """
+
+def sizes(place: str | os.PathLike[str], numbers: Sequence[int]) -> list[int]:
+    """The bytes of the files of segments, those of a merged one shared among them; 0 for what is not there."""
+
+def sums(place: str | os.PathLike[str]) -> list[tuple[int, int, int, int]]:
+    """What was written down of the bytes of segments: ``[(first, last, bytes, crc)]``.
+
+    Raises:
+        CaptureError: There is no capture, or it cannot be read.
+    """
+
+def compact(directory: str | os.PathLike[str], target_bytes: int) -> tuple[int, int, int, int]:
+    """Merges segments up to so many bytes: ``(replaced, merged, bytes_before, bytes_after)``.
+
+    Raises:
+        CaptureError: There is no capture, it is being recorded to, cannot be written, or a segment is not as it was published.
     """
 
 def mark_variants(path: str | os.PathLike[str], columns: list[str]) -> None:
@@ -153,7 +187,7 @@ def mark_variants(path: str | os.PathLike[str], columns: list[str]) -> None:
 def recover(directory: str | os.PathLike[str]) -> tuple[int, int, int | None, list[int]]:
     """Publishes what a killed recorder left: ``(rows, cut_bytes, segment, damaged)``."""
 
-def verify(directory: str | os.PathLike[str]) -> tuple[int, int, int, list[tuple[Path, str]]]:
+def verify(place: str | os.PathLike[str]) -> tuple[int, int, int, list[tuple[str, str]]]:
     """Holds a capture against what it says of itself: ``(segments, messages, unchecked, [(path, what)])``."""
 
 def schema() -> pa.Schema:

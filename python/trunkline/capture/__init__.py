@@ -30,9 +30,10 @@ from trunkline.capture.reading import (
     open,  # noqa: A004 - as `gzip.open`, used with its room
     schema,
 )
-from trunkline.capture.recovery import Problem, Recovery, Verification, recover, verify
+from trunkline.capture.recovery import Compaction, Problem, Recovery, Verification, compact, recover, verify
 from trunkline.capture.replaying import replay
 from trunkline.capture.selecting import Selection
+from trunkline.capture.shipping import Shipped, ship
 
 if TYPE_CHECKING:
     from trunkline.report.local import report
@@ -41,11 +42,14 @@ __all__ = [
     "AnyMessage",
     "Capture",
     "CaptureInfo",
+    "Compaction",
     "Problem",
     "Recovery",
     "Run",
     "Selection",
+    "Shipped",
     "Verification",
+    "compact",
     "export",
     "import_",
     "open",
@@ -53,6 +57,7 @@ __all__ = [
     "replay",
     "report",
     "schema",
+    "ship",
     "verify",
 ]
 __dir__ = __all__.copy

@@ -16,6 +16,7 @@ from trunkline._arguments import need_choice, need_number, need_path
 from trunkline._extras import how_to_install
 from trunkline._native import capture as _native
 from trunkline._native import cdt, cdtp, dcp, mc0, mtl
+from trunkline._places import Place, place_of
 from trunkline._text import amount, counted, moment, readable
 from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.selecting import Selection, of_rows
@@ -66,19 +67,20 @@ class Capture:
     one protocol, with their types.
 
     Args:
-        path: The capture directory.
+        path: The capture directory, or its URL.
         max_message_bytes: As for `open`.
-        segments: The numbers of the published segments to read; all rows if None, those of the journal too.
+        segments: The numbers of the published segments to read, or of the first and last of several; all rows if None, those
+            of the journal too.
 
     Attributes:
-        path: The capture directory.
+        path: The capture directory, or its URL.
         skipped: Rows that the latest iteration, or that of `messages`, skipped: malformed ones, and those of unknown protocols.
         let_go: How often a sender had to make way for others in the result of the latest `runs`: its run ends there,
             and what it sent later counts as the first run of a new sender.
         unfollowed: Messages of senders with names of more than 1024 bytes, which are in no run.
     """
 
-    path: Path
+    path: Place
     skipped: int
     let_go: int
     unfollowed: int
@@ -88,38 +90,43 @@ class Capture:
         path: str | os.PathLike[str],
         *,
         max_message_bytes: int = DEFAULTS["max_message_bytes"],
-        segments: Sequence[int] | None = None,
+        segments: Sequence[int | tuple[int, int]] | None = None,
     ) -> None:
         need_path("path", path)
         need_number("max_message_bytes", max_message_bytes, least=1)
-        self.path = Path(path)
+        self.path = place_of(path)
         self.skipped = 0
         self.let_go = 0
         self.unfollowed = 0
-        self._native = _native.Capture(self.path, max_message_bytes, segments)
+        spans = None
+        if segments is not None:
+            spans = [(some, some) if isinstance(some, int) else some for some in segments]
+        self._native = _native.Capture(self.path, max_message_bytes, spans)
         self._info: CaptureInfo | None = None
 
     @property
-    def segments(self) -> list[Path]:
-        """The published segments, oldest first."""
-        return self._native.segments
+    def segments(self) -> list[Place]:
+        """The files of the published segments, oldest first."""
+        return [self.path / name for name in self._native.files]
 
     def __repr__(self) -> str:
         # What takes no reading of rows, of which there may be a month's.
         parts = [
             counted(len(self.segments), "segment"),
-            f"{amount(sum(map(_size, self.path.iterdir() if self.path.is_dir() else ())))} on disk",
         ]
+        if isinstance(self.path, Path):
+            files = self.path.iterdir() if self.path.is_dir() else ()
+            parts.append(f"{amount(sum(map(_size, files)))} on disk")
         if self._info is not None:
             parts.insert(0, counted(self._info.messages, "row"))
-        return f"<Capture {os.fspath(self.path)!r}: {', '.join(parts)}>"
+        return f"<Capture {str(self.path)!r}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
         """What notebooks show: a table of what `info` says."""
         found = self.info()
         first, last = found.first_received_at_ns, found.last_received_at_ns
         facts = {
-            "path": os.fspath(self.path),
+            "path": str(self.path),
             "segments": f"{found.segments:,}",
             "messages": f"{found.messages:,}",
             "bytes": amount(found.bytes),
@@ -513,7 +520,7 @@ def open(  # noqa: A001 - as `gzip.open`, used with its room
     """Opens a capture for reading, while it is recorded or after.
 
     Args:
-        path: The capture directory.
+        path: The capture directory, or its URL as `pyarrow.fs` takes it, such as ``s3://bucket/runs/run7``.
         max_message_bytes: The most bytes that a frame or another value of a row may have. Reading ends with `CaptureError` at a
             larger one, of whose segment no more than 256 MiB beyond it are in memory by then. A few hundred bytes of a segment may
             stand for a large value, so that captures from strangers are best read with a low limit.

@@ -1,14 +1,18 @@
-"""Recovers captures after a killed recorder, and verifies them."""
+"""Recovers captures after a killed recorder, verifies them, and merges their segments."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
+from trunkline._arguments import need_number, need_path
 from trunkline._native import capture as _native
+from trunkline._places import Place, place_of
 
-__all__ = ["Problem", "Recovery", "Verification", "recover", "verify"]
+__all__ = ["TARGET_BYTES", "Compaction", "Problem", "Recovery", "Verification", "compact", "recover", "verify"]
+
+# Large enough that to open a segment is nothing beside reading it, and what a task of Spark reads at a time.
+TARGET_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Problem:
         what: The problem.
     """
 
-    path: Path
+    path: Place
     what: str
 
 
@@ -78,10 +82,48 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     duplicates apart from what retention has deleted, and that the metadata can be read.
 
     Args:
-        path: The capture directory.
+        path: The capture directory, or its URL.
 
     Raises:
         CaptureError: There is no capture, or its directory cannot be read.
     """
-    segments, messages, unchecked, problems = _native.verify(path)
-    return Verification(segments, messages, unchecked, tuple(Problem(*problem) for problem in problems))
+    segments, messages, unchecked, problems = _native.verify(place_of(path))
+    found = tuple(Problem(place_of(file), what) for file, what in problems)
+    return Verification(segments, messages, unchecked, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The result of `compact`.
+
+    Attributes:
+        replaced: Files of segments that were merged.
+        merged: Files that they were merged into.
+        bytes_before: The bytes of all segments before.
+        bytes_after: The bytes of all segments after.
+    """
+
+    replaced: int
+    merged: int
+    bytes_before: int
+    bytes_after: int
+
+
+def compact(path: str | os.PathLike[str], *, target_bytes: int = TARGET_BYTES) -> Compaction:
+    """Merges segments that follow each other into larger ones. Rows stay as they are, with their `segment` and `seq`.
+
+    Readers of this package and streams may run meanwhile, and read each row once; who reads the files as plain Parquet must
+    not, for a moment both are there. If it is killed, no row is lost, and the next one goes on. A segment that is merged is as old as
+    its file is: a recorder with ``keep_days`` keeps it from then on.
+
+    Args:
+        path: The capture directory.
+        target_bytes: The most bytes that segments have together which are merged.
+
+    Raises:
+        CaptureError: There is no capture, it is being recorded to, cannot be written, or a segment is not as it was published.
+        ValueError: `target_bytes` is not positive.
+    """
+    need_path("path", path)
+    need_number("target_bytes", target_bytes, least=1)
+    return Compaction(*_native.compact(path, target_bytes))

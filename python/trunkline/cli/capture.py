@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
@@ -12,14 +13,14 @@ import typer
 
 from trunkline import errors
 from trunkline._text import amount, counted, did_you_mean, span
-from trunkline.cli import capture_folds
+from trunkline.cli import capture_folds, capture_upkeep
 from trunkline.cli.apart import apart
 from trunkline.cli.cat import Cat, moment
 from trunkline.cli.content import Content
 from trunkline.cli.family import Family
 from trunkline.cli.groups import Endpoints, Private, Sockets, grouped
 from trunkline.cli.lines import STDIN, stdin
-from trunkline.cli.options import Directory, Json, MaxMessageBytes, Overwrite, example, listed
+from trunkline.cli.options import Json, MaxMessageBytes, Overwrite, Readable, example, listed
 from trunkline.cli.options import span as lasting
 from trunkline.cli.output import Output
 from trunkline.cli.pace import LOOK_S
@@ -41,7 +42,7 @@ app = typer.Typer(
 
 
 @app.command(epilog=example("trunkline capture info run7"))
-def info(directory: Directory, *, as_json: Json = False) -> None:
+def info(directory: Readable, *, as_json: Json = False) -> None:
     """Summarizes a capture: segments, messages, bytes, times, errors."""
     from trunkline import capture
 
@@ -71,7 +72,7 @@ _RARE = {"id": "run_id", "missed": "missed", "again": "duplicates", "late": "out
 
 
 @app.command(epilog=example("trunkline capture runs run7"))
-def runs(directory: Directory, *, as_json: Json = False) -> None:
+def runs(directory: Readable, *, as_json: Json = False) -> None:
     """Lists the runs of each sender, with missed messages and conditions."""
     from trunkline import capture
 
@@ -127,7 +128,7 @@ capture_folds.add_to(app)
 )
 @grouped
 def cat(
-    directory: Directory,
+    directory: Readable,
     *,
     selecting: Selecting,
     head: Annotated[
@@ -163,7 +164,7 @@ def cat(
 @grouped
 @apart
 def decode(
-    directory: Directory,
+    directory: Readable,
     out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The table to write.")],
     *,
     decoding: Decoding,
@@ -203,7 +204,7 @@ def _form(given: str | None) -> str | None:
 @grouped
 @apart
 def export(
-    directory: Directory,
+    directory: Readable,
     out: Annotated[
         Path,
         typer.Argument(
@@ -265,7 +266,7 @@ def export(
 )
 @grouped
 def report(
-    directory: Directory,
+    directory: Readable,
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The report: one file with everything in it.")],
     *,
     every: Annotated[
@@ -310,7 +311,11 @@ def report(
 
 
 def _follow(
-    directory: Path, out: Path, new: AbstractContextManager[Path], every_s: float, tell: Callable[[Report], None]
+    directory: os.PathLike[str],
+    out: Path,
+    new: AbstractContextManager[Path],
+    every_s: float,
+    tell: Callable[[Report], None],
 ) -> None:
     """Writes pages until a signal comes; the last one refreshes itself no more."""
     from trunkline.report.following import Following
@@ -353,7 +358,7 @@ def _rate(given: str) -> Literal["max", "real"] | float:
 @app.command(epilog=example("trunkline capture replay run7 --connect tcp://127.0.0.1:23999 --rate real"))
 @grouped
 def replay(
-    directory: Directory,
+    directory: Readable,
     *,
     endpoints: Endpoints,
     rate: Annotated[
@@ -429,45 +434,4 @@ def import_(
     output.result("imported", text, messages=messages, capture=str(capture))
 
 
-@app.command(epilog=example("trunkline capture recover run7"))
-def recover(directory: Directory, *, as_json: Json = False) -> None:
-    """Publishes what a killed recorder left behind, and verifies the checksums of all segments: exits with 1 if one does not match."""
-    from trunkline import capture
-
-    output = Output(json=as_json)
-    found = capture.recover(directory)
-    if output.json:
-        output.event(
-            "recovered", rows=found.rows, cut_bytes=found.cut_bytes, segment=found.segment, damaged=list(found.damaged)
-        )
-    elif found.rows:
-        cut = f"; {counted(found.cut_bytes, 'byte')} of an unfinished write cut" if found.cut_bytes else ""
-        output.line(f"{counted(found.rows, 'message')} recovered into segment {found.segment}{cut}")
-    else:
-        output.line("nothing to recover")
-    if found.damaged:
-        numbers = ", ".join(map(str, found.damaged))
-        message = f"{directory}: not as they were published: segments {numbers}; trunkline capture verify says more"
-        raise errors.CaptureError(message)
-
-
-@app.command(epilog=example("trunkline capture verify run7"))
-def verify(directory: Directory, *, as_json: Json = False) -> None:
-    """Reads a whole capture and checks it: checksums, and numbers without gaps or duplicates. Exits with 1 if something is wrong."""
-    from trunkline import capture
-
-    output = Output(json=as_json)
-    found = capture.verify(directory)
-    counts = {"segments": found.segments, "messages": found.messages, "unchecked": found.unchecked}
-    for problem in found.problems:
-        text = f"{problem.path}: {problem.what}"
-        output.result("problem", text, path=str(problem.path), what=problem.what)
-    if output.json:
-        output.event("verified", **counts, problems=len(found.problems))
-    elif not found.problems:
-        unchecked = f", {found.unchecked:,} of them without a sum to check" if found.unchecked else ""
-        output.line(
-            f"all is well: {counted(found.messages, 'message')} in {counted(found.segments, 'segment')}{unchecked}"
-        )
-    if found.problems:
-        output.fail(f"{counted(len(found.problems), 'problem')} found")
+capture_upkeep.add_to(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +16,7 @@ import typer
 from trunkline import errors
 from trunkline._text import amount, counted, moment, readable, span, text_or_digits
 from trunkline.cli.groups import grouped
-from trunkline.cli.options import Directory, Json, Overwrite, example
+from trunkline.cli.options import Json, Overwrite, Readable, example
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting, tell_unmatched
@@ -40,7 +41,9 @@ class Writing:
     ] = None
     overwrite: Overwrite = False
 
-    def write(self, directory: Path, shown: _Shown, selecting: Selecting, *, as_json: bool, **options: Any) -> None:
+    def write(
+        self, directory: os.PathLike[str], shown: _Shown, selecting: Selecting, *, as_json: bool, **options: Any
+    ) -> None:
         """Writes the table of what is selected to the file, or prints it."""
         selection = selecting.selection()
         if selection is not None:
@@ -220,20 +223,20 @@ _ROLLOUT = _Shown(
 
 
 @grouped
-def gaps(directory: Directory, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
+def gaps(directory: Readable, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
     """Lists the messages of CDTP before which numbers were skipped."""
     writing.write(directory, _GAPS, selecting, as_json=as_json)
 
 
 @grouped
-def requests(directory: Directory, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
+def requests(directory: Readable, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
     """Lists the requests of DCP, each with its outcome, worker and latency."""
     writing.write(directory, _REQUESTS, selecting, as_json=as_json)
 
 
 @grouped
 def topics(
-    directory: Directory,
+    directory: Readable,
     *,
     window: Annotated[
         float,
@@ -248,14 +251,14 @@ def topics(
 
 
 @grouped
-def contents(directory: Directory, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
+def contents(directory: Readable, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
     """Lists the contents of MTL, each with what became of it."""
     writing.write(directory, _CONTENTS, selecting, as_json=as_json)
 
 
 @grouped
 def rollout(
-    directory: Directory,
+    directory: Readable,
     *,
     codec: Annotated[Literal["json", "avro"], typer.Option("--codec", help="How bodies are encoded.")] = "json",
     selecting: Selecting,

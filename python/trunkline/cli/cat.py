@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trunkline import errors
@@ -48,7 +48,7 @@ class Cat:
     """
 
     def __init__(
-        self, directory: Path, selection: Selection | None, printer: Printer, *, max_message_bytes: int
+        self, directory: os.PathLike[str], selection: Selection | None, printer: Printer, *, max_message_bytes: int
     ) -> None:
         from trunkline import capture
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from trunkline._endpoints import Side, what_is_wrong
 from trunkline._native import protocols
+from trunkline._places import Place, place_of
 from trunkline._text import did_you_mean, readable
 from trunkline.errors import LocalProtocolError
 
@@ -31,6 +33,7 @@ __all__ = [
     "NeededGroup",
     "Overwrite",
     "Payload",
+    "Readable",
     "StatsInterval",
     "Tags",
     "decoding_options",
@@ -41,6 +44,7 @@ __all__ = [
     "listed",
     "listens",
     "need_decodable",
+    "place",
     "span",
     "spoken",
 ]
@@ -117,6 +121,21 @@ Group = Annotated[
 Payload = Annotated[bool, typer.Option("--payload", help="Add a column of payloads.")]
 DecodingCodec = Annotated[
     Codec | None, typer.Option("--codec", help="The encoding of bodies, of CDT only. [default: json]")
+]
+
+
+def place(given: str) -> Place:
+    """Where a capture is that is read."""
+    try:
+        return place_of(given)
+    except LocalProtocolError as error:
+        message = f"{error}."
+        raise typer.BadParameter(message) from None
+
+
+# A capture that is read, and one that is written to.
+Readable = Annotated[
+    "os.PathLike[str]", typer.Argument(metavar="DIR", help="The capture directory, or its URL.", parser=place)
 ]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture directory.")]
 

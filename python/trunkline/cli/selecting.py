@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -131,7 +131,7 @@ def _moment(at_ns: int | None) -> str | None:
     return datetime.fromtimestamp(at_ns // 10**9, UTC).replace(microsecond=at_ns // 1000 % 10**6).isoformat()
 
 
-def tell_unmatched(output: Output, directory: Path, selection: Selection | None, found: int) -> None:
+def tell_unmatched(output: Output, directory: os.PathLike[str], selection: Selection | None, found: int) -> None:
     """Says that nothing matches where something was selected: an empty result is no error, and is not to look like one."""
     if selection is not None and not found:
         output.note(f"no message in {directory} matches the selection")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,7 @@ from trunkline.cli.options import (
     decoding_options,
     example,
     need_decodable,
+    place,
     spoken,
 )
 from trunkline.cli.output import Output
@@ -33,7 +35,9 @@ from trunkline.cli.whole import is_report, whole
 
 app = typer.Typer(cls=Family, help="Captures as Spark tables.", no_args_is_help=True, rich_markup_mode=None)
 
-Capture = Annotated[Path, typer.Argument(metavar="CAPTURE", help="The capture directory.")]
+Capture = Annotated[
+    "os.PathLike[str]", typer.Argument(metavar="CAPTURE", help="The capture directory, or its URL.", parser=place)
+]
 
 
 class Mode(StrEnum):
@@ -82,7 +86,7 @@ def decode(
     given = {"mode": mode.value} | source_options(protocol, options) | selecting.source_options(selection)
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole(out) as part, spark_session("trunkline spark decode") as session:
-        table = session.read.format("trunkline").options(**given).load(str(capture.absolute()))
+        table = session.read.format("trunkline").options(**given).load(os.fspath(opened.path.absolute()))
         with watched(session, "decoding (tasks)"):
             table.write.parquet(spark_path(part))
         messages = tables(session).parquet(spark_path(part)).count()

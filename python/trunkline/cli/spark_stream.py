@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trunkline._places import Place, place_of
 from trunkline._text import counted
 from trunkline.cli.groups import grouped
 from trunkline.cli.options import (
@@ -22,6 +24,7 @@ from trunkline.cli.options import (
     decoding_options,
     example,
     need_decodable,
+    place,
     spoken,
 )
 from trunkline.cli.output import Output, Reason
@@ -64,9 +67,11 @@ def _trigger(given: str) -> str:
 @grouped
 def stream(
     capture: Annotated[
-        Path,
+        os.PathLike[str],
         typer.Argument(
-            metavar="CAPTURE", help="The capture directory, or a folder of captures, also of those to come."
+            metavar="CAPTURE",
+            help="The capture directory, or a folder of captures, also of those to come; or the URL of one.",
+            parser=place,
         ),
     ],
     out: Annotated[
@@ -101,9 +106,11 @@ def stream(
     options = decoding_options(tags, codec, payload=payload)
     need_decodable(protocol, options)
     from trunkline._native.capture import is_capture
+    from trunkline.capture.stores import is_folder
 
-    if not capture.is_dir():
-        message = f"{capture}: does not exist"
+    there = place_of(capture)
+    if not is_folder(there):
+        message = f"{there}: does not exist"
         raise CaptureError(message)
     if out.exists() and not out.is_dir():
         message = f"{out}: is a file: choose another name"
@@ -112,8 +119,8 @@ def stream(
     telling = _Telling(Output(json=as_json))
     # Spark has a handler of signals of its own, which ours is to replace.
     with spark_session("trunkline spark stream", process_group=0) as session, Stopping() as stopping:
-        query = _started(session, given, capture, out, checkpoint or out / "_checkpoint", trigger)
-        telling.begins(capture, out)
+        query = _started(session, given, there, out, checkpoint or out / "_checkpoint", trigger)
+        telling.begins(there, out)
         while query.isActive and not stopping.stopped:
             time.sleep(_LOOK_S)
             telling.tell(query)
@@ -125,13 +132,13 @@ def stream(
 
 
 def _started(
-    session: SparkSession, options: Mapping[str, str], capture: Path, out: Path, checkpoint: Path, trigger: str
+    session: SparkSession, options: Mapping[str, str], capture: Place, out: Path, checkpoint: Path, trigger: str
 ) -> StreamingQuery:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     from trunkline.spark._paths import spark_path
 
-    rows = session.readStream.format("trunkline").options(**options).load(str(capture.absolute()))
+    rows = session.readStream.format("trunkline").options(**options).load(os.fspath(capture.absolute()))
     watched = rows.observe(_METRICS, F.count_if(F.col("error").isNotNull()).alias("errors"))
     writer = watched.writeStream.format("parquet").option("checkpointLocation", spark_path(checkpoint))
     if trigger == _AVAILABLE_NOW:
@@ -164,7 +171,7 @@ class _Telling:
         self._last = -1
         self._streamed = Streamed()
 
-    def begins(self, capture: Path, out: Path) -> None:
+    def begins(self, capture: Place, out: Path) -> None:
         if not self._output.json:
             self._output.note(f"decoding {capture} into {out}; Ctrl-C stops")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ class Decoding:
 
     def write(
         self,
-        directory: Path,
+        directory: os.PathLike[str],
         out: Path,
         form: Format,
         selecting: Selecting,
@@ -79,7 +80,13 @@ class Decoding:
         tell_unmatched(output, directory, selecting.selection(), rows)
 
     def print(
-        self, directory: Path, form: Format, selecting: Selecting, output: Output, *, escape_formulas: bool = False
+        self,
+        directory: os.PathLike[str],
+        form: Format,
+        selecting: Selecting,
+        output: Output,
+        *,
+        escape_formulas: bool = False,
     ) -> None:
         """Writes the messages that are selected to standard output."""
         with output.file() as file:
@@ -87,7 +94,7 @@ class Decoding:
         tell_unmatched(output, directory, selecting.selection(), rows)
 
     def _exporting(
-        self, directory: Path, form: Format, selecting: Selecting, output: Output, *, escape_formulas: bool
+        self, directory: os.PathLike[str], form: Format, selecting: Selecting, output: Output, *, escape_formulas: bool
     ) -> Callable[[Any], int]:
         """What writes the messages that are selected to a file, and gives the number of rows; refuses what cannot be done."""
         options = decoding_options(self.tags, self.codec, payload=self.payload)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trunkline._jsonable import encode, plain
+from trunkline._native.capture import existing
+from trunkline._places import place_of
 from trunkline.capture.described import Run
-from trunkline.capture.reading import Capture, parts
+from trunkline.capture.reading import Capture, native, parts
 from trunkline.capture.reading import open as open_capture
 from trunkline.errors import CaptureError
 from trunkline.report.cdtp_runs import RunCounts, RunReport, Tally
@@ -32,15 +34,16 @@ class Following:
     """Counts a capture as it grows: each segment once, and what is in none yet whenever there is more of it.
 
     Args:
-        capture: The capture directory.
+        capture: The capture directory, or its URL.
         name: The title of the page.
     """
 
     def __init__(self, capture: str | os.PathLike[str], name: str) -> None:
-        self._path = capture
+        self._path = place_of(capture)
         self._name = name
         self._counters: dict[str, Counter] = {}
-        self._segments: set[Path] = set()
+        # The segment that is counted next.
+        self._next = 0
         # How many rows were in no segment when the page was written last; None before there is one.
         self._unpublished: int | None = None
         self._clock = Total(0, 0, None, None).clock
@@ -58,21 +61,22 @@ class Following:
             OSError: The file cannot be written.
         """
         opened = open_capture(self._path)
-        new = [part for part in parts(opened) if not part.segments or not self._segments.issuperset(part.segments)]
-        published = [part for part in new if part.segments]
-        journal = next((part for part in new if not part.segments), None)
+        published = [span for span in native(opened).segments if span[1] >= self._next]
+        journal = next((part for part in parts(opened) if not part.segments), None)
         unpublished = journal.info()["messages"] if journal is not None else 0
         if not published and unpublished == self._unpublished and refresh_s is not None:
             return None
         self._unpublished = unpublished
-        for part in published:
+        for first, last in published:
+            # Some of a merged one may be counted already.
+            begin = max(first, self._next)
             try:
-                self._count(opened, part, self._counters)
+                self._count(opened, native(Capture(self._path, segments=[(begin, last)])), self._counters)
             except CaptureError:
                 # One that was deleted meanwhile, to make room, is missed by nothing else.
-                if all(segment.exists() for segment in part.segments):
+                if existing(self._path, [(begin, last)]):
                     raise
-            self._segments.update(part.segments)
+            self._next = last + 1
         # What is only in the journal is counted again with its segment.
         latest: dict[str, Counter] = {}
         for name, counter in self._counters.items():

@@ -50,7 +50,7 @@ def report(
     there are.
 
     Args:
-        capture: A capture directory.
+        capture: A capture directory, or its URL.
         out_html: The file to write. It replaces an older one once it is complete.
         name: The title of the page; the capture's path if None.
         selection: Which messages to report; all if None.
@@ -70,7 +70,7 @@ def report(
     scope = Scope() if selection is None else Scope.of(selection, opened)
     total = total_of(opened, selection)
     counting = _Counting(opened, selection, scope, total.clock)
-    return made(counting.run(on_progress), total, out, name or os.fspath(capture), scope)
+    return made(counting.run(on_progress), total, out, name or str(opened.path), scope)
 
 
 def total_of(capture: Capture, selection: Selection | None) -> Total:

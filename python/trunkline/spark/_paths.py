@@ -82,7 +82,7 @@ def warn_of_others(rows: DataFrame, protocol: str) -> None:
     try:
         for directory in sorted({path.parent for path in segments}):
             for part in reading.parts(reading.open(directory, max_message_bytes=_PROTOCOL_BYTES)):
-                if segments.isdisjoint(part.segments):
+                if segments.isdisjoint(directory / name for name in part.files):
                     continue
                 for batch in read_batches(part.reader(["protocol"])):
                     if not names.isdisjoint(batch.column(0).unique().to_pylist()):

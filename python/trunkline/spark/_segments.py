@@ -9,18 +9,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trunkline._arrow import from_bytes, to_bytes
 from trunkline._native import capture as _native
 from trunkline._native.analysis import divide
+from trunkline._places import Place
 from trunkline.capture.reading import Capture, parts
 from trunkline.capture.selecting import Selection, protocols_of
 from trunkline.report.local import total_of
 from trunkline.report.model import Counted, Scope, Total
 from trunkline.report.protocols import Counter, read, within
 from trunkline.spark._counting import STATE, Counting, states
+from trunkline.spark.source.captures import Span
 from trunkline.spark.source.planning import parts as planned
 
 if TYPE_CHECKING:
@@ -40,21 +41,21 @@ class _Tasks:
     """Which segments each task reads.
 
     Attributes:
-        directory: The capture.
-        segments: The numbers of the segments, by task.
+        place: Where the capture is.
+        segments: The segments, by task.
         selection: Which messages; all if None.
     """
 
-    directory: Path
-    segments: tuple[tuple[int, ...], ...]
+    place: Place
+    segments: tuple[tuple[Span, ...], ...]
     selection: Selection | None
 
     @classmethod
     def of(cls, capture: Capture, selection: Selection | None) -> _Tasks:
         """Divides the published segments of a capture."""
-        numbers = _native.published(capture.path)
-        groups = planned({capture.path.absolute(): numbers})
-        return cls(capture.path.absolute(), tuple(part.segments for part in groups), selection)
+        place = capture.path.absolute()
+        groups = planned({place: _native.published(place)})
+        return cls(place, tuple(part.segments for part in groups), selection)
 
     def over(self, session: SparkSession) -> DataFrame:
         """A row a task: its number."""
@@ -64,7 +65,7 @@ class _Tasks:
         """What tasks read."""
         for batch in batches:
             for task in batch["id"].to_pylist():
-                yield task, Capture(self.directory, segments=self.segments[task])
+                yield task, Capture(self.place, segments=self.segments[task])
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from trunkline import report as _sections
+from trunkline._places import place_of
+from trunkline.capture.stores import is_readable
 from trunkline.errors import LocalProtocolError
 from trunkline.report import *  # noqa: F403 - what a report is made of has its name here too
 from trunkline.report import Report
@@ -41,7 +43,7 @@ def report(
     and needs no network. It replaces an older one once it is complete.
 
     Args:
-        capture: A capture directory, or a table that has the columns of one.
+        capture: A capture directory, or its URL, or a table that has the columns of one.
         out_html: The file to write.
         name: The name of the capture on the page; its path if None.
         selection: Which messages of a capture directory to report; all if None.
@@ -57,7 +59,7 @@ def report(
     from trunkline.report.making import checked, made
 
     out = checked(out_html)
-    if isinstance(capture, str | os.PathLike) and "://" not in os.fspath(capture):
+    if isinstance(capture, str | os.PathLike) and is_readable(place_of(capture)):
         import pyspark  # noqa: F401 - that it is missing is to be known before a capture is
 
         from trunkline.capture import reading
@@ -67,7 +69,7 @@ def report(
         opened = reading.open(capture)
         scope = Scope() if selection is None else Scope.of(selection, opened)
         total, counted = count(session(), opened, selection, scope)
-        return made(counted, total, out, name or os.fspath(capture), scope)
+        return made(counted, total, out, name or str(opened.path), scope)
     if selection is not None:
         message = "selection= is for a capture directory: select the rows of the table"
         raise LocalProtocolError(message)
@@ -76,7 +78,7 @@ def report(
     if isinstance(capture, str | os.PathLike):
         from trunkline.spark.session import session
 
-        # What has a scheme is Spark's to find.
-        name, capture = name or os.fspath(capture), capture_rows(session(), capture)
+        # Another scheme is Spark's to know.
+        name, capture = name or str(place_of(capture)), capture_rows(session(), capture)
     total, counted = count_rows(capture, Scope())
     return made(counted, total, out, name, Scope())

@@ -94,9 +94,13 @@ impl Store {
         let merged = Span { first: first.first, last: last.last };
         self.create_meta()?;
         let partial = self.directory.join(files::NEXT_MERGED);
-        let ControlFlow::Continue(sum) = self.write_merged(&partial, spans, noted, goes_on)? else {
-            self.remove(&partial)?;
-            return Ok(ControlFlow::Break(()));
+        let sum = match self.write_merged(&partial, spans, noted, goes_on) {
+            Ok(ControlFlow::Continue(sum)) => sum,
+            ended => {
+                // Left behind it does no harm but to fill the disk until the next start.
+                let _ = self.disk.remove(&partial);
+                return ended;
+            }
         };
         let sum = Sum { span: merged, ..sum };
         self.replace(files::NEXT_NOTES, &merged.notes(), &notes::to_text(merged.last, &[sum], b""))?;
@@ -201,6 +205,62 @@ fn groups(sized: &[(Span, u64)], target_bytes: u64) -> Vec<&[(Span, u64)]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Capture, Import, Settings, Writer};
+
+    fn recorded(directory: &Path) {
+        let mut import = Import::open(directory, Settings { segment_bytes: 30, ..Settings::default() }).unwrap();
+        for at in 0..60 {
+            import.append(&import::row(at)).unwrap();
+        }
+        import.commit().unwrap();
+    }
+
+    fn seqs(capture: &Capture) -> Vec<i64> {
+        let batches = capture.columns(&["seq"], Selection::default()).unwrap();
+        batches.flat_map(|batch| batch.unwrap()["seq"].as_primitive::<Int64Type>().values().to_vec()).collect()
+    }
+
+    #[test]
+    fn who_reads_meanwhile_sees_each_row_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path();
+        recorded(directory);
+        let all: Vec<i64> = (0..60).collect();
+        let before = Capture::open(directory).unwrap();
+        assert_eq!(before.segments().len(), 20);
+        let mut begun = before.batches().unwrap();
+        assert_eq!(begun.next().unwrap().unwrap().num_rows(), 3);
+        let some = Capture::of(directory, &[(0, 0), (3, 3), (4, 4), (9, 9), (19, 19)]).unwrap();
+        let small = std::fs::metadata(directory.join(files::segment(0))).unwrap().len();
+        for target in [small * 4, u64::MAX] {
+            let merged_before = Capture::open(directory).unwrap();
+            let done = compact(directory, target, &|| true).unwrap();
+            assert!(done.merged > 0, "{done:?}");
+            for capture in [&before, &merged_before] {
+                assert_eq!(seqs(capture), all);
+            }
+            assert_eq!(seqs(&some), [0, 1, 2, 9, 10, 11, 12, 13, 14, 27, 28, 29, 57, 58, 59]);
+            let middle = Selection { numbers: Some(vec![10..=28]), ..Selection::default() };
+            let rows: usize = some.select(middle).unwrap().map(|batch| batch.unwrap().num_rows()).sum();
+            assert_eq!(rows, 7);
+        }
+        assert_eq!(begun.map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 57);
+        let after = Capture::open(directory).unwrap();
+        assert_eq!((after.segments(), seqs(&after)), (vec![(0, 19)], all));
+        let verified = crate::verify(directory, &|| true).unwrap();
+        assert_eq!((verified.segments, verified.messages, verified.unchecked), (1, 60, 0));
+        assert_eq!(verified.problems, []);
+    }
+
+    #[test]
+    fn a_writer_keeps_a_merge_out() {
+        let scratch = tempfile::tempdir().unwrap();
+        recorded(scratch.path());
+        let writer = Writer::open(scratch.path(), Settings::default(), || {}).unwrap();
+        let refused = compact(scratch.path(), u64::MAX, &|| true).unwrap_err();
+        assert_eq!(refused.kind(), crate::CaptureErrorKind::Locked);
+        drop(writer);
+    }
 
     fn sized(spans: &[(u64, u64, u64)]) -> Vec<(Span, u64)> {
         spans.iter().map(|(first, last, bytes)| (Span { first: *first, last: *last }, *bytes)).collect()

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::disk::Files;
-use crate::files::{self, Span};
+use crate::files::{self, Listing, Span};
 use crate::layout::{list, look_for_capture, open, read_manifest};
 use crate::place::Place;
 use crate::segment::SegmentSummary;
@@ -52,26 +52,37 @@ pub fn published(place: impl Into<Place>) -> Result<Vec<(u64, u64)>, CaptureErro
     Ok(segments.into_iter().map(|span| (span.first, span.last)).collect())
 }
 
-/// Those of the segments of a capture that are there, from one on and before another, as [`published`] has them; of a
-/// merged one, what lies between. The capture is only listed if one is not there as it was published.
-pub fn existing(place: impl Into<Place>, first: u64, end: u64) -> Result<Vec<(u64, u64)>, CaptureError> {
+/// What there is of some segments of a capture, given and told as [`published`] has them, in order; what is in one file and
+/// follows each other is told together. The capture is only listed if one of them is not there as it is given.
+pub fn existing(place: impl Into<Place>, wanted: &[(u64, u64)]) -> Result<Vec<(u64, u64)>, CaptureError> {
     let place = place.into();
     let (files, directory) = (place.files()?, place.root());
-    let mut there = Vec::new();
-    for number in first..end {
-        if !is_there(&*files, directory, number)? {
-            let spans = list(&*files, directory)?.segments.into_iter().filter(|span| span.last >= number);
-            let spans = spans.take_while(|span| span.first < end);
-            there.extend(spans.map(|span| (span.first.max(number), span.last.min(end - 1))));
-            break;
+    let mut listing = None;
+    let mut there: Vec<(u64, u64)> = Vec::new();
+    for (first, last) in wanted.iter().copied() {
+        let span = Span { first, last };
+        if listing.is_none() && is_there(&*files, directory, span)? {
+            there.push((first, last));
+            continue;
         }
-        there.push((number, number));
+        let Listing { segments, .. } = match &listing {
+            Some(listing) => listing,
+            None => listing.insert(list(&*files, directory)?),
+        };
+        let begun = segments.partition_point(|segment| segment.last < first);
+        for segment in segments[begun..].iter().take_while(|segment| segment.first <= last) {
+            let (begin, end) = (segment.first.max(first), segment.last.min(last));
+            match there.last_mut() {
+                Some((_, before)) if *before + 1 == begin && segment.contains(*before) => *before = end,
+                _ => there.push((begin, end)),
+            }
+        }
     }
     Ok(there)
 }
 
-fn is_there(files: &dyn Files, directory: &Path, number: u64) -> Result<bool, CaptureError> {
-    match open(files, &directory.join(files::segment(number))) {
+fn is_there(files: &dyn Files, directory: &Path, span: Span) -> Result<bool, CaptureError> {
+    match open(files, &directory.join(span.file())) {
         Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(false),
         // What cannot be opened is there, and is an error to whoever reads it.
         _ => Ok(true),
@@ -115,12 +126,12 @@ mod tests {
             fs::write(name(Span::one(number)), [0; 10]).unwrap();
         }
         fs::write(name(Span { first: 3, last: 6 }), [0; 400]).unwrap();
-        let there = |first, end| existing(scratch.path(), first, end).unwrap();
+        let there = |wanted: &[(u64, u64)]| existing(scratch.path(), wanted).unwrap();
         assert_eq!(published(scratch.path()).unwrap(), [(0, 0), (1, 1), (2, 2), (3, 6), (8, 8), (9, 9)]);
-        assert_eq!(there(0, 2), [(0, 0), (1, 1)]);
-        assert_eq!(there(1, 6), [(1, 1), (2, 2), (3, 5)]);
-        assert_eq!(there(4, 20), [(4, 6), (8, 8), (9, 9)]);
-        assert_eq!(there(7, 8), []);
+        assert_eq!(there(&[(0, 0), (2, 2), (3, 6)]), [(0, 0), (2, 2), (3, 6)]);
+        assert_eq!(there(&[(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (8, 8)]), [(1, 1), (2, 2), (3, 5), (8, 8)]);
+        assert_eq!(there(&[(0, 12)]), [(0, 0), (1, 1), (2, 2), (3, 6), (8, 8), (9, 9)]);
+        assert_eq!(there(&[(4, 5), (7, 7), (9, 9)]), [(4, 5), (9, 9)]);
         assert_eq!(sizes(scratch.path(), &[0, 3, 6, 7, 9]).unwrap(), [10, 100, 100, 0, 10]);
     }
 }

@@ -12,8 +12,8 @@ use arrow_schema::SchemaRef;
 use trunkline_wire::cdtp::RunBook;
 
 use crate::account::Account;
-use crate::columns::MESSAGE_BYTES_MAX;
 use crate::batches::Batches;
+use crate::columns::MESSAGE_BYTES_MAX;
 use crate::disk::Files;
 use crate::files::{self, Span};
 use crate::journal::JournalReader;
@@ -106,9 +106,14 @@ impl Capture {
         Self { most: max_message_bytes.min(MESSAGE_BYTES_MAX), ..self }
     }
 
-    /// The files of the published segments, in order.
-    pub fn segments(&self) -> Vec<PathBuf> {
-        self.segments.iter().map(|span| self.place.root().join(span.file())).collect()
+    /// The numbers of the published segments, in order: of the first and the last that are in a file.
+    pub fn segments(&self) -> Vec<(u64, u64)> {
+        self.segments.iter().map(|span| (span.first, span.last)).collect()
+    }
+
+    /// The names of their files.
+    pub fn files(&self) -> Vec<String> {
+        self.segments.iter().copied().map(Span::file).collect()
     }
 
     /// The same in parts: each segment as a capture of its own, and what is only in the journal.

@@ -17,10 +17,10 @@ use parquet::arrow::arrow_reader::{
 use crate::CaptureError;
 use crate::account::Account;
 use crate::columns::MESSAGE_BYTES_MAX;
+use crate::files::Span;
 use crate::guard::guarded;
 use crate::load::batch_rows;
 use crate::runs::RUN_COLUMNS;
-use crate::files::Span;
 use crate::schema::{N_HEAD, schema};
 use crate::selection::Selection;
 use crate::source::Source;

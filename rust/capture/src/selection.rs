@@ -199,7 +199,7 @@ mod tests {
         let capture = capture(scratch.path(), 100);
         assert!(capture.segments().len() > 4);
         // Whoever reads the rows of the first segment sees that they are spoilt.
-        let first = &capture.segments()[0];
+        let first = &scratch.path().join(&capture.files()[0]);
         let mut bytes = fs::read(first).unwrap();
         bytes[4..60].fill(0xff);
         fs::write(first, bytes).unwrap();

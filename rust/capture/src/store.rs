@@ -10,7 +10,9 @@ use crate::columns::Batch;
 use crate::disk::Disk;
 use crate::files::{self, Listing, Span};
 use crate::journal::{Header, Journal, JournalReader};
-use crate::layout::{NOTES_BYTES, list_merged_notes, list_notes, list_plain_notes, list_sealed_notes, open, read, read_manifest};
+use crate::layout::{
+    NOTES_BYTES, list_merged_notes, list_notes, list_plain_notes, list_sealed_notes, open, read, read_manifest,
+};
 use crate::manifest::{Manifest, random_id};
 use crate::notes::{self, GoesOn, SUMS_MAX, Sum};
 use crate::retention::Ages;

@@ -13,9 +13,11 @@ use crate::disk::Files;
 use crate::files::{self, Span};
 use crate::guard::guarded;
 use crate::journal::JournalReader;
-use crate::layout::{list, list_merged_notes, list_notes, look_for_capture, open, read_manifest, read_merged_notes, read_notes};
-use crate::place::Place;
+use crate::layout::{
+    list, list_merged_notes, list_notes, look_for_capture, open, read_manifest, read_merged_notes, read_notes,
+};
 use crate::notes::{self, GoesOn, Sum};
+use crate::place::Place;
 use crate::runs::{self, RUN_TRIES};
 use crate::scan::SegmentReader;
 use crate::schema::schema;
@@ -131,8 +133,22 @@ fn noted(disk: &dyn Files, directory: &Path, span: Span) -> Result<impl Iterator
     Ok(sums.into_iter().map(|sum| (sum.span, sum)))
 }
 
+/// What is written down of the bytes of segments: the numbers of the first and the last in a file, its bytes and their
+/// CRC-32.
+pub fn sums(place: impl Into<Place>) -> Result<Vec<(u64, u64, u64, u32)>, CaptureError> {
+    let place = place.into();
+    let (sums, problems) = read_sums(&*look_for_capture(&place)?, place.root())?;
+    match problems.into_iter().next() {
+        Some(error) => Err(error),
+        None => Ok(sums.into_values().map(|Sum { span, bytes, crc }| (span.first, span.last, bytes, crc)).collect()),
+    }
+}
+
 /// The sums of segments that are written down, once those who write go on.
-pub(crate) fn read_sums(disk: &dyn Files, directory: &Path) -> Result<(BTreeMap<Span, Sum>, Vec<CaptureError>), CaptureError> {
+pub(crate) fn read_sums(
+    disk: &dyn Files,
+    directory: &Path,
+) -> Result<(BTreeMap<Span, Sum>, Vec<CaptureError>), CaptureError> {
     let mut tries = 0..RUN_TRIES;
     loop {
         let mut sums = BTreeMap::new();
@@ -266,7 +282,9 @@ impl Verifier<'_> {
             self.blame(path, what);
         }
         let segments = batch["segment"].as_primitive::<Int64Type>().values();
-        if let Some(other) = segments.iter().find(|other| !u64::try_from(**other).is_ok_and(|other| span.contains(other))) {
+        if let Some(other) =
+            segments.iter().find(|other| !u64::try_from(**other).is_ok_and(|other| span.contains(other)))
+        {
             let what = format!("has rows of segment {other}");
             self.blame(path, what);
         }

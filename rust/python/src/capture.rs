@@ -1,6 +1,7 @@
 //! `trunkline._native.capture`: what is on disk, as Python's objects.
 
 use std::cell::OnceCell;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
@@ -15,8 +16,9 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
     Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Position, Row, Rows, RunRecord,
-    Selection, is_capture as is_capture_directory, mark_variants as mark, published as published_segments,
-    recover as recover_capture, schema as capture_schema, verify as verify_capture,
+    Selection, compact as compact_capture, existing as existing_segments, is_capture as is_capture_there,
+    mark_variants as mark, published as published_segments, recover as recover_capture, schema as capture_schema,
+    sizes as segment_sizes, sums as segment_sums, verify as verify_capture,
 };
 use trunkline_wire::{ErrorKind, Framing};
 
@@ -24,6 +26,7 @@ use crate::errors::{ClosedError, capture_error};
 use crate::frames::frames;
 use crate::msgpack::to_python;
 use crate::names::name;
+use crate::place::PyPlace;
 
 /// A capture as it was when it was opened.
 #[pyclass(frozen, module = "trunkline._native.capture", name = "Capture")]
@@ -33,17 +36,28 @@ pub(crate) struct PyCapture(Capture);
 impl PyCapture {
     /// All of it as it is now, or some of its published segments.
     #[new]
-    #[pyo3(signature = (directory, max_message_bytes, segments = None))]
-    fn new(py: Python<'_>, directory: PathBuf, max_message_bytes: u64, segments: Option<Vec<u64>>) -> PyResult<Self> {
-        let open = move || segments.map_or_else(|| Capture::open(&directory), |some| Capture::of(&directory, &some));
+    #[pyo3(signature = (place, max_message_bytes, segments = None))]
+    fn new(
+        py: Python<'_>,
+        place: PyPlace,
+        max_message_bytes: u64,
+        segments: Option<Vec<(u64, u64)>>,
+    ) -> PyResult<Self> {
+        let open = move || segments.map_or_else(|| Capture::open(&place.0), |some| Capture::of(&place.0, &some));
         let opened = py.detach(open).map_err(|error| capture_error(&error))?;
         Ok(Self(opened.limited(max_message_bytes)))
     }
 
-    /// The segments published, oldest first.
+    /// The numbers of the segments published, oldest first: the first and the last of each file.
     #[getter]
-    fn segments(&self) -> Vec<PathBuf> {
-        self.0.segments().to_vec()
+    fn segments(&self) -> Vec<(u64, u64)> {
+        self.0.segments()
+    }
+
+    /// The names of their files.
+    #[getter]
+    fn files(&self) -> Vec<String> {
+        self.0.files()
     }
 
     /// The same in parts, oldest first: each segment, and what is only in the journal.
@@ -128,6 +142,7 @@ fn selection(given: Option<&Bound<'_, PyDict>>) -> PyResult<Selection> {
         since_ns: get(given, "since_ns")?,
         until_ns: get(given, "until_ns")?,
         numbers: numbers.map(|spans| spans.into_iter().map(|(first, last)| first..=last).collect()),
+        segments: None,
     })
 }
 
@@ -364,24 +379,50 @@ pub(crate) fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T
         .ok_or_else(|| PyValueError::new_err(format!("unknown {what} {given:?}")))
 }
 
-/// Whether a directory holds a capture.
+/// Whether there is a capture.
 #[pyfunction]
-#[allow(clippy::needless_pass_by_value)] // as Python gives it
-pub(crate) fn is_capture(directory: PathBuf) -> bool {
-    is_capture_directory(&directory)
+pub(crate) fn is_capture(py: Python<'_>, place: PyPlace) -> bool {
+    py.detach(move || is_capture_there(place.0))
 }
 
 /// The id of a capture, `None` before its first row, and the number of the segment after the last published one.
 #[pyfunction]
-pub(crate) fn position(py: Python<'_>, directory: PathBuf) -> PyResult<(Option<String>, u64)> {
-    let found = py.detach(move || Position::of(&directory)).map_err(|error| capture_error(&error))?;
+pub(crate) fn position(py: Python<'_>, place: PyPlace) -> PyResult<(Option<String>, u64)> {
+    let found = py.detach(move || Position::of(place.0)).map_err(|error| capture_error(&error))?;
     Ok((found.capture_id, found.next_segment))
 }
 
-/// The numbers of the published segments of a capture, in order.
+/// The published segments of a capture, in order: the numbers of the first and the last of each file.
 #[pyfunction]
-pub(crate) fn published(py: Python<'_>, directory: PathBuf) -> PyResult<Vec<u64>> {
-    py.detach(move || published_segments(&directory)).map_err(|error| capture_error(&error))
+pub(crate) fn published(py: Python<'_>, place: PyPlace) -> PyResult<Vec<(u64, u64)>> {
+    py.detach(move || published_segments(place.0)).map_err(|error| capture_error(&error))
+}
+
+/// What there is of some segments, each given by the numbers of the first and the last.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // as Python gives it
+pub(crate) fn existing(py: Python<'_>, place: PyPlace, segments: Vec<(u64, u64)>) -> PyResult<Vec<(u64, u64)>> {
+    py.detach(move || existing_segments(place.0, &segments)).map_err(|error| capture_error(&error))
+}
+
+/// The bytes of the files of segments, those of a merged one shared among them; 0 for what is not there.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // as Python gives it
+pub(crate) fn sizes(py: Python<'_>, place: PyPlace, numbers: Vec<u64>) -> PyResult<Vec<u64>> {
+    py.detach(move || segment_sizes(place.0, &numbers)).map_err(|error| capture_error(&error))
+}
+
+/// What was written down of the bytes of segments: ``[(first, last, bytes, crc)]``.
+#[pyfunction]
+pub(crate) fn sums(py: Python<'_>, place: PyPlace) -> PyResult<Vec<(u64, u64, u64, u32)>> {
+    py.detach(move || segment_sums(place.0)).map_err(|error| capture_error(&error))
+}
+
+/// Merges segments up to so many bytes: ``(replaced, merged, bytes_before, bytes_after)``.
+#[pyfunction]
+pub(crate) fn compact(py: Python<'_>, directory: PathBuf, target_bytes: u64) -> PyResult<(u64, u64, u64, u64)> {
+    let done = unless_interrupted(py, move |goes_on| compact_capture(&directory, target_bytes, goes_on))?;
+    Ok((done.replaced, done.merged, done.bytes_before, done.bytes_after))
 }
 
 /// Says of columns of a Parquet file that they are VARIANT, which are written as the structs they are.
@@ -420,13 +461,13 @@ pub(crate) fn recover(py: Python<'_>, directory: PathBuf) -> PyResult<(u64, u64,
 }
 
 /// Segments, messages, those unchecked, and problems.
-type Verified = (u64, u64, u64, Vec<(PathBuf, String)>);
+type Verified = (u64, u64, u64, Vec<(OsString, String)>);
 
 /// Holds a capture against what it says of itself: ``(segments, messages, unchecked, [(path, what)])``.
 #[pyfunction]
-pub(crate) fn verify(py: Python<'_>, directory: PathBuf) -> PyResult<Verified> {
-    let found = unless_interrupted(py, move |goes_on| verify_capture(&directory, goes_on))?;
-    let problems = found.problems.into_iter().map(|problem| (problem.path, problem.what)).collect();
+pub(crate) fn verify(py: Python<'_>, place: PyPlace) -> PyResult<Verified> {
+    let found = unless_interrupted(py, move |goes_on| verify_capture(place.0, goes_on))?;
+    let problems = found.problems.into_iter().map(|problem| (problem.path.into(), problem.what)).collect();
     Ok((found.segments, found.messages, found.unchecked, problems))
 }
 

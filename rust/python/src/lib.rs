@@ -19,6 +19,7 @@ mod mc0;
 mod msgpack;
 mod mtl;
 mod names;
+mod place;
 mod reader;
 mod role;
 mod rooms;
@@ -82,8 +83,8 @@ mod _native {
     mod capture {
         #[pymodule_export]
         use crate::capture::{
-            MessageIterator, PyCapture, PyImport, RowIterator, is_capture, mark_variants, position, published, recover,
-            schema, verify,
+            MessageIterator, PyCapture, PyImport, RowIterator, compact, existing, is_capture, mark_variants, position,
+            published, recover, schema, sizes, sums, verify,
         };
         #[pymodule_export]
         use crate::writer::PyWriter;

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from trunkline._native import capture as _native
+from trunkline._places import Place
 from trunkline._text import counted
+from trunkline.capture.stores import exists, folders, is_folder
 from trunkline.errors import CaptureError
 from trunkline.spark.source.options import Settings
 
-__all__ = ["Found", "existing", "find", "first_of", "missing", "segment_paths", "sizes"]
+__all__ = ["Found", "Span", "absent", "count", "find", "first_of", "missing", "sizes"]
 
-# Of more segments than this the sizes of so many, evenly spread, stand for all.
+# Segments that follow each other: the numbers of the first and the last.
+Span: TypeAlias = tuple[int, int]
+
+# Of more segments than this the sizes of so many, evenly spread, stand for all: of a directory, and of a store, where each is
+# a request.
 _SIZED = 4096
+_ASKED = 64
 
 # So many segments that are missing are named.
 _NAMED = 5
@@ -26,12 +33,12 @@ class Found:
     """A capture.
 
     Attributes:
-        path: Its directory.
+        path: Its directory, or its URL.
         capture_id: Its id.
         next_segment: The number of the segment after the last published one.
     """
 
-    path: Path
+    path: Place
     capture_id: str
     next_segment: int
 
@@ -56,82 +63,84 @@ def find(settings: Settings) -> dict[str, Found]:
     return dict(sorted(found.items()))
 
 
-def _directories(settings: Settings) -> Iterator[Path]:
-    for path in settings.paths:
-        if not path.is_dir():
-            what = "is a file: name the directory of the capture" if path.exists() else "does not exist"
-            message = f"{path}: {what}"
+def _directories(settings: Settings) -> Iterator[Place]:
+    for place in settings.paths:
+        if not is_folder(place):
+            what = "is a file: name the directory of the capture" if exists(place) else "does not exist"
+            message = f"{place}: {what}"
             raise CaptureError(message)
-        if _is_capture(path):
-            yield path
+        if _is_capture(place):
+            yield place
         elif settings.is_recursive:
-            yield from _below(path)
+            yield from _below(place)
         else:
-            below = next(_below(path), None)
+            below = next(_below(place), None)
             hint = f", and {below} is one: set the option recursive to true to read all in it" if below else ""
-            message = f"{path}: is no capture{hint}"
+            message = f"{place}: is no capture{hint}"
             raise CaptureError(message)
 
 
-def _below(directory: Path) -> Iterator[Path]:
+def _below(folder: Place) -> Iterator[Place]:
     """The captures in a folder, without what is in them."""
-    try:
-        entries = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir())
-    except FileNotFoundError:
-        # It has gone since its folder was listed.
-        return
-    for name in entries:
+    for name in folders(folder):
         # Captures themselves have folders of theirs, which begin so.
         if name.startswith((".", "_")):
             continue
-        path = directory / name
-        if _is_capture(path):
-            yield path
+        place = folder / name
+        if _is_capture(place):
+            yield place
         else:
-            yield from _below(path)
+            yield from _below(place)
 
 
-def _is_capture(directory: Path) -> bool:
+def _is_capture(place: Place) -> bool:
     # Without a list of its segments, of which there may be a million.
-    return (directory / "_capture").is_dir() or _native.is_capture(directory)
+    return is_folder(place / "_capture") or _native.is_capture(place)
 
 
-def existing(directory: Path, numbers: Sequence[int]) -> list[int]:
-    """Those of some segments that are there."""
-    return [number for number, path in zip(numbers, segment_paths(directory, numbers), strict=True) if path.exists()]
+def absent(there: Sequence[Span], wanted: Sequence[Span]) -> list[Span]:
+    """What of some segments is not among those that are there, which are in order."""
+    gone = []
+    for first, last in wanted:
+        number = first
+        for begin, end in there:
+            if end < number or begin > last:
+                continue
+            if begin > number:
+                gone.append((number, begin - 1))
+            number = end + 1
+        if number <= last:
+            gone.append((number, last))
+    return gone
 
 
-def sizes(directory: Path, numbers: Sequence[int]) -> Mapping[int, int]:
+def sizes(place: Place, spans: Sequence[Span]) -> list[int]:
     """The bytes of segments, roughly where there are many."""
-    step = max(1, len(numbers) // _SIZED)
-    sized = numbers[::step]
-    known = dict(zip(sized, map(_size, segment_paths(directory, sized)), strict=True))
+    step = max(1, len(spans) // (_SIZED if isinstance(place, Path) else _ASKED))
+    sized = spans[::step]
+    each = _native.sizes(place, [first for first, _ in sized])
+    known = {span: size * count([span]) for span, size in zip(sized, each, strict=True)}
     mean = sum(known.values()) // max(1, len(known))
-    return {number: known.get(number, mean) for number in numbers}
+    return [known.get(span, mean) for span in spans]
+
+
+def count(spans: Iterable[Span]) -> int:
+    """How many segments these are."""
+    return sum(last - first + 1 for first, last in spans)
 
 
 def first_of(found: Found) -> int:
     """The number of a capture's first segment that is still there."""
-    if found.next_segment and existing(found.path, [0]):
+    if found.next_segment and _native.existing(found.path, [(0, 0)]):
         # Without a list of them all.
         return 0
-    return next(iter(_native.published(found.path)), found.next_segment)
+    return next((first for first, _ in _native.published(found.path)), found.next_segment)
 
 
-def segment_paths(directory: Path, numbers: Sequence[int]) -> list[Path]:
-    """Where segments are."""
-    return _native.Capture(directory, 1, numbers).segments
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def missing(directory: Path, numbers: Sequence[int]) -> str:
+def missing(place: Place, spans: Sequence[Span]) -> str:
     """Says which segments are not there."""
-    names = ", ".join(map(str, numbers[:_NAMED]))
-    more = f" and {len(numbers) - _NAMED:,} more" if len(numbers) > _NAMED else ""
-    return f"{directory}: {counted(len(numbers), 'segment')} deleted before they were read: {names}{more}"
+    number = count(spans)
+    named = [str(number) for first, last in spans[:_NAMED] for number in range(first, min(last + 1, first + _NAMED))]
+    more = f" and {number - _NAMED:,} more" if number > _NAMED else ""
+    names = ", ".join(named[:_NAMED])
+    return f"{place}: {counted(number, 'segment')} deleted before they were read: {names}{more}"

@@ -9,18 +9,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from trunkline._criteria import moment_ns, routing_id
+from trunkline._places import Place, Url, place_of
 from trunkline._text import did_you_mean
 from trunkline.capture.selecting import Selection, of_rows
 from trunkline.columns import EVERY, Decoder, protocols
 from trunkline.errors import LocalProtocolError
 from trunkline.spark.source.ddl import columns_of
 
-__all__ = ["Settings", "Start", "path_of"]
+__all__ = ["Settings", "Start", "path_of", "place_at"]
 
 # Where a stream begins: a capture that is named at a segment, the others at their first.
 Start = Literal["earliest", "latest"] | Mapping[str, int]
+
+# What `fileSystem.` options begin with, as Spark gives them; those of a store that says who one is are part of its URL.
+_FILE_SYSTEM = "filesystem."
+_WHO = (f"{_FILE_SYSTEM}access_key", f"{_FILE_SYSTEM}secret_key")
 
 _MODES = ("PERMISSIVE", "FAILFAST", "DROPMALFORMED")
 
@@ -48,7 +54,7 @@ class Settings:
         fails_on_loss: Whether segments that were deleted before they were read are an error.
     """
 
-    paths: tuple[Path, ...]
+    paths: tuple[Place, ...]
     protocol: str | None = None
     is_decoded: bool = False
     mode: str = "PERMISSIVE"
@@ -147,8 +153,9 @@ class _Reading:
         text = self.text(name)
         return None if text is None else tuple(part.strip().strip("`") for part in text.split(","))
 
-    def paths(self) -> tuple[Path, ...]:
+    def paths(self) -> tuple[Place, ...]:
         """Where the captures are: what `load` was given."""
+        of_files = {name: self._given.pop(name) for name in [*self._given] if name.startswith(_FILE_SYSTEM)}
         one, several = self.text("path"), self.text("paths")
         if several is not None:
             given = [*json.loads(several)]
@@ -157,7 +164,7 @@ class _Reading:
         else:
             message = "name the capture: .load('runs/')"
             raise LocalProtocolError(message)
-        return tuple(map(path_of, given))
+        return tuple(place_at(one, of_files) for one in given)
 
     def refuse_others(self, protocol: str | None) -> None:
         """Raises an error at what is no option, or not one of this protocol."""
@@ -175,16 +182,41 @@ class _Reading:
             raise LocalProtocolError(message)
 
 
+def place_at(given: str, options: Mapping[str, str]) -> Place:
+    """Where `load` was told to read, with the options of a file system by their names in lower case.
+
+    Raises:
+        LocalProtocolError: It is no place, or one that has no such options.
+    """
+    place = place_of(given)
+    if isinstance(place, Path):
+        if options:
+            message = f"option {min(options)}: is for URLs of stores, and {given!r} is a path"
+            raise LocalProtocolError(message)
+        return path_of(os.fspath(place))
+    parts = urlsplit(place.text)
+    key, secret = map(options.get, _WHO)
+    if (key is None) != (secret is None):
+        message = f"options {_WHO[0]} and {_WHO[1]} go together"
+        raise LocalProtocolError(message)
+    if key is not None and secret is not None:
+        host = parts.netloc.rpartition("@")[2]
+        parts = parts._replace(netloc=f"{quote(key, safe='')}:{quote(secret, safe='')}@{host}")
+    more = {name.removeprefix(_FILE_SYSTEM): text for name, text in options.items() if name not in _WHO}
+    return Url(urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, urlencode(more)))))))
+
+
 def path_of(given: str) -> Path:
-    """The path that `load` or `save` was given.
+    """The path that `save` was given.
 
     Raises:
         LocalProtocolError: It names no file system of this machine.
     """
-    text = given.removeprefix("file://") if given.startswith("file:///") else given
-    if "://" in text:
-        message = f"{given!r}: captures are read from file systems: mount it, or copy the capture"
+    place = place_of(given)
+    if isinstance(place, Url):
+        message = f"{place}: captures are written to file systems of this machine; trunkline capture ship copies them to stores"
         raise LocalProtocolError(message)
+    text = os.fspath(place)
     if not os.path.isabs(text) and _SERVER.search(os.getcwd()):  # noqa: PTH109, PTH117 - text, which need not be a path
         message = f"{given!r}: a relative path means nothing to a Connect server: give an absolute one"
         raise LocalProtocolError(message)

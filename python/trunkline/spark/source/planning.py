@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
-from trunkline.spark.source.captures import sizes
+from trunkline._places import Place
+from trunkline.spark.source.captures import Span, sizes
 from trunkline.spark.source.reading import Part
 
 __all__ = ["parts"]
@@ -19,27 +19,23 @@ _LEAST_BYTES = 1 << 20
 _MOST_SEGMENTS = 4096
 
 
-def parts(captures: Mapping[Path, Sequence[int]]) -> list[Part]:
+def parts(captures: Mapping[Place, Sequence[Span]]) -> list[Part]:
     """Divides the segments of captures among tasks, by their bytes, each capture's in order."""
-    sized = {directory: sizes(directory, numbers) for directory, numbers in captures.items()}
-    total = sum(sum(of_capture.values()) for of_capture in sized.values())
+    sized = {place: [*zip(spans, sizes(place, spans), strict=True)] for place, spans in captures.items()}
+    total = sum(size for of_capture in sized.values() for _, size in of_capture)
     tasks = 2 * (os.cpu_count() or 1)
     target = min(_MOST_BYTES, max(_LEAST_BYTES, total // tasks))
-    return [
-        Part(directory, tuple(group))
-        for directory, of_capture in sized.items()
-        for group in _groups(of_capture, target)
-    ]
+    return [Part(place, tuple(group)) for place, of_capture in sized.items() for group in _groups(of_capture, target)]
 
 
-def _groups(sized: Mapping[int, int], target: int) -> Iterator[list[int]]:
-    group: list[int] = []
+def _groups(sized: Sequence[tuple[Span, int]], target: int) -> Iterator[list[Span]]:
+    group: list[Span] = []
     held = 0
-    for number, size in sized.items():
+    for span, size in sized:
         if group and (held + size > target or len(group) == _MOST_SEGMENTS):
             yield group
             group, held = [], 0
-        group.append(number)
+        group.append(span)
         held += size
     if group:
         yield group

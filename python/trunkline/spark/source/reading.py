@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import compute
@@ -14,6 +13,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from trunkline import capture as _capture
+from trunkline._native.capture import existing
+from trunkline._places import Place
 from trunkline._text import did_you_mean
 from trunkline.capture.decoding import Decoding, read_batches
 from trunkline.capture.reading import Capture, native
@@ -21,7 +22,7 @@ from trunkline.capture.selecting import Selection, of_rows, wanted
 from trunkline.columns import EVERY
 from trunkline.errors import CaptureError, LocalProtocolError
 from trunkline.spark._comments import commented
-from trunkline.spark.source.captures import existing, missing
+from trunkline.spark.source.captures import Span, absent, missing
 from trunkline.spark.source.options import Settings
 
 __all__ = ["Part", "lost", "need_schema", "read", "schema"]
@@ -33,12 +34,12 @@ _logger = logging.getLogger("trunkline.spark")
 class Part(InputPartition):
     """Segments of one capture that one task reads, in order."""
 
-    directory: Path
-    segments: tuple[int, ...]
+    place: Place
+    segments: tuple[Span, ...]
 
-    def __init__(self, directory: Path, segments: tuple[int, ...]) -> None:
+    def __init__(self, place: Place, segments: tuple[Span, ...]) -> None:
         super().__init__(None)
-        self.directory, self.segments = directory, segments
+        self.place, self.segments = place, segments
 
 
 def schema(settings: Settings) -> StructType:
@@ -104,13 +105,13 @@ def read(settings: Settings, part: Part) -> Iterator[pa.RecordBatch]:
         CaptureError: A segment cannot be read, or was deleted before it was.
         DecodeError: A message is malformed, and the mode is FAILFAST.
     """
-    segments = part.segments
-    there = existing(part.directory, segments)
-    if len(there) < len(segments):
-        lost(settings, missing(part.directory, sorted({*segments}.difference(there))))
+    there = existing(part.place, part.segments)
+    gone = absent(there, part.segments)
+    if gone:
+        lost(settings, missing(part.place, gone))
     if not there:
         return iter(())
-    capture = Capture(part.directory, segments=there)
+    capture = Capture(part.place, segments=there)
     return _decoded(settings, capture) if settings.is_decoded else _rows(settings, capture)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import compute, parquet
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -19,9 +18,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from trunkline._native.capture import existing
+from trunkline.capture.reading import Capture
 from trunkline.errors import CaptureError
 from trunkline.spark.source import reading
-from trunkline.spark.source.captures import Found, existing, find, first_of, missing, segment_paths, sizes
+from trunkline.spark.source.captures import Found, Span, absent, find, first_of, missing, sizes
 from trunkline.spark.source.options import Settings
 from trunkline.spark.source.planning import parts
 
@@ -30,6 +31,9 @@ __all__ = ["StreamReader"]
 # The offset before the first batch where a stream begins at what is new: that batch is empty, and fixes the place. Spark asks
 # for the initial offset more than once, and what is published in between would be skipped.
 _LATEST = {"startingOffsets": "latest"}
+
+# So many segments are looked for at a time, before it is known how many a batch has room for.
+_LOOKED_FOR = 64
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -42,8 +46,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settings = settings
         # Where a stream that reads what is available now ends.
         self._end: dict[str, int] | None = None
-        # Where the latest batch ends.
+        # Where the latest batch ends, and what was found when it was planned: a folder of captures is walked once a batch.
         self._planned: dict[str, int] = {}
+        self._captures: dict[str, Found] = {}
 
     def initialOffset(self) -> dict[str, Any]:
         start = self._settings.start
@@ -64,46 +69,56 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = _positions(find(self._settings))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - all are heeded
-        captures = find(self._settings)
+        captures = self._captures = find(self._settings)
         now = _positions(captures) if self._end is None else self._end
         if start == _LATEST:
             self._planned = now
             return now
         before = _offset(start, captures)
-        end = dict(before)
+        there = {capture_id: next_segment for capture_id, next_segment in now.items() if capture_id in captures}
         room = _Room(self._settings)
-        # One segment of each capture after the other, so that none keeps the others waiting.
-        waiting = {
-            capture_id: iter(range(_first(captures[capture_id], before), next_segment))
-            for capture_id, next_segment in now.items()
-            if capture_id in captures
-        }
-        while waiting and not room.is_full:
-            for capture_id in [*waiting]:
-                number = next(waiting[capture_id], None)
-                if number is None:
-                    del waiting[capture_id]
-                elif room.take(captures[capture_id], number):
-                    end[capture_id] = number + 1
-                else:
-                    break
+        end = before | there if room.is_boundless else before | self._up_to(room, before, there)
         self._planned = dict(sorted(end.items()))
         return self._planned
 
+    def _up_to(self, room: _Room, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+        """Where a batch ends that has no room for more, from one place and before another."""
+        end: dict[str, int] = {}
+        # One segment of each capture after the other, so that none keeps the others waiting.
+        waiting = {
+            capture_id: _spans(self._captures[capture_id], _first(self._captures[capture_id], before), next_segment)
+            for capture_id, next_segment in now.items()
+        }
+        while waiting and not room.is_full:
+            for capture_id in [*waiting]:
+                span = next(waiting[capture_id], None)
+                if span is None:
+                    end[capture_id] = now[capture_id]
+                    del waiting[capture_id]
+                elif room.take(self._captures[capture_id], span):
+                    end[capture_id] = span[1] + 1
+                else:
+                    break
+        return end
+
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """How far captures have come, and what of that will not be read when the latest batch has been."""
-        captures = find(self._settings)
-        behind = {found: [*range(_first(found, self._planned), found.next_segment)] for found in captures.values()}
+        captures = self._captures or find(self._settings)
+        behind = {
+            found: [(number, number) for number in range(_first(found, self._planned), found.next_segment)]
+            for found in captures.values()
+        }
         return {
             **_positions(captures),
             "segmentsBehind": sum(map(len, behind.values())),
-            "bytesBehind": sum(sum(sizes(found.path, numbers).values()) for found, numbers in behind.items()),
+            "bytesBehind": sum(sum(sizes(found.path, spans)) for found, spans in behind.items()),
         }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        captures = find(self._settings)
         if start == _LATEST:
             return []
+        # Those of a batch that is done again were not planned here.
+        captures = self._captures if self._captures.keys() >= end.keys() else find(self._settings)
         before = _offset(start, captures)
         chosen = {}
         for capture_id, next_segment in _offset(end, captures).items():
@@ -115,10 +130,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
                 continue
             found = captures[capture_id]
-            numbers = [*range(_first(found, before), next_segment)]
-            there = existing(found.path, numbers)
-            if len(there) < len(numbers):
-                reading.lost(self._settings, missing(found.path, sorted({*numbers}.difference(there))))
+            wanted = [(number, number) for number in range(_first(found, before), next_segment)]
+            there = existing(found.path, wanted)
+            gone = absent(there, wanted)
+            if gone:
+                reading.lost(self._settings, missing(found.path, gone))
             chosen[found.path] = there
         return [*parts(chosen)]
 
@@ -140,30 +156,36 @@ class _Room:
     """What a micro-batch may still take: at least one segment, and whole ones."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._segments = self._bytes = self._rows = 0
+        self._limits = (settings.max_segments, settings.max_bytes, settings.max_rows)
+        self._taken = (0, 0, 0)
         self.is_full = False
 
-    def take(self, found: Found, number: int) -> bool:
-        """Takes a segment, unless that would be too much."""
-        settings = self._settings
-        segments, size, rows = self._segments + 1, self._bytes, self._rows
-        if settings.max_rows is not None or settings.max_bytes is not None:
-            path = segment_paths(found.path, [number])[0]
-            if path.exists():
-                rows += parquet.read_metadata(path).num_rows
-                size += _frame_bytes(path) if settings.max_bytes is not None else 0
-        limits = ((segments, settings.max_segments), (size, settings.max_bytes), (rows, settings.max_rows))
-        if self._segments and any(limit is not None and taken > limit for taken, limit in limits):
+    @property
+    def is_boundless(self) -> bool:
+        """Whether all there is has room."""
+        return all(limit is None for limit in self._limits)
+
+    def take(self, found: Found, span: Span) -> bool:
+        """Takes segments of a file, unless that would be too much."""
+        segments, frame_bytes, rows = self._taken
+        _, most_bytes, most_rows = self._limits
+        if most_bytes is not None or most_rows is not None:
+            info = Capture(found.path, segments=[span]).info()
+            frame_bytes, rows = frame_bytes + info.bytes, rows + info.messages
+        taken = (segments + 1, frame_bytes, rows)
+        over = (limit is not None and some > limit for some, limit in zip(taken, self._limits, strict=True))
+        if self._taken[0] and any(over):
             self.is_full = True
             return False
-        self._segments, self._bytes, self._rows = segments, size, rows
+        self._taken = taken
         return True
 
 
-def _frame_bytes(path: Any) -> int:
-    total: int = compute.sum(parquet.read_table(path, columns=["n_bytes"])["n_bytes"]).as_py() or 0
-    return total
+def _spans(found: Found, first: int, end: int) -> Iterator[Span]:
+    """The segments of a capture from one on and before another, as far as they are asked for."""
+    for begin in range(first, end, _LOOKED_FOR):
+        wanted = [(number, number) for number in range(begin, min(begin + _LOOKED_FOR, end))]
+        yield from existing(found.path, wanted)
 
 
 def _positions(captures: Mapping[str, Found]) -> dict[str, int]:

@@ -1,0 +1,362 @@
+"""Copies captures to object stores and other file systems, segment by segment."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from trunkline._arguments import need_callable, need_path
+from trunkline._native import capture as _native
+from trunkline._places import Url, place_of
+from trunkline.capture.stores import Store, store, words
+from trunkline.errors import CaptureError, LocalProtocolError
+
+if TYPE_CHECKING:
+    from pyarrow import Buffer
+
+__all__ = ["Shipment", "Shipped", "ship"]
+
+# Segments that follow each other: the numbers of the first and the last.
+_Span: TypeAlias = tuple[int, int]
+
+_META = "_capture"
+_MANIFEST = "manifest.parquet"
+
+# What a capture keeps of segments beside them.
+_NOTES = re.compile(r"(\d{10,})(-\d{10,})?\.parquet")
+_SEGMENT = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.parquet")
+
+# Stores that show an object once it is whole; elsewhere a file is renamed when it is.
+_WHOLE = ("s3", "gcs", "abfs")
+
+# How often notes are listed again that a recorder has replaced meanwhile.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """What `ship` did.
+
+    Attributes:
+        segments: Files of segments that were copied.
+        bytes: Their bytes.
+        already: Files of segments that were there already.
+        deleted: Files of segments that were deleted here, once they were there.
+        missed: Segments that were deleted here before they were copied.
+    """
+
+    segments: int = 0
+    bytes: int = 0
+    already: int = 0
+    deleted: int = 0
+    missed: int = 0
+
+    def plus(self, other: Shipped) -> Shipped:
+        """Both together; what was there already is as of the later."""
+        return Shipped(
+            self.segments + other.segments,
+            self.bytes + other.bytes,
+            other.already,
+            self.deleted + other.deleted,
+            self.missed + other.missed,
+        )
+
+
+def ship(
+    path: str | os.PathLike[str],
+    url: str | os.PathLike[str],
+    *,
+    delete_shipped: bool = False,
+    on_progress: Callable[[int, int], object] | None = None,
+) -> Shipped:
+    """Copies the published segments of a capture, and what it keeps beside them, to where `url` says.
+
+    What is there already is not copied again, so that one that was interrupted goes on where it was; a recorder may be
+    running. Each segment is held against the size and the CRC noted when it was published before it is copied, and its size is
+    compared after. What is there is a capture at any time: segments come in ascending order, and what says how far it has come
+    comes last.
+
+    Args:
+        path: The capture directory.
+        url: The folder to copy to, as `pyarrow.fs` takes it: ``s3://bucket/runs/run7``; or a directory.
+        delete_shipped: Whether to delete segments here that are there, all but the last one.
+        on_progress: Called with the number of segments looked at so far, and of all.
+
+    Raises:
+        CaptureError: There is no capture, a segment is not as it was published, or the store cannot be reached.
+        LocalProtocolError: The place holds another capture, or something else; or pyarrow is not installed.
+    """
+    need_callable("on_progress", on_progress)
+    return Shipment(path, url, delete_shipped=delete_shipped).round(on_progress or (lambda _done, _all: None))
+
+
+class Shipment:
+    """Copies a capture to another place, as far as it has come, each time that `round` is called.
+
+    Args:
+        path: As for `ship`.
+        url: As for `ship`.
+        delete_shipped: As for `ship`.
+
+    Raises:
+        LocalProtocolError: As by `ship`.
+        CaptureError: As by `ship`.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], url: str | os.PathLike[str], *, delete_shipped: bool = False
+    ) -> None:
+        need_path("path", path)
+        need_path("url", url)
+        here, there = place_of(path), place_of(url)
+        if isinstance(here, Url):
+            message = f"{here}: ships captures of this machine: name a directory"
+            raise LocalProtocolError(message)
+        self._here = here
+        self._there = Target(there if isinstance(there, Url) else Url(there.absolute().as_uri()))
+        self._deletes = delete_shipped
+        # What is there, once it was looked up: segments and notes with their sizes, and which segments are merged ones.
+        self._known: dict[str, int] | None = None
+        self._notes: dict[str, int] = {}
+        self._merged: list[str] = []
+        # How far what was copied reaches.
+        self._next = 0
+
+    @property
+    def target(self) -> str:
+        """Where it is copied to, as people may see it."""
+        return self._there.name
+
+    def round(self, on_progress: Callable[[int, int], object]) -> Shipped:
+        """Copies what is published by now and not there.
+
+        Raises:
+            CaptureError: As by `ship`.
+            LocalProtocolError: As by `ship`.
+        """
+        try:
+            return self._round(on_progress)
+        except OSError as error:
+            message = f"{self._there.name}: {words(error)}"
+            raise CaptureError(message) from error
+
+    def _round(self, on_progress: Callable[[int, int], object]) -> Shipped:
+        # First how far it has come: whatever is published later is for the next round.
+        manifest = self._manifest()
+        capture_id, end = _native.position(self._here)
+        if manifest is None or capture_id is None:
+            return Shipped()
+        if end == self._next:
+            return Shipped()
+        if self._known is None:
+            self._known = self._there.contents(capture_id)
+            self._notes = self._there.sizes(_META)
+            self._merged = [name for name in self._known if "-" in name]
+        spans = [span for span in _native.published(self._here) if span[1] < end]
+        self._ship_notes(end)
+        sums = {(first, last): (size, crc) for first, last, size, crc in _native.sums(self._here)}
+        copied = size = already = missed = 0
+        expected = self._next or (spans[0][0] if spans else 0)
+        for done, span in enumerate(spans):
+            on_progress(done, len(spans))
+            missed += max(0, span[0] - max(expected, self._next))
+            expected = span[1] + 1
+            if self._is_there(span):
+                already += 1
+                continue
+            try:
+                sent = self._ship_segment(span, sums.get(span))
+            except FileNotFoundError:
+                # Deleted by its recorder, or merged by who compacts: the latter is for the next round.
+                missed += 0 if _native.existing(self._here, [span]) else span[1] - span[0] + 1
+                continue
+            copied, size = copied + 1, size + sent
+        on_progress(len(spans), len(spans))
+        self._ship_notes(end)
+        self._there.write(f"{_META}/{_MANIFEST}", manifest)
+        self._next = end
+        deleted = self._delete(spans) if self._deletes else 0
+        return Shipped(copied, size, already, deleted, missed)
+
+    def _manifest(self) -> Buffer | None:
+        try:
+            return _read(self._here / _META / _MANIFEST)
+        except FileNotFoundError:
+            # One that has only begun has none yet, and one of an earlier version has another.
+            if _native.published(self._here):
+                message = f"{self._here}: was recorded by an earlier version: run trunkline capture recover first"
+                raise CaptureError(message) from None
+            return None
+
+    def _is_there(self, span: _Span) -> bool:
+        """Whether the rows of a segment are there, in a file of the same name or in others."""
+        assert self._known is not None
+        name = _name(span)
+        if name in self._known:
+            with suppress(FileNotFoundError):
+                return self._known[name] == (self._here / name).stat().st_size
+            return True
+        merged = [_span(name) for name in self._merged]
+        return all(
+            _name((number, number)) in self._known or any(first <= number <= last for first, last in merged)
+            for number in range(span[0], span[1] + 1)
+        )
+
+    def _ship_segment(self, span: _Span, noted: tuple[int, int] | None) -> int:
+        """Copies a segment, and gives its bytes."""
+        assert self._known is not None
+        name = _name(span)
+        contents = _read(self._here / name)
+        if noted is not None and (contents.size != noted[0] or zlib.crc32(contents) != noted[1]):
+            message = f"{self._here / name}: is not as it was published, and is not copied; trunkline capture verify says more"
+            raise CaptureError(message)
+        self._there.write(name, contents)
+        self._known[name] = contents.size
+        if span[0] < span[1]:
+            self._merged.append(name)
+        return int(contents.size)
+
+    def _ship_notes(self, end: int) -> None:
+        """Copies what the capture keeps beside its segments, and removes what later notes say again."""
+        there = self._notes
+        for _ in range(_TRIES):
+            here = {entry.name: entry for entry in os.scandir(self._here / _META) if _NOTES.fullmatch(entry.name)}
+            is_whole = True
+            for name in sorted(here):
+                # What is published later is for the next round.
+                if _first(name) >= end:
+                    continue
+                try:
+                    if there.get(name) == here[name].stat().st_size:
+                        continue
+                    contents = _read(self._here / _META / name)
+                except FileNotFoundError:
+                    is_whole = False
+                    continue
+                self._there.write(f"{_META}/{name}", contents)
+                there[name] = contents.size
+            if is_whole:
+                break
+        alone = sorted(name for name in here if "-" not in name)
+        for name in there.keys() - here.keys():
+            # Recorders remove notes in between when later ones repeat them, and the oldest to make room.
+            if "-" not in name and _NOTES.fullmatch(name) and alone and alone[0] < name < alone[-1]:
+                self._there.remove(f"{_META}/{name}")
+                del there[name]
+
+    def _delete(self, spans: list[_Span]) -> int:
+        """Deletes segments that are there, from the oldest on; gives how many."""
+        deleted = 0
+        # The last one tells a recorder the numbers that come next.
+        for span in spans[:-1]:
+            if not self._is_there(span):
+                break
+            with suppress(FileNotFoundError):
+                (self._here / _name(span)).unlink()
+                deleted += 1
+        return deleted
+
+
+class Target:
+    """Where a capture is copied to.
+
+    Args:
+        url: The folder.
+
+    Attributes:
+        name: The folder as people may see it.
+    """
+
+    name: str
+
+    def __init__(self, url: Url) -> None:
+        self._url = url
+        self._store: Store = store(url)
+        self.name = self._store.name
+        self._is_made = False
+
+    def contents(self, capture_id: str) -> dict[str, int]:
+        """The files of segments that are there, with their sizes.
+
+        Raises:
+            LocalProtocolError: There is another capture, or something else.
+            OSError: They cannot be listed.
+        """
+        files = self.sizes("")
+        if not files and not self.sizes(_META):
+            return {}
+        if not _native.is_capture(self._url):
+            message = f"{self.name}: is not a capture: it contains {min(files)}; choose an empty or a new folder"
+            raise LocalProtocolError(message)
+        # Before its manifest is copied there are only notes and segments.
+        other, _ = _native.position(self._url)
+        if other not in {None, capture_id}:
+            message = f"{self.name}: holds another capture, {other}, not {capture_id}: choose another folder"
+            raise LocalProtocolError(message)
+        return {name: size for name, size in files.items() if _SEGMENT.fullmatch(name)}
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files in a folder, with their sizes."""
+        return {info.base_name: info.size for info in self._store.infos(folder) if info.is_file}
+
+    def write(self, name: str, contents: Buffer) -> None:
+        """Writes a file that is not seen before it is whole.
+
+        Raises:
+            OSError: It cannot be written, or is not as large as it should be.
+        """
+        path = self._store.path(name)
+        if self._store.files.type_name in _WHOLE:
+            self._put(path, contents)
+        else:
+            if not self._is_made:
+                self._store.files.create_dir(self._store.path(_META), recursive=True)
+                self._is_made = True
+            folder, _, last = path.rpartition("/")
+            partial = f"{folder}/.{last}.partial"
+            self._put(partial, contents)
+            self._store.files.move(partial, path)
+        info = self._store.info(name)
+        if info is None or info.size != contents.size:
+            message = f"{name} has {'no' if info is None else info.size} bytes there, not {contents.size}"
+            raise OSError(message)
+
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        with suppress(FileNotFoundError):
+            self._store.files.delete_file(self._store.path(name))
+
+    def _put(self, path: str, contents: Buffer) -> None:
+        # All at once: an interruption between two writes would leave half of it as if that were all.
+        with self._store.files.open_output_stream(path) as stream:
+            stream.write(contents)
+
+
+def _read(path: Path) -> Buffer:
+    """What is in a file; of a large one nothing is in memory before it is looked at."""
+    import pyarrow as pa
+
+    with pa.memory_map(os.fspath(path)) as file:
+        return file.read_buffer()
+
+
+def _name(span: _Span) -> str:
+    first, last = span
+    return f"{first:010}.parquet" if first == last else f"{first:010}-{last:010}.parquet"
+
+
+def _span(name: str) -> _Span:
+    found = _SEGMENT.fullmatch(name)
+    assert found is not None
+    return int(found[1]), int(found[2] or found[1])
+
+
+def _first(name: str) -> int:
+    """The number of the first segment that notes are about."""
+    return int(name.partition(".")[0].partition("-")[0])

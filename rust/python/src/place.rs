@@ -1,0 +1,76 @@
+//! Where a capture is, as Python names it: a directory, or the URL of a store that `trunkline.capture.stores` opens.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyFileNotFoundError, PyPermissionError};
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use trunkline_capture::{Object, ObjectStore, Place};
+
+/// A place from a path, or from what has the text of a URL for a path.
+pub(crate) struct PyPlace(pub(crate) Place);
+
+impl<'py> FromPyObject<'_, 'py> for PyPlace {
+    type Error = PyErr;
+
+    fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let path: PathBuf = given.extract()?;
+        let Some(url) = path.to_str().filter(|text| text.contains("://")) else { return Ok(Self(path.into())) };
+        let store = given.py().import("trunkline.capture.stores")?.getattr("store")?.call1((url,))?;
+        let root: String = store.getattr("name")?.extract()?;
+        Ok(Self(Place::in_store(root, Arc::new(PyStore(store.unbind())))))
+    }
+}
+
+/// A `Store` of Python's.
+struct PyStore(Py<PyAny>);
+
+impl ObjectStore for PyStore {
+    fn open(&self, name: &str) -> io::Result<Box<dyn Object>> {
+        Python::attach(|py| {
+            let (file, size) = self.0.bind(py).call_method1("open", (name,))?.extract()?;
+            Ok(Box::new(PyObject { file, size }) as _)
+        })
+        .map_err(failure)
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        Python::attach(|py| self.0.bind(py).call_method1("list", (folder,))?.extract()).map_err(failure)
+    }
+}
+
+/// A `NativeFile` of pyarrow's.
+struct PyObject {
+    file: Py<PyAny>,
+    size: u64,
+}
+
+impl Object for PyObject {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read(&self, at: u64, length: usize) -> io::Result<Bytes> {
+        let read = Python::attach(|py| -> PyResult<PyBackedBytes> {
+            Ok(self.file.bind(py).call_method1("read_at", (length, at))?.extract()?)
+        });
+        read.map(Bytes::from_owner).map_err(failure)
+    }
+}
+
+/// An error of Python as one of the system, with its words.
+fn failure(error: PyErr) -> io::Error {
+    Python::attach(|py| {
+        let kind = if error.is_instance_of::<PyFileNotFoundError>(py) {
+            io::ErrorKind::NotFound
+        } else if error.is_instance_of::<PyPermissionError>(py) {
+            io::ErrorKind::PermissionDenied
+        } else {
+            io::ErrorKind::Other
+        };
+        io::Error::new(kind, error.value(py).to_string())
+    })
+}
