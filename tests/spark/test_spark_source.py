@@ -214,7 +214,7 @@ def test_wrong_paths_are_refused_at_load(session, recorded, tmp_path):
         (tmp_path / "file", "is a file: name the directory of the capture"),
         (tmp_path / "empty", "is no capture"),
         (os.path.dirname(recorded), "is one: set the option recursive to true"),  # noqa: PTH120 - text
-        ("s3://lab/runs", "captures are read from file systems"),
+        ("s3x://lab/runs", "s3x://lab/runs: "),
     ):
         with pytest.raises(PySparkException, match=words):
             read(session, path)
