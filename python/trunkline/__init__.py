@@ -12,6 +12,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from trunkline._counters import Latencies
 from trunkline._native import __version__, build_profile, error_kinds
 from trunkline._notices import Dropped
 from trunkline.curve import Curve
@@ -42,6 +43,7 @@ __all__ = [
     "Curve",
     "DecodeError",
     "Dropped",
+    "Latencies",
     "LeaseRefusedError",
     "LocalProtocolError",
     "MiddlewareError",

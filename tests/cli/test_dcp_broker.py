@@ -49,6 +49,7 @@ def test_brokers_until_it_is_stopped(start, peers):
     assert stopped["reason"] == "signal"
     stats = stopped["stats"]
     assert stats.pop("bytes") > len(b"echo")
+    assert sum(stats.pop("latency")["counts"]) == 1
     assert stats == {
         "received": 3,
         "sent": 3,

@@ -77,6 +77,7 @@ def test_echoes(work, broker):
     stopped = command.event("stopped")
     assert stopped["reason"] == "signal"
     assert stopped["stats"].pop("bytes") > len(b"ab")
+    assert sum(stopped["stats"].pop("latency")["counts"]) == stopped["stats"]["replies"]
     assert stopped["stats"] == {
         "received": 2,
         "sent": 3,

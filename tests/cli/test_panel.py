@@ -21,6 +21,7 @@ from peers.commands import batch, release
 from peers.recorded import write
 from peers.waiting import until
 from trunkline import dcp
+from trunkline._counters import NO_LATENCIES
 from trunkline._notices import Connections
 from trunkline.cdt import TargetStats
 from trunkline.cli.display import _Display
@@ -463,6 +464,7 @@ def test_services_have_a_row_each(capsys):
             peers=3,
             queued=1,
             lost=0,
+            latency=NO_LATENCIES,
             services=services,
             capture_lost=0,
             refused=0,

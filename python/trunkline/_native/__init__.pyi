@@ -29,6 +29,7 @@ __all__ = [
     "decode",
     "drop_meanings",
     "error_kinds",
+    "latency_bounds_ns",
     "mc0",
     "msgpack",
     "mtl",
@@ -48,6 +49,9 @@ def drop_meanings() -> dict[str, str]:
 
 def error_kinds() -> list[str]:
     """The kinds of errors of invalid messages, by slug."""
+
+def latency_bounds_ns() -> list[int]:
+    """The longest time that each bucket of latencies but the last counts, in nanoseconds."""
 
 def protocols() -> list[Protocol]:
     """Every protocol whose messages can be decoded into columns."""
@@ -134,6 +138,10 @@ class Role:
     @property
     def closed(self) -> bool:
         """Whether the role is over."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether the role was asked to end, or is over."""
 
     @property
     def progress(self) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 from trunkline._arguments import need_number, need_path, need_seconds
+from trunkline._counters import Count
 from trunkline._native import Messages
 from trunkline._native.cdt import fault
 from trunkline.cdt._connection import Happened
@@ -51,15 +52,15 @@ class RecorderStats:
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
-    received: int
-    accepted: int
-    dropped: Mapping[str, int]
-    recorded: int
-    durable: int
-    segments: int
-    bytes: int
-    errors: Mapping[str, int]
-    capture_lost: int
+    received: Count
+    accepted: Count
+    dropped: Mapping[str, Count]
+    recorded: Count
+    durable: Count
+    segments: Count
+    bytes: Count
+    errors: Mapping[str, Count]
+    capture_lost: Count
 
 
 class _Ear:

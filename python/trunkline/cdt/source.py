@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias, Unpack
 
 from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
+from trunkline._counters import Count, Latencies, Level, measured
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names
 from trunkline.cdt._waits import until
@@ -59,20 +60,22 @@ class SourceStats:
         expired: Messages that had expired.
         events: Events received from others.
         waiting: Pulls and pushes waiting for an answer.
+        latency: How long pulls and pushes took until they were answered, with all attempts.
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    pulls: int
-    pushes: int
-    retries: int
-    expired: int
-    events: int
-    waiting: int
-    capture_lost: int
+    received: Count
+    sent: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    pulls: Count
+    pushes: Count
+    retries: Count
+    expired: Count
+    events: Count
+    waiting: Level
+    latency: Latencies
+    capture_lost: Count
 
 
 class Watching:
@@ -400,7 +403,7 @@ class Pulling(Part):
     def stats(self) -> SourceStats:
         """The current counters; the final ones once closed."""
         counts = self._counted()
-        return SourceStats(**counts, expired=counts["dropped"].get("expired", 0))
+        return SourceStats(**measured(counts), expired=counts["dropped"].get("expired", 0))
 
 
 def refusal(response: Any) -> ConfigError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack
 
 from trunkline._arguments import need_bytes, need_seconds, need_text, refuse
+from trunkline._counters import Count, Level
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, need_names
 from trunkline.cdt._waits import cut_off
 from trunkline.cdt.options import DEFAULTS, CdtOptions
@@ -57,17 +58,17 @@ class TargetStats:
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    pulls: int
-    pushes: int
-    not_found: int
-    expired: int
-    events: int
-    configs: int
-    capture_lost: int
+    received: Count
+    sent: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    pulls: Count
+    pushes: Count
+    not_found: Count
+    expired: Count
+    events: Count
+    configs: Level
+    capture_lost: Count
 
 
 def _opened_store(store: Any) -> Any:

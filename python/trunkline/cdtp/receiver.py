@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 from trunkline._arguments import need_callable, need_choices, need_flag, need_names, need_number
+from trunkline._counters import Count, Level, RunId, SenderName
 from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
@@ -36,9 +37,9 @@ class SenderCount:
         missed: Sequence numbers that were skipped (CDTP-21); 0 with header S, which has none.
     """
 
-    messages: int
-    bytes: int
-    missed: int
+    messages: Count
+    bytes: Count
+    missed: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +63,20 @@ class ReceiverStats:
         turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
-    received: int
-    accepted: int
-    dropped: Mapping[str, int]
-    bytes: int
-    messages: int
-    queued: int
-    queued_bytes: int
-    duplicate_keys: int
-    chirp_dropped: int
+    received: Count
+    accepted: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    messages: Count
+    queued: Level
+    queued_bytes: Level
+    duplicate_keys: Count
+    chirp_dropped: Count
     senders: Mapping[str, SenderCount]
-    runs: Mapping[str, str]
-    capture_lost: int
-    refused: int
-    turned_away: int
+    runs: Mapping[SenderName, RunId]
+    capture_lost: Count
+    refused: Count
+    turned_away: Count
 
 
 def machine_settings(

@@ -12,6 +12,7 @@ from typing import Any, Literal, Unpack, cast
 
 from trunkline import _notices
 from trunkline._arguments import need_path
+from trunkline._counters import Count, RunId, SenderName
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
 from trunkline._roles import AsyncRole, BlockingRole, Role
@@ -46,19 +47,19 @@ class RecorderStats:
         turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
-    received: int
-    accepted: int
-    dropped: Mapping[str, int]
-    bytes: int
-    recorded: int
-    durable: int
-    segments: int
-    duplicate_keys: int
-    chirp_dropped: int
+    received: Count
+    accepted: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    recorded: Count
+    durable: Count
+    segments: Count
+    duplicate_keys: Count
+    chirp_dropped: Count
     senders: Mapping[str, SenderCount]
-    runs: Mapping[str, str]
-    refused: int
-    turned_away: int
+    runs: Mapping[SenderName, RunId]
+    refused: Count
+    turned_away: Count
 
 
 class _Watch:

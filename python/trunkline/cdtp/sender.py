@@ -10,6 +10,7 @@ from typing import Any, Unpack, get_args
 
 from trunkline import _notices
 from trunkline._arguments import need_choice, need_number, need_seconds, need_text
+from trunkline._counters import Count, Level
 from trunkline._frames import Frame, Parts
 from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
@@ -52,14 +53,14 @@ class SenderStats:
         turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
-    sent: int
-    bytes: int
-    queued: int
-    queued_bytes: int
-    at_risk: int
-    capture_lost: int
-    refused: int
-    turned_away: int
+    sent: Count
+    bytes: Count
+    queued: Level
+    queued_bytes: Level
+    at_risk: Count
+    capture_lost: Count
+    refused: Count
+    turned_away: Count
 
 
 class Sending(Role):

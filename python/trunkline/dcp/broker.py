@@ -18,6 +18,7 @@ from trunkline._arguments import (
     need_seconds,
     need_sequence,
 )
+from trunkline._counters import Count, Latencies, Level, measured
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices, client_fields
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
@@ -58,12 +59,12 @@ class ServiceStats:
     """
 
     service: bytes
-    queued: int
-    workers: int
-    free: int
-    requests: int
-    replies: int
-    expired: int
+    queued: Level
+    workers: Level
+    free: Level
+    requests: Count
+    replies: Count
+    expired: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +79,25 @@ class BrokerStats:
         peers: Peers connected now; those over ``inproc://`` are not seen.
         queued: Requests waiting; once closed, those that were dropped.
         lost: Requests that a worker had in hand when it died, or when it registered again without a reply.
+        latency: How long requests took from when they arrived until their worker answered, in the queue and with the worker.
         services: One entry per service, at most 1000.
         capture_lost: Rows dropped because the capture could not keep up.
         refused: CURVE clients that were refused.
         turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    peers: int
-    queued: int
-    lost: int
+    received: Count
+    sent: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    peers: Level
+    queued: Level
+    lost: Count
+    latency: Latencies
     services: Sequence[ServiceStats]
-    capture_lost: int
-    refused: int
-    turned_away: int
+    capture_lost: Count
+    refused: Count
+    turned_away: Count
 
 
 class Brokering(Role):
@@ -175,7 +178,7 @@ class Brokering(Role):
     @property
     def stats(self) -> BrokerStats:
         """The current counters; the final ones once closed."""
-        counts = self._broker.stats()
+        counts = measured(self._broker.stats())
         services = tuple(ServiceStats(**service) for service in counts["services"])
         return BrokerStats(**{**counts, "services": services})
 

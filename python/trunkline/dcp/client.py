@@ -11,6 +11,7 @@ from typing import Any, Unpack, get_args
 from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_heartbeat
 from trunkline._calls import AsyncCalls, Calls
+from trunkline._counters import Count, Latencies, Level, measured
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Reply
@@ -34,18 +35,20 @@ class ClientStats:
         retries: Requests sent again.
         late: Replies that arrived after the timeout.
         in_flight: Requests waiting for their reply.
+        latency: How long requests took until they were answered, with all attempts.
         dropped: Malformed messages by kind; only kinds that occurred.
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
-    requests: int
-    replies: int
-    timeouts: int
-    retries: int
-    late: int
-    in_flight: int
-    dropped: Mapping[str, int]
-    capture_lost: int
+    requests: Count
+    replies: Count
+    timeouts: Count
+    retries: Count
+    late: Count
+    in_flight: Level
+    latency: Latencies
+    dropped: Mapping[str, Count]
+    capture_lost: Count
 
 
 class Asking(Role):
@@ -92,7 +95,7 @@ class Asking(Role):
     @property
     def stats(self) -> ClientStats:
         """The current counters; the final ones once closed."""
-        return ClientStats(**self._client.stats())
+        return ClientStats(**measured(self._client.stats()))
 
     def _room_s(self, timeout_s: float | None) -> float | None:
         return 0.0 if self._overflow == "raise" else timeout_s

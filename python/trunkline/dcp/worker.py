@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, Unpack
 
 from trunkline._arguments import need_bytes, need_callable, need_heartbeat, need_number
 from trunkline._calls import AsyncCalls
+from trunkline._counters import Count, Latencies, Level, measured
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
@@ -48,23 +49,25 @@ class WorkerStats:
         forwards: Requests forwarded to other services.
         failed: Requests whose work failed, or that were not answered.
         held: Requests being processed.
+        latency: How long requests took from when they were handed out until they were answered.
         asked: Requests of its own.
         late: Replies to those that arrived after the timeout.
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    requests: int
-    replies: int
-    forwards: int
-    failed: int
-    held: int
-    asked: int
-    late: int
-    capture_lost: int
+    received: Count
+    sent: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    requests: Count
+    replies: Count
+    forwards: Count
+    failed: Count
+    held: Level
+    latency: Latencies
+    asked: Count
+    late: Count
+    capture_lost: Count
 
 
 class Working(Role):
@@ -124,7 +127,7 @@ class Working(Role):
     @property
     def stats(self) -> WorkerStats:
         """The current counters; the final ones once closed."""
-        return WorkerStats(**self._worker.stats())
+        return WorkerStats(**measured(self._worker.stats()))
 
     def stop(self, *, drain_s: float = _DRAIN_S) -> None:
         """Ends iteration and `serve` without losing a request.

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, Unpack, get_args
 from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_flag, need_number
 from trunkline._calls import AsyncCalls, Calls
+from trunkline._counters import Count, Latencies, Level, measured
 from trunkline._frames import Parts
 from trunkline._native import Told
 from trunkline._native.mc0 import Connector as _Connector
@@ -44,6 +45,7 @@ class ConnectorStats:
         messages: Messages of subscribed topics.
         put: Messages put, confirmed or not.
         confirmed: Messages that the middleware has confirmed.
+        latency: How long these took from when they were handed to the transport until they were confirmed.
         errors: ERRORs received.
         reconnects: Times the connection was made again after it was lost or fell silent.
         queued: Messages waiting to be sent or confirmed.
@@ -51,18 +53,19 @@ class ConnectorStats:
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    messages: int
-    put: int
-    confirmed: int
-    errors: int
-    reconnects: int
-    queued: int
-    queued_bytes: int
-    capture_lost: int
+    received: Count
+    sent: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    messages: Count
+    put: Count
+    confirmed: Count
+    latency: Latencies
+    errors: Count
+    reconnects: Count
+    queued: Level
+    queued_bytes: Level
+    capture_lost: Count
 
 
 class Connecting(Role):
@@ -115,7 +118,7 @@ class Connecting(Role):
     @property
     def stats(self) -> ConnectorStats:
         """The current counters; the final ones once closed."""
-        return ConnectorStats(**self._connector.stats())
+        return ConnectorStats(**measured(self._connector.stats()))
 
     def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
         unsent = self.stats.queued

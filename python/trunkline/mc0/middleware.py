@@ -10,6 +10,7 @@ from typing import Any, Literal, Unpack, get_args
 
 from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_flag, need_number, need_path
+from trunkline._counters import Count, Level
 from trunkline._native.mc0 import Middleware as _Middleware
 from trunkline._notices import Dropped, Notices, client_fields
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
@@ -46,10 +47,10 @@ class TopicStats:
     """
 
     topic: str
-    subscribers: int
-    puts: int
-    messages: int
-    bytes: int
+    subscribers: Level
+    puts: Count
+    messages: Count
+    bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +74,19 @@ class MiddlewareStats:
         turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    peers: int
-    clients: int
-    subscriptions: int
-    messages: int
-    queued: int
+    received: Count
+    sent: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    peers: Level
+    clients: Level
+    subscriptions: Level
+    messages: Count
+    queued: Level
     topics: Sequence[TopicStats]
-    capture_lost: int
-    refused: int
-    turned_away: int
+    capture_lost: Count
+    refused: Count
+    turned_away: Count
 
 
 class Passing(Role):

@@ -6,9 +6,10 @@ import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from trunkline._counters import NO_LATENCIES, Count, Latencies, Level, measured
 from trunkline._endpoints import what_is_wrong
 from trunkline.errors import LeaseRefusedError, RemoteProtocolError
 
@@ -34,22 +35,24 @@ class ClientStats:
         confirmed: Contents that were confirmed.
         rejected: Contents that were rejected.
         unconfirmed: Contents neither confirmed nor rejected yet.
+        latency: How long contents of writers took until they were confirmed or rejected; without confirmation none.
         at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
         reconnects: Connections re-established.
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    contents: int
-    confirmed: int
-    rejected: int
-    unconfirmed: int
-    at_risk: int
-    reconnects: int
-    capture_lost: int
+    received: Count
+    sent: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    contents: Count
+    confirmed: Count
+    rejected: Count
+    unconfirmed: Level
+    latency: Latencies
+    at_risk: Count
+    reconnects: Count
+    capture_lost: Count
 
 
 class Connections:
@@ -88,7 +91,7 @@ class Connections:
         with self._lock:
             self._end_collected()
             flows, ended = list(self._open), self._ended
-        return summed([control, *(flow.stats() for flow in flows), *ended])
+        return summed([control, *(measured(flow.stats()) for flow in flows), *ended])
 
     def _end_collected(self) -> None:
         while self._collected:
@@ -97,7 +100,7 @@ class Connections:
     def _end(self, flow: Flow) -> None:
         if flow in self._open:
             self._open.remove(flow)
-            self._ended = [asdict(summed([flow.stats(), *self._ended]))]
+            self._ended = [_shown(summed([measured(flow.stats()), *self._ended]))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +195,24 @@ class Leasing:
         self._native.cancel(self._outgoing.call)
 
 
+def _shown(stats: ClientStats) -> dict[str, Any]:
+    """Counters by their names, each as it is."""
+    return {field.name: getattr(stats, field.name) for field in fields(stats)}
+
+
 def summed(all_: Sequence[Mapping[str, Any]]) -> ClientStats:
     """Counters of several connections together."""
     dropped: Counter[str] = Counter()
     for one in all_:
         dropped.update(one["dropped"])
+    # A control connection sends no contents that could take a time.
+    latency = sum((one["latency"] for one in all_ if "latency" in one), NO_LATENCIES)
     counts = {
         field.name: sum(one.get(field.name, 0) for one in all_)
         for field in fields(ClientStats)
-        if field.name != "dropped"
+        if field.name not in ("dropped", "latency")
     }
-    return ClientStats(**counts, dropped=dict(dropped))
+    return ClientStats(**counts, dropped=dict(dropped), latency=latency)
 
 
 def checked(name: str, reply: Reply) -> Reply:

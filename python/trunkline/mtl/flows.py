@@ -13,6 +13,7 @@ from trunkline import _notices
 from trunkline._arguments import named
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
+from trunkline._counters import Count, Latencies, Level, measured
 from trunkline._native.mtl import Content
 from trunkline._native.mtl import Flow as _Flow
 from trunkline._notices import Notices
@@ -51,22 +52,24 @@ class FlowStats:
         confirmed: Contents confirmed.
         rejected: Contents rejected.
         unconfirmed: Contents neither confirmed nor rejected yet.
+        latency: How long contents of a writer took until they were confirmed or rejected; without confirmation none.
         at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
         reconnects: How many times the connection was lost and re-established.
         capture_lost: Rows dropped because the capture could not keep up.
     """
 
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    contents: int
-    confirmed: int
-    rejected: int
-    unconfirmed: int
-    at_risk: int
-    reconnects: int
-    capture_lost: int
+    received: Count
+    sent: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    contents: Count
+    confirmed: Count
+    rejected: Count
+    unconfirmed: Level
+    latency: Latencies
+    at_risk: Count
+    reconnects: Count
+    capture_lost: Count
 
 
 class Flowing(AttendedRole):
@@ -165,7 +168,7 @@ class Flowing(AttendedRole):
     @property
     def stats(self) -> FlowStats:
         """The current counters; the final ones once closed."""
-        return FlowStats(**self._flow.stats())
+        return FlowStats(**measured(self._flow.stats()))
 
     def _ended_by(self, error: ClosedError) -> TrunklineError:
         """Why it ended: what kept it from a new lease, if anything did."""

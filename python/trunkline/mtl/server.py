@@ -21,6 +21,7 @@ from trunkline._arguments import (
     refuse,
 )
 from trunkline._attending import attend_questions
+from trunkline._counters import Count, Level
 from trunkline._endpoints import need_endpoints
 from trunkline._native.mtl import Reply
 from trunkline._native.mtl import Server as _Server
@@ -74,17 +75,17 @@ class ResourceStats:
     virtual_host: str
     profile: str
     resource: str
-    queued: int
-    queued_bytes: int
-    readers: int
-    writers: int
-    in_: int
-    out: int
-    confirmed: int
-    rejected: int
-    redelivered: int
-    dead_lettered: int
-    expired: int
+    queued: Level
+    queued_bytes: Level
+    readers: Level
+    writers: Level
+    in_: Count
+    out: Count
+    confirmed: Count
+    rejected: Count
+    redelivered: Count
+    dead_lettered: Count
+    expired: Count
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +106,17 @@ class ServerStats:
         turned_away: Connections closed at once because ``max_connections`` was reached.
     """
 
-    received: int
-    sent: int
-    dropped: Mapping[str, int]
-    bytes: int
-    peers: int
-    sessions: int
-    leases: int
-    refused: int
+    received: Count
+    sent: Count
+    dropped: Mapping[str, Count]
+    bytes: Count
+    peers: Level
+    sessions: Level
+    leases: Level
+    refused: Count
     resources: Sequence[ResourceStats]
-    capture_lost: int
-    turned_away: int
+    capture_lost: Count
+    turned_away: Count
 
 
 class Serving(AttendedRole):

@@ -65,6 +65,12 @@ mod _native {
         trunkline_wire::ErrorKind::ALL.iter().map(|kind| kind.slug()).collect()
     }
 
+    /// The longest time that each bucket of latencies but the last counts, in nanoseconds.
+    #[pyfunction]
+    fn latency_bounds_ns() -> Vec<u64> {
+        trunkline_wire::LATENCY_BOUNDS_NS.to_vec()
+    }
+
     /// What each reason to drop a good message means, by slug.
     #[pyfunction]
     fn drop_meanings() -> BTreeMap<&'static str, &'static str> {

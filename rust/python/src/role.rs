@@ -239,6 +239,12 @@ impl Role {
         !self.inner.is_ours() || self.inner.is_over()
     }
 
+    /// Whether the role was asked to end, or is over.
+    #[getter]
+    fn closing(&self) -> bool {
+        self.closed() || self.inner.is_closing()
+    }
+
     /// The descriptor that is readable when there are events; with `changes`, when anything else was waited for.
     #[pyo3(signature = (*, changes = false))]
     fn fileno(&self, changes: bool) -> PyResult<c_int> {

@@ -14,6 +14,7 @@ mod dropped;
 pub mod erased;
 mod error;
 mod frames;
+mod latencies;
 mod lifecycle;
 mod machine;
 pub mod mc0;
@@ -34,6 +35,7 @@ pub use calling::{CallId, Calling};
 pub use dropped::{DropCounts, DropReason, Dropped, Origin};
 pub use error::{DecodeError, DropKind, ErrorKind, Fault, system_words};
 pub use frames::{ECHO_BYTES, FRAME_COST, Frames, MAX_FRAMES, Parcel, cost, nbytes};
+pub use latencies::{LATENCY_BOUNDS_NS, Latencies};
 pub use lifecycle::Lifecycle;
 pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Label, Machine, Multicast, Nanos, Open, OptionValue, Output, Remote,

@@ -2,7 +2,9 @@
 
 use super::subject::{Subjects, is_token, told};
 use super::{Kind, Message, Rejected, Settings, decode_shared, encode};
-use crate::{DropCounts, DropKind, DropReason, ErrorKind, Fault, Frames, Incoming, Output, SocketKind, SocketOptions};
+use crate::{
+    DropCounts, DropKind, DropReason, ErrorKind, Fault, Frames, Incoming, Latencies, Output, SocketKind, SocketOptions,
+};
 use bytes::Bytes;
 
 /// How a role takes part.
@@ -171,4 +173,6 @@ pub struct SourceStats {
     pub events: u64,
     /// Pulls and pushes that wait for an answer.
     pub waiting: u64,
+    /// From a pull or push to its answer, with all attempts.
+    pub latency: Latencies,
 }

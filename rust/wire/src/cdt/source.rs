@@ -199,6 +199,8 @@ struct Pending {
     asker: Asker,
     request: Message<'static>,
     timeout: Option<Duration>,
+    /// When it was asked for.
+    since: Nanos,
     due: Option<Nanos>,
     retries: u32,
     confirm: Confirm,
@@ -313,6 +315,7 @@ impl Source {
     fn begin(&mut self, now: Nanos, mut pending: Pending) {
         let number = self.next;
         self.next += 1;
+        pending.since = now;
         pending.request.correlation_id = Cow::Owned(self.correlation(number));
         if pending.request.endpoint_message_id.is_empty() {
             pending.request.endpoint_message_id.clone_from(&pending.request.correlation_id);
@@ -396,6 +399,9 @@ impl Source {
     /// Ends a request, whoever waits for it.
     fn finish(&mut self, now: Nanos, number: u64, ended: Ended) {
         let Some(pending) = self.settle(number) else { return };
+        if matches!(ended, Ended::Answered(_) | Ended::Applied(_)) {
+            self.stats.latency.add(now - pending.since);
+        }
         let Asker::Watch(watch) = pending.asker else { return self.end(pending.asker, ended) };
         let Ended::Answered(read) = ended else { return self.watches.failed(now, watch) };
         match read.message.status_code {
@@ -577,6 +583,7 @@ fn pending(asker: Asker, pull: Pull) -> Pending {
         asker,
         request,
         timeout: pull.timeout.map(|timeout| timeout.max(SHORTEST)),
+        since: Nanos(0),
         due: None,
         retries: pull.retries,
         confirm: Confirm::Stored,

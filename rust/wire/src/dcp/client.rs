@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::{Body, Layout, Role, Settings, decode, encode_request};
 use crate::{
-    Backlog, CallId, Calling, Connection, DropCounts, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos,
-    Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
+    Backlog, CallId, Calling, Connection, DropCounts, Dropped, Event, Frames, Incoming, Latencies, Lifecycle, Machine,
+    Nanos, Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
 /// The least time between two attempts, however little one may take: billions of them are not to be made in one go.
@@ -132,6 +132,8 @@ pub struct ClientStats {
     pub in_flight: u64,
     /// Bad messages, by kind.
     pub dropped: DropCounts,
+    /// From a call to its reply, with all attempts.
+    pub latency: Latencies,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +150,7 @@ struct Call {
     frames: Frames,
     bytes: usize,
     place: Place,
+    since: Nanos,
     due: Nanos,
     timeout: Duration,
     retries: u32,
@@ -227,13 +230,14 @@ impl Client {
         Some(call)
     }
 
-    fn on_reply(&mut self, frames: Frames, mut body: Body) {
+    fn on_reply(&mut self, now: Nanos, frames: Frames, mut body: Body) {
         let call = frames[body.metadata.clone()].first().and_then(|id| self.call_of(id));
-        let Some(call) = call.filter(|call| self.end(*call).is_some()) else {
+        let Some((call, ended)) = call.and_then(|call| Some((call, self.end(call)?))) else {
             self.stats.late += 1;
             return;
         };
         self.stats.replies += 1;
+        self.stats.latency.add(now - ended.since);
         body.metadata.start += 1;
         self.events.push_back(ClientEvent::Ended(call, Outcome::Reply { frames, body }));
     }
@@ -301,7 +305,7 @@ impl Machine for Client {
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Asking>) -> Verdict {
         let frames = incoming.frames;
         match decode(&frames, Settings { role: Some(Role::Client), compat_dagbox: false }) {
-            Ok(Layout::Reply(body)) => self.on_reply(frames, body),
+            Ok(Layout::Reply(body)) => self.on_reply(now, frames, body),
             // The codec lets nothing else through to a client.
             Ok(Layout::Register | Layout::Ping | Layout::Pong | Layout::Request(_) | Layout::Reconnect) => {}
             Err(error) => {
@@ -358,7 +362,8 @@ impl Machine for Client {
                 self.waiting_bytes += bytes;
                 self.queue.insert(id);
                 self.deadlines.insert((due, id));
-                self.calls.insert(id, Call { frames, bytes, place: Place::Queued, due, timeout, retries });
+                let place = Place::Queued;
+                self.calls.insert(id, Call { frames, bytes, place, since: now, due, timeout, retries });
             }
             ClientVerb::Cancel(call) => {
                 if self.end(call).is_some_and(|call| call.place == Place::Offered) {

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::dialling::{Dialling, Link};
 use crate::{
-    Backlog, Connection, DecodeError, DropCounts, Dropped, ErrorKind, Event, Frames, Incoming, Lifecycle, Machine,
-    Nanos, Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
+    Backlog, Connection, DecodeError, DropCounts, Dropped, ErrorKind, Event, Frames, Incoming, Latencies, Lifecycle,
+    Machine, Nanos, Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight,
+    cost,
 };
 
 /// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
@@ -171,6 +172,8 @@ pub struct WorkerStats {
     pub failed: u64,
     /// Requests in hand.
     pub held: u64,
+    /// From when a request was handed out to its reply.
+    pub latency: Latencies,
 }
 
 /// What a reply needs of its request.
@@ -178,12 +181,13 @@ pub struct WorkerStats {
 struct Job {
     client: Bytes,
     metadata: SmallVec<[Bytes; 2]>,
+    since: Nanos,
 }
 
 impl Job {
-    fn of(frames: &Frames, body: &Body) -> Self {
+    fn of(now: Nanos, frames: &Frames, body: &Body) -> Self {
         let client = frames.get(REQUEST_CLIENT).cloned().unwrap_or_default();
-        Self { client, metadata: frames[body.metadata.clone()].iter().cloned().collect() }
+        Self { client, metadata: frames[body.metadata.clone()].iter().cloned().collect(), since: now }
     }
 }
 
@@ -310,7 +314,7 @@ impl Worker {
         if frames[SERVICE] == LEAVING {
             // Nothing is done under this name: who asks for it all the same is told so.
             self.stats.failed += 1;
-            let Job { client, metadata } = Job::of(&frames, &body);
+            let Job { client, metadata, .. } = Job::of(now, &frames, &body);
             self.push(now, encode_reply(client, &metadata, &[]));
             return;
         }
@@ -319,17 +323,17 @@ impl Worker {
         if wants_more && self.state.is_open() {
             self.ping(now);
         }
-        self.hand_out();
+        self.hand_out(now);
         self.give_back(now);
     }
 
-    fn hand_out(&mut self) {
+    fn hand_out(&mut self, now: Nanos) {
         while self.jobs.len() < self.settings.concurrency
             && let Some((frames, body)) = self.waiting.pop_front()
         {
             let job = JobId(self.next_job);
             self.next_job += 1;
-            self.jobs.insert(job, Job::of(&frames, &body));
+            self.jobs.insert(job, Job::of(now, &frames, &body));
             self.events.push_back(WorkerEvent::Request { job, frames, body });
         }
     }
@@ -338,7 +342,7 @@ impl Worker {
     fn give_back(&mut self, now: Nanos) {
         if self.state.is_draining() {
             while let Some((frames, body)) = self.waiting.pop_front() {
-                self.forward(now, Job::of(&frames, &body), frames[SERVICE].clone(), &frames[body.data()]);
+                self.forward(now, Job::of(now, &frames, &body), frames[SERVICE].clone(), &frames[body.data()]);
             }
         }
     }
@@ -352,8 +356,9 @@ impl Worker {
     }
 
     fn reply(&mut self, now: Nanos, job: JobId, data: &[Bytes]) -> bool {
-        let Some(Job { client, metadata }) = self.jobs.remove(&job) else { return false };
+        let Some(Job { client, metadata, since }) = self.jobs.remove(&job) else { return false };
         self.stats.replies += 1;
+        self.stats.latency.add(now - since);
         self.credit.grant(now);
         self.push(now, encode_reply(client, &metadata, data));
         true
@@ -553,7 +558,7 @@ impl Machine for Worker {
                 }
             }
         }
-        self.hand_out();
+        self.hand_out(now);
         self.close_if_done(now);
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -60,6 +61,8 @@ pub(super) struct Request {
     /// A digest of the client's address and the metadata.
     key: u64,
     cost: usize,
+    /// When it came.
+    since: Nanos,
     due: Nanos,
     with: Option<With>,
 }
@@ -308,10 +311,10 @@ impl Board {
         cost(frames) + KEEPING
     }
 
-    /// Takes in a request of this cost that is neither queued nor given yet.
+    /// Takes in a request of this cost, from when it came until it expires, that is neither queued nor given yet.
     pub(super) fn add(
         &mut self,
-        due: Nanos,
+        life: Range<Nanos>,
         service: Slot,
         frames: Frames,
         user: Option<Bytes>,
@@ -319,7 +322,8 @@ impl Board {
         key: u64,
     ) -> Slot {
         self.cost += cost;
-        self.requests.insert(Request { frames: Some(Arc::new(frames)), user, service, key, cost, due, with: None })
+        let (frames, since, due) = (Some(Arc::new(frames)), life.start, life.end);
+        self.requests.insert(Request { frames, user, service, key, cost, since, due, with: None })
     }
 
     pub(super) fn queue(&mut self, request: Slot) {
@@ -416,11 +420,12 @@ impl Board {
         self.ages.push_back(&mut self.oldest, request);
     }
 
-    /// Ends the oldest request of a worker with this digest; returns its service.
-    pub(super) fn finish(&mut self, worker: Slot, key: u64) -> Option<Slot> {
+    /// Ends the oldest request of a worker with this digest; returns its service, and when it came.
+    pub(super) fn finish(&mut self, worker: Slot, key: u64) -> Option<(Slot, Nanos)> {
         let held = std::iter::successors(self.workers[worker].held.first(), |request| self.order.after(*request));
         let request = held.into_iter().find(|request| self.requests[*request].key == key)?;
-        Some(self.end(request))
+        let since = self.requests[request].since;
+        Some((self.end(request), since))
     }
 
     /// Takes a request out of a worker's hand.

@@ -134,7 +134,7 @@ impl Broker {
         }
         let key = self.board.digest(&frames[REQUEST_CLIENT..metadata_end]);
         if let Some(worker) = worker.filter(|_| forwards) {
-            if let Some(service) = self.board.finish(worker, key) {
+            if let Some((service, _)) = self.board.finish(worker, key) {
                 self.board.tidy(service);
             }
             self.free(now, worker);
@@ -172,7 +172,8 @@ impl Broker {
         self.deliver(frames[client].clone(), frames);
         match worker {
             Some(worker) => {
-                if let Some(service) = self.board.finish(worker, key) {
+                if let Some((service, since)) = self.board.finish(worker, key) {
+                    self.stats.latency.add(now - since);
                     self.board.service_mut(service).replies += 1;
                     self.board.tidy(service);
                 }
@@ -198,7 +199,7 @@ impl Broker {
         }
         // A request that was forwarded is its client's, who may be anyone.
         let user = sender.user.filter(|_| sender.peer.as_ref() == frames.get(REQUEST_CLIENT));
-        let request = self.board.add(now + self.settings.queue_ttl, service, frames, user, cost, key);
+        let request = self.board.add(now..now + self.settings.queue_ttl, service, frames, user, cost, key);
         match worker {
             Some(worker) => {
                 let send = self.board.give(request, worker);

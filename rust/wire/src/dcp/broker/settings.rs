@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::{Connection, DropCounts, Dropped, Event, Origin, SocketOptions, Weight};
+use crate::{Connection, DropCounts, Dropped, Event, Latencies, Origin, SocketOptions, Weight};
 
 /// How a broker is set up.
 #[derive(Clone, Debug)]
@@ -154,6 +154,8 @@ pub struct BrokerStats {
     pub queued: u64,
     /// Requests lost with dead workers.
     pub lost: u64,
+    /// From when a request came to the reply of its worker.
+    pub latency: Latencies,
     /// By service: the first thousand, names cut at 200 bytes.
     pub services: Vec<ServiceStats>,
 }

@@ -216,7 +216,10 @@ impl Connector {
         match call.kind {
             Kind::Subscribe(topics) => self.topics.extend(topics),
             Kind::Unsubscribe(topics) => self.disown(&topics),
-            Kind::Put(_) => self.stats.confirmed += 1,
+            Kind::Put(_) => {
+                self.stats.confirmed += 1;
+                self.stats.latency.add(now - call.since);
+            }
             Kind::Ping => outcome = Outcome::Alive(now - call.since),
         }
         self.events.push_back(ConnectorEvent::Ended(id, outcome));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{DropCounts, SocketOptions};
+use crate::{DropCounts, Latencies, SocketOptions};
 
 /// How a connector is set up.
 #[derive(Clone, Debug)]
@@ -57,6 +57,8 @@ pub struct ConnectorStats {
     pub put: u64,
     /// Those that the middleware has confirmed.
     pub confirmed: u64,
+    /// From when the transport took a message to its confirmation.
+    pub latency: Latencies,
     /// ERRORs that came.
     pub errors: u64,
     /// Connections that were lost, or fell silent, and are made anew.

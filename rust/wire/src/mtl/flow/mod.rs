@@ -716,7 +716,12 @@ impl Machine for Flow {
 
     fn stats(&self) -> FlowStats {
         let unconfirmed = if self.settings.reads { self.in_hand.len() } else { self.writing.backlog().messages };
-        FlowStats { unconfirmed: unconfirmed as u64, times: Arc::clone(&self.writing.times), ..self.stats.clone() }
+        FlowStats {
+            unconfirmed: unconfirmed as u64,
+            latency: self.writing.latency.clone(),
+            times: Arc::clone(&self.writing.times),
+            ..self.stats.clone()
+        }
     }
 
     fn is_closed(&self) -> bool {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::mtl::Pings;
 use crate::mtl::data::Layout;
 use crate::question::Token;
-use crate::{CallId, Connection, DropCounts, Dropped, Event, Frames, Origin, SocketOptions, Weight, cost};
+use crate::{CallId, Connection, DropCounts, Dropped, Event, Frames, Latencies, Origin, SocketOptions, Weight, cost};
 
 /// A lease, and where to redeem it (MTL-26).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,6 +226,8 @@ pub struct FlowStats {
     pub at_risk: u64,
     /// Connections re-established.
     pub reconnects: u64,
+    /// From when a content was given to when it was confirmed or rejected.
+    pub latency: Latencies,
     /// The numbers of rejected contents, in the order they were sent: the last hundred thousand.
     #[serde(skip)]
     pub rejects: Arc<VecDeque<u64>>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::mtl::{REDELIVERED, table};
-use crate::{Backlog, FRAME_COST, Nanos};
+use crate::{Backlog, FRAME_COST, Latencies, Nanos};
 
 /// A content to send.
 #[derive(Clone, Debug)]
@@ -56,6 +56,8 @@ pub(super) struct Writing {
     recent: VecDeque<(u64, u64)>,
     /// How long the last ones took from when they were given until they were settled.
     pub(super) times: Arc<VecDeque<Duration>>,
+    /// How long all of them took.
+    pub(super) latency: Latencies,
 }
 
 /// Refusals of unconfirmed contents are told by ordinal for so many after they left, and times of so many are kept.
@@ -75,6 +77,7 @@ impl Writing {
             is_flushing: false,
             recent: VecDeque::new(),
             times: Arc::default(),
+            latency: Latencies::default(),
         }
     }
 
@@ -138,6 +141,7 @@ impl Writing {
     }
 
     fn measure(&mut self, time: Duration) {
+        self.latency.add(time);
         // Copied only where somebody looks at them just now.
         let times = Arc::make_mut(&mut self.times);
         times.push_back(time);

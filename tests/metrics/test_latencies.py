@@ -1,0 +1,102 @@
+"""How long what is asked for takes, counted in buckets of fixed bounds."""
+
+import threading
+
+import pytest
+
+from trunkline import Latencies, cdt, dcp, mc0, mtl
+from trunkline._counters import NO_LATENCIES
+from trunkline.driver import Driver
+
+ANY = "tcp://127.0.0.1:*"
+MS = 1_000_000
+
+
+def number(latencies):
+    return sum(latencies.counts)
+
+
+def test_bounds_grow_from_ten_microseconds_to_a_hundred_seconds():
+    bounds = NO_LATENCIES.bounds_ns
+    assert list(bounds) == sorted(set(bounds))
+    assert (bounds[0], bounds[-1]) == (10_000, 100 * 10**9)
+    assert len(NO_LATENCIES.counts) == len(bounds) + 1
+
+
+def test_those_of_several_connections_add_up():
+    one = Latencies((1, 2), (3, 0, 1), 10)
+    assert one + Latencies((1, 2), (1, 1, 1), 5) == Latencies((1, 2), (4, 1, 2), 15)
+
+
+@pytest.mark.parametrize(("took_ms", "bucket_ns"), [(0, 10_000), (1, 1 * MS), (2, 2_500_000), (99, 100 * MS)])
+def test_a_client_counts_from_the_request_to_its_reply(took_ms, bucket_ns):
+    driver = Driver(dcp.Client, connect="tcp://broker:1", seed=7)
+    driver.poll_output(0)
+    driver.ask(5, "request", call=1, service=b"echo", data=b"x", metadata=(), timeout_s=1, retries=0)
+    asked = driver.poll_output(5)
+    driver.handle_socket(5, 0, "sent", send=asked.id)
+    reply = [*asked.frames[:2], b"\x05", b"address", *asked.frames[4:]]
+    driver.handle_message(5 + took_ms * MS, 0, reply)
+    counted = driver.stats["latency"]
+    assert driver.stats["replies"] == 1
+    assert counted["sum_ns"] == took_ms * MS
+    assert counted["counts"][NO_LATENCIES.bounds_ns.index(bucket_ns)] == 1 == sum(counted["counts"])
+
+
+def test_a_retry_counts_from_the_first_attempt():
+    driver = Driver(dcp.Client, connect="tcp://broker:1", seed=7)
+    driver.poll_output(0)
+    driver.ask(0, "request", call=1, service=b"echo", data=b"x", metadata=(), timeout_s=1, retries=1)
+    first = driver.poll_output(0)
+    driver.handle_socket(0, 0, "sent", send=first.id)
+    driver.handle_timeout(1000 * MS)
+    second = driver.poll_output(1000 * MS)
+    driver.handle_message(1500 * MS, 0, [*second.frames[:2], b"\x05", b"address", *second.frames[4:]])
+    assert driver.stats["latency"]["sum_ns"] == 1500 * MS
+
+
+def test_all_three_of_dcp_count_every_reply():
+    with (
+        dcp.Broker(bind=ANY) as broker,
+        dcp.Worker(b"echo", connect=broker.endpoints) as worker,
+        dcp.Client(connect=broker.endpoints) as client,
+    ):
+        serving = threading.Thread(target=worker.serve, args=[lambda request: request.data])
+        serving.start()
+        for _ in range(20):
+            client.request(b"echo", b"x", timeout_s=20)
+        seen = [role.stats.latency for role in (client, broker, worker)]
+        worker.stop()
+        serving.join()
+    assert [number(one) for one in seen] == [20, 20, 20]
+    # Whoever is nearer to the client waits longer.
+    assert seen[0].sum_ns > seen[1].sum_ns > seen[2].sum_ns > 0
+
+
+def test_a_connector_counts_what_is_confirmed_and_nothing_else():
+    with mc0.Middleware(bind=ANY) as bus, mc0.Connector(connect=bus.endpoints) as connector:
+        connector.put("t", b"x")
+        for _ in range(3):
+            connector.put("t", b"x", confirm=True, timeout_s=20)
+        assert number(connector.stats.latency) == connector.stats.confirmed == 3
+
+
+def test_a_client_of_mtl_counts_those_of_writers_that_are_closed_too():
+    with (
+        mtl.Server(bind=ANY, anonymous=True, resources=["jobs"]) as server,
+        mtl.Client(connect=server.endpoints) as client,
+    ):
+        for _ in range(2):
+            with client.writer("jobs") as writer:
+                writer.send(b"x")
+                writer.send(b"y")
+        assert number(writer.stats.latency) == 2
+        assert number(client.stats.latency) == 4
+
+
+def test_a_source_counts_answers(request):
+    servers = f"memory://{request.node.name}"
+    with cdt.Target("cdp", servers=servers) as target, cdt.Source("cmx", target="cdp", servers=servers) as source:
+        target.put("app", "endpoint", b"{}")
+        source.pull("app", "endpoint", timeout_s=20)
+        assert number(source.stats.latency) == 1
