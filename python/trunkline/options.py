@@ -55,6 +55,9 @@ class SocketOptions(TypedDict, total=False):
             ``"zeromq"``, which is part of this package. The crate does not support `curve`, ``inproc://``, `options`, `socket`,
             `context` or `max_connections`, each of which raises `LocalProtocolError`, does not reconnect after a
             connection is lost, and does not enforce `max_message_bytes`: use it with trusted peers only. None: libzmq where pyzmq exposes it, else the crate. Default: none.
+        metrics: Where to serve the counters of the role for Prometheus, over HTTP: ``"127.0.0.1:9100"``, or a port alone, which
+            means 127.0.0.1; port 0 is a free one, see ``metrics_url``. ``/metrics`` has the counters, ``/healthz`` says
+            whether the role serves. Anyone who can connect may read both. Needs the extra ``metrics``. Default: none.
     """
 
     bind: Endpoints
@@ -70,6 +73,7 @@ class SocketOptions(TypedDict, total=False):
     max_connections: int | None
     raise_file_limit: bool
     transport: Transport | None
+    metrics: str | None
 
 
 class RoleOptions(SocketOptions, total=False):
@@ -116,6 +120,7 @@ DEFAULTS: RoleOptions = {
     "max_connections": None,
     "raise_file_limit": False,
     "transport": None,
+    "metrics": None,
     "capture": None,
     "capture_overflow": "count",
     "segment_bytes": 256 << 20,

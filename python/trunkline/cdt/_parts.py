@@ -121,6 +121,7 @@ def _checked(given: CdtOptions) -> CdtOptions:
     need_number("max_content_bytes", chosen["max_content_bytes"], may_be_none=True)
     need_number("queue_messages", chosen["queue_messages"])
     need_callable("on_drop", chosen["on_drop"])
+    need_text("metrics", chosen["metrics"], may_be_none=True)
     need_path("capture", chosen["capture"], may_be_none=True)
     return chosen
 
@@ -232,6 +233,21 @@ class Part(Role):
             await self._stop(0.0)
             raise AuthenticationError(refusals[0])
         self._notices.tell("connected", ", ".join(self.endpoints))
+
+    @property
+    def _metrics(self) -> str | None:
+        return self._chosen["metrics"]
+
+    @property
+    def _state(self) -> str:
+        native = self._native
+        if native is None:
+            return "opening"
+        if native.closed:
+            return "closed"
+        if self._stopping is not None:
+            return "closing"
+        return "serving" if native.endpoints else "disconnected"
 
     @property
     def _is_stopped(self) -> bool:
@@ -413,7 +429,12 @@ class AsyncPart(Part, AsyncRole):
     async def __aenter__(self) -> Self:
         if self._native is None:
             self._thread = get_ident()
-            await self._start()
+            await asyncio.to_thread(self._begin_scrapes)
+            try:
+                await self._start()
+            except BaseException:
+                await asyncio.to_thread(self._end_scrapes)
+                raise
         return self
 
     @property

@@ -48,6 +48,9 @@ class CdtOptions(TypedDict, total=False):
             Default: 100,000.
         on_drop: Called with a `trunkline.Dropped`, whose frames are the reply subject, the header block and the body, and whose peer
             is the subject; in the loop of the role. Default: none.
+        metrics: Where to serve the counters of the role for Prometheus, over HTTP: ``"127.0.0.1:9100"``, or a port alone, which
+            means 127.0.0.1; port 0 is a free one, see ``metrics_url``. ``/metrics`` has the counters, ``/healthz`` says
+            whether the role serves. Anyone who can connect may read both. Needs the extra ``metrics``. Default: none.
         capture: A directory in which to record everything received and sent. Default: none.
         capture_options: Options of the capture, by their names in `trunkline.RoleOptions`: ``segment_bytes``, ``segment_s``,
             ``keep_bytes``, ``keep_days``, ``capture_private``. Default: none.
@@ -75,6 +78,7 @@ class CdtOptions(TypedDict, total=False):
     clock_skew_ms: int
     queue_messages: int
     on_drop: Callable[[Dropped], object] | None
+    metrics: str | None
     capture: str | os.PathLike[str] | None
     capture_options: dict[str, Any]
 
@@ -102,6 +106,7 @@ DEFAULTS: CdtOptions = {
     "clock_skew_ms": 0,
     "queue_messages": 100_000,
     "on_drop": None,
+    "metrics": None,
     "capture": None,
     "capture_options": {},
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from trunkline._arguments import need_callable, need_choice, need_flag, need_names, need_port, need_text, refuse
+from trunkline._counters import Count, Level
 from trunkline._native.chirp import Beacon as _Beacon
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options
@@ -54,11 +55,11 @@ class BeaconStats:
         services: Services of others currently offered; at most 1024 are remembered.
     """
 
-    received: int
-    ignored: int
-    dropped: Mapping[str, int]
-    sent: int
-    services: int
+    received: Count
+    ignored: Count
+    dropped: Mapping[str, Count]
+    sent: Count
+    services: Level
 
 
 def need_cast(chirp: Cast, *, lower_case: bool = True, port: int = PORT, prefix: str = "") -> None:
@@ -114,6 +115,7 @@ class _Beaconing(Role):
         names: Sequence[str] = (),
         on_drop: Callable[[Dropped], object] | None = None,
         port: int = PORT,
+        metrics: str | None = None,
     ) -> None:
         need_callable("on_drop", on_drop)
         self.group = group
@@ -121,8 +123,13 @@ class _Beaconing(Role):
         self._port = port
         self._lower_case = lower_case
         self._on_drop = on_drop
+        self._metrics_at = metrics
         self._options = beacon_options(group, name, chirp=chirp, lower_case=lower_case, names=names, port=port)
         self._made()
+
+    @property
+    def _metrics(self) -> str | None:
+        return self._metrics_at
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
         return "chirp.beacon", self._options
@@ -238,6 +245,7 @@ class Beacon(_Beaconing, BlockingRole):
         names: Names of other hosts, so that their hashes are recognised.
         on_drop: Called with a `trunkline.Dropped` for each invalid datagram, in the thread that reads.
         port: The UDP port.
+        metrics: Where to serve its counters for Prometheus, e.g. ``"127.0.0.1:9100"``; see `trunkline.RoleOptions`.
 
     Raises:
         OSError: The port cannot be shared, or no network can be joined.

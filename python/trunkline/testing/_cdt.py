@@ -21,9 +21,9 @@ from trunkline.testing._world import Engine, Member, SimulatedNotices, World
 
 __all__ = ["Source", "Target", "Watch"]
 
-# What says where a NATS is, and what is written on disks.
+# What says where a NATS is, what is written on disks, and what is served.
 _OF_NATS = frozenset(
-    {"servers", "credentials", "nkey_seed", "user", "password", "token", "tls", "capture", "capture_options"}
+    {"servers", "credentials", "nkey_seed", "user", "password", "token", "tls", "capture", "capture_options", "metrics"}
 )
 
 # NATS has a place for bodies of up to so many bytes, unless it is told.
@@ -33,9 +33,7 @@ MAX_PAYLOAD = 1 << 20
 def _need_none(settings: dict[str, Any]) -> None:
     refused = sorted(_OF_NATS & settings.keys())
     if refused:
-        message = (
-            f"a simulation has its own NATS and writes nothing: leave out {', '.join(f'{name}=' for name in refused)}"
-        )
+        message = f"a simulation has its own NATS, and writes and serves nothing: leave out {', '.join(f'{name}=' for name in refused)}"
         raise LocalProtocolError(message)
 
 

@@ -1,0 +1,48 @@
+"""How a role shows its metrics to those who scrape them."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from trunkline._endpoints import host_and_port, is_public
+from trunkline._extras import needs
+from trunkline._metrics import Collector, role_name
+from trunkline._scrapes import Scrapes
+
+if TYPE_CHECKING:
+    from trunkline._roles import Role
+
+__all__ = ["exposed"]
+
+
+@needs("metrics", "prometheus_client")
+def exposed(role: Role, at: str) -> Scrapes:
+    """Serves the metrics of a role, which this does not keep from being collected.
+
+    Raises:
+        LocalProtocolError: It is no HOST:PORT, or the extra ``metrics`` is not installed.
+        OSError: The port is taken, or the address is not one of this machine.
+    """
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    host, port = host_and_port(at)
+    kind, whose = type(role), weakref.ref(role)
+
+    def state() -> str:
+        there = whose()
+        return "closed" if there is None else there._state  # noqa: SLF001 - it shows itself by this
+
+    def read() -> Any:
+        there: Any = whose()
+        return None if there is None or there._native is None else there.stats  # noqa: SLF001 - likewise
+
+    registry = CollectorRegistry()
+    registry.register(Collector(kind, read, lambda: state() == "serving"))
+    ProcessCollector(registry=registry)
+    scrapes = Scrapes(host, port, registry, state, role_name(kind))
+    if is_public(f"tcp://{host}:{port}"):
+        text = f"{scrapes.url}: whoever can connect reads the counters, and the names in them: let only those connect who should"
+        logging.getLogger("trunkline").warning(text)
+    return scrapes
