@@ -115,7 +115,7 @@ def _stopped(stats: Any, **more: Any) -> Line:
 
 def _role(stats: Any, ready: Line | None = None, **more: Any) -> list[Line]:
     """What a command prints that runs a role: that it does, its counters from time to time, and those at its end."""
-    return [ready or _ready(), line("stats", stats=stats, **_RATES), _stopped(stats, **more)]
+    return [ready or _ready(metrics_url=Maybe(str)), line("stats", stats=stats, **_RATES), _stopped(stats, **more)]
 
 
 def _service(event: str) -> Line:
@@ -223,7 +223,7 @@ LINES: dict[str, list[Line]] = {
         _stopped(mc0_commands.Pinged, why=Maybe(Literal["no_middleware", "refused"])),
     ],
     "mc0 middleware": [_CHECKED, *_role(mc0.MiddlewareStats)],
-    "mtl server": [_CHECKED, *_role(mtl.ServerStats, _ready(data_endpoints=Maybe(list[str])))],
+    "mtl server": [_CHECKED, *_role(mtl.ServerStats, _ready(data_endpoints=Maybe(list[str]), metrics_url=Maybe(str)))],
     "mtl send": [line("rejected", index=int), _stopped(mtl_client.Sent)],
     "mtl receive": [
         *_role(mtl.FlowStats),

@@ -20,6 +20,7 @@ from trunkline.cli.options import (
     DrainSeconds,
     Idle,
     Json,
+    Metrics,
     StatsInterval,
     encodable,
     ending_after,
@@ -70,6 +71,7 @@ def target(
     segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Stores configurations, answers pulls, accepts pushes, and announces changes."""
@@ -85,6 +87,7 @@ def target(
             capture_options=segments.keywords(),
             # Nothing reads its events.
             queue_messages=0,
+            metrics=metrics,
             **made,
         )
 
@@ -130,20 +133,21 @@ def record(
     segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
 ) -> None:
     """Records all messages of a deployment until the count, the idle time or a signal."""
     made = nats.keywords()
     from trunkline import cdt
 
     def make() -> cdt.Recorder:
-        return cdt.Recorder(capture, name, limit=count, capture_options=segments.keywords(), **made)
+        return cdt.Recorder(capture, name, limit=count, capture_options=segments.keywords(), metrics=metrics, **made)
 
     output = Output(json=as_json)
     with Stopping() as stopping, opened(make, stopping, output) as recorder:
         if recorder is None:
             return
         doing = f"recording to {capture} from"
-        output.ready("cdt.recorder", recorder.endpoints, doing)
+        output.ready("cdt.recorder", recorder.endpoints, doing, metrics_url=recorder.metrics_url)
         where = " ".join((doing, *recorder.endpoints))
         pace = Pace(stopping, lambda: output.stats(recorder.stats), stats_interval, idle)
         with watching(output, lambda: recorder.stats, doing=where, count=count, capture=capture):

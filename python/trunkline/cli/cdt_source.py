@@ -28,6 +28,7 @@ from trunkline.cli.groups import grouped
 from trunkline.cli.options import (
     Idle,
     Json,
+    Metrics,
     StatsInterval,
     encodable,
     ending_after,
@@ -273,13 +274,14 @@ def watch(
     nats: Nats,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
 ) -> None:
     """Prints announcements of new and applied configurations as they arrive."""
     made = nats.keywords()
     from trunkline import cdt
 
     def make() -> cdt.Source:
-        return cdt.Source(name, target=name, **made)
+        return cdt.Source(name, target=name, metrics=metrics, **made)
 
     output = Output(json=as_json)
     with Stopping() as stopping, opened(make, stopping, output) as source:
@@ -293,7 +295,7 @@ def watch(
                     return event
 
         printing = Printing(receive, functools.partial(_show_event, output), count)
-        output.ready("cdt.source", source.endpoints, "watching for events at")
+        output.ready("cdt.source", source.endpoints, "watching for events at", metrics_url=source.metrics_url)
         pace = Pace(stopping, lambda: output.stats(source.stats), stats_interval, idle, output.need_reader)
         with watching(output, lambda: source.stats, doing=" ".join(("watching at", *source.endpoints)), prints=True):
             reason = printing.run(pace)

@@ -29,6 +29,7 @@ from trunkline.cli.options import (
     Group,
     Idle,
     Json,
+    Metrics,
     StatsInterval,
     encodable,
     ending_after,
@@ -112,6 +113,7 @@ def send(
     sockets: Sockets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Sends files as messages, and waits for a receiver."""
@@ -134,11 +136,12 @@ def send(
             batch_s=batch_seconds,
             group=group,
             chirp=chirp.value,
+            metrics=metrics,
             **made,
             **endpoints.keywords(),
         )
         where = endpoints.real(sender.endpoints)
-        output.ready("cdtp.sender", where, "sending to")
+        output.ready("cdtp.sender", where, "sending to", metrics_url=sender.metrics_url)
         pace = Pace(stopping, lambda: output.stats(sender.stats), stats_interval, timeout)
         with watching(output, lambda: sender.stats, doing=" ".join(("sending to", *where))):
             reason = _Sending(sender, pace).send_all(files, tags)
@@ -251,6 +254,7 @@ def receive(
     sockets: Sockets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Prints messages as they arrive."""
@@ -262,12 +266,13 @@ def receive(
 
     with (
         Stopping() as stopping,
-        cdtp.Receiver(message_limit=count, **made, **source.keywords()) as receiver,
+        cdtp.Receiver(message_limit=count, metrics=metrics, **made, **source.keywords()) as receiver,
     ):
-        output.ready("cdtp.receiver", source.real(receiver.endpoints), f"receiving from{source.words}")
+        where = source.real(receiver.endpoints)
+        output.ready("cdtp.receiver", where, f"receiving from{source.words}", metrics_url=receiver.metrics_url)
         pace = Pace(stopping, lambda: output.stats(receiver.stats), stats_interval, idle, output.need_reader)
         printing = _Printing(receiver, printer)
-        doing = " ".join(("receiving from", *source.real(receiver.endpoints))) + source.words
+        doing = " ".join(("receiving from", *where)) + source.words
         with watching(output, lambda: receiver.stats, doing=doing, prints=True, count=count, counted="messages"):
             reason = printing.run(count, stopping, drain_seconds, pace)
         receiver.close()
@@ -356,6 +361,7 @@ def record(
     sockets: Sockets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Records everything that arrives until the count, the idle time or a signal."""
@@ -370,13 +376,14 @@ def record(
         cdtp.Recorder(
             capture,
             limit=count,
+            metrics=metrics,
             **made,
             **segments.keywords(),
             **source.keywords(),
         ) as recorder,
     ):
         doing = f"recording to {capture} from{source.words}"
-        output.ready("cdtp.recorder", source.real(recorder.endpoints), doing)
+        output.ready("cdtp.recorder", source.real(recorder.endpoints), doing, metrics_url=recorder.metrics_url)
         where = " ".join((doing, *source.real(recorder.endpoints)))
         pace = Pace(stopping, lambda: output.stats(recorder.stats), stats_interval, idle)
         with watching(output, lambda: recorder.stats, doing=where, count=count, capture=capture):

@@ -17,6 +17,7 @@ from trunkline.cli.options import (
     ChirpOption,
     Idle,
     Json,
+    Metrics,
     NeededGroup,
     StatsInterval,
     encodable,
@@ -67,15 +68,16 @@ def watch(
     idle: Idle = None,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
 ) -> None:
     """Asks a group for its services, and prints all announcements."""
     from trunkline import chirp
 
     output = Output(json=as_json)
-    with Stopping() as stopping, chirp.Beacon(group, names=name or ()) as beacon:
+    with Stopping() as stopping, chirp.Beacon(group, names=name or (), metrics=metrics) as beacon:
         for service in chirp.Service:
             beacon.request(service)
-        output.ready("chirp.beacon", beacon.endpoints, f"watching {group} at")
+        output.ready("chirp.beacon", beacon.endpoints, f"watching {group} at", metrics_url=beacon.metrics_url)
         pace = Pace(stopping, lambda: output.stats(beacon.stats), stats_interval, idle, output.need_reader)
         output.stopped(_print_all(beacon, pace, output, f"watching {group}", count), beacon.stats)
 
@@ -90,14 +92,16 @@ def offer(
     chirp: ChirpOption = Chirp.MULTICAST,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
 ) -> None:
     """Announces a service until it is stopped, answers requests for it, and prints the announcements of others."""
     from trunkline import chirp as room
 
     output = Output(json=as_json)
-    with Stopping() as stopping, room.Beacon(group, name, chirp=chirp.value) as beacon:
+    with Stopping() as stopping, room.Beacon(group, name, chirp=chirp.value, metrics=metrics) as beacon:
         beacon.offer(room.Service[service.name], port)
-        output.ready("chirp.beacon", beacon.endpoints, f"offering {service.value} at port {port} to {group} from")
+        doing = f"offering {service.value} at port {port} to {group} from"
+        output.ready("chirp.beacon", beacon.endpoints, doing, metrics_url=beacon.metrics_url)
         pace = Pace(stopping, lambda: output.stats(beacon.stats), stats_interval)
         _print_all(beacon, pace, output, f"offering {service.value} of {name} to {group}", None)
         output.stopped("signal", beacon.stats)

@@ -16,7 +16,7 @@ from trunkline.cli import dcp_request, dcp_worker, running
 from trunkline.cli.dcp_options import STATUS, Endpoints, HeartbeatInterval, Liveness, need_heartbeat, no_broker
 from trunkline.cli.family import Family
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, Sockets, grouped
-from trunkline.cli.options import DrainSeconds, Json, StatsInterval, example, listens, span
+from trunkline.cli.options import DrainSeconds, Json, Metrics, StatsInterval, example, listens, span
 from trunkline.cli.output import Output
 from trunkline.cli.refusing import unless_refused
 from trunkline.cli.signals import Stopping
@@ -101,6 +101,7 @@ def broker(
     segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Queues requests for each service and hands them to workers as they become free."""
@@ -113,6 +114,7 @@ def broker(
         dcp.Broker(
             bind=bind,
             raise_file_limit=True,
+            metrics=metrics,
             **made,
             **recorded,
             max_queue=max_queue,

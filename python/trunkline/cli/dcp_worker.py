@@ -22,7 +22,7 @@ import typer
 from trunkline import errors
 from trunkline.cli.dcp_options import Endpoints, HeartbeatInterval, Liveness, need_heartbeat
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
-from trunkline.cli.options import DrainSeconds, Json, StatsInterval, example
+from trunkline.cli.options import DrainSeconds, Json, Metrics, StatsInterval, example
 from trunkline.cli.output import Output
 from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
@@ -66,6 +66,7 @@ def worker(
     segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Answers the requests for a service."""
@@ -83,6 +84,7 @@ def worker(
         dcp.Worker(
             os.fsencode(service),
             connect=connect,
+            metrics=metrics,
             **made,
             **recorded,
             concurrency=concurrency,
@@ -94,7 +96,7 @@ def worker(
             stopping.leaves(programs.end)
         serving = threads.submit(role.serve, handler)
         doing = f"offering {service} to"
-        output.ready("dcp.worker", connect, doing)
+        output.ready("dcp.worker", connect, doing, metrics_url=role.metrics_url)
         pace = Pace(stopping, lambda: output.stats(role.stats), stats_interval)
         is_stopped = False
         with watching(output, lambda: role.stats, doing=" ".join((doing, *connect))):

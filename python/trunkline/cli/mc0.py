@@ -25,7 +25,7 @@ from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency, a_second
 from trunkline.cli.lines import given, lines, stands_for_stdin
-from trunkline.cli.options import DrainSeconds, Idle, Json, StatsInterval, dials, ending_after, example, span
+from trunkline.cli.options import DrainSeconds, Idle, Json, Metrics, StatsInterval, dials, ending_after, example, span
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
@@ -78,6 +78,7 @@ def subscribe(
     segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
     drain_seconds: DrainSeconds = 5.0,
 ) -> None:
     """Prints the messages of topics as they arrive; their bodies by default."""
@@ -89,14 +90,15 @@ def subscribe(
     reason: Reason = "signal"
     with (
         Stopping() as stopping,
-        mc0.Connector(connect=connect, ttl_ms=ttl or None, **made, **recorded) as connector,
+        mc0.Connector(connect=connect, ttl_ms=ttl or None, metrics=metrics, **made, **recorded) as connector,
     ):
         pace = Pace(stopping, lambda: output.stats(connector.stats), stats_interval, idle, output.need_reader)
         printing = Printing(connector.receive, functools.partial(_show, printer), count)
         subscribe = functools.partial(connector.subscribe, *topics, timeout_s=idle)
         try:
             if running.began(subscribe, functools.partial(connector.close, drain_s=0.0), pace):
-                output.ready("mc0.connector", connect, f"subscribed to {counted(len(topics), 'topic')} at")
+                subscribed = f"subscribed to {counted(len(topics), 'topic')} at"
+                output.ready("mc0.connector", connect, subscribed, metrics_url=connector.metrics_url)
                 pace.saw()
                 doing = f"subscribed to {', '.join(topics)} at {' '.join(connect)}"
                 with watching(

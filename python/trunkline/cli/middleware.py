@@ -11,7 +11,7 @@ import typer
 
 from trunkline.cli import running
 from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
-from trunkline.cli.options import SOMEWHERE, Check, DrainSeconds, Json, StatsInterval, example, listens
+from trunkline.cli.options import SOMEWHERE, Check, DrainSeconds, Json, Metrics, StatsInterval, example, listens
 from trunkline.cli.output import Output
 from trunkline.cli.reloading import Reloading
 from trunkline.cli.signals import Stopping
@@ -80,6 +80,7 @@ def middleware(
     segments: Segments,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
     drain_seconds: DrainSeconds = 5.0,
     check: Check = False,
 ) -> None:
@@ -95,6 +96,7 @@ def middleware(
         mc0.Middleware(
             bind=SOMEWHERE if check else bind,
             raise_file_limit=True,
+            metrics=None if check else metrics,
             **made,
             **recorded,
             policy=policy,

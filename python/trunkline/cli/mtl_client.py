@@ -23,7 +23,7 @@ from trunkline.cli.latency import Latency, a_second
 from trunkline.cli.lines import given, lines, stands_for_stdin
 from trunkline.cli.mtl_server import Liveness, PingInterval, Secrets
 from trunkline.cli.mtl_users import PasswordFile, password_in
-from trunkline.cli.options import Idle, Json, StatsInterval, dials, encodable, example, span
+from trunkline.cli.options import Idle, Json, Metrics, StatsInterval, dials, encodable, example, span
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
@@ -288,6 +288,7 @@ def receive(
     secrets: Secrets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
 ) -> None:
     """Prints the contents of resources as they arrive, and confirms each once it is printed.
 
@@ -308,7 +309,9 @@ def receive(
     # Until it is let in, a signal has nothing to stop, and leaves.
     with (
         unless_refused(login.connect),
-        mtl.Client(ping_interval_s=ping_interval, liveness=liveness, **who, **made, **recorded) as client,
+        mtl.Client(
+            ping_interval_s=ping_interval, liveness=liveness, metrics=metrics, **who, **made, **recorded
+        ) as client,
         client.reader(resources, confirm=confirmed, window=most) as reader,
         stopping,
     ):
@@ -324,7 +327,8 @@ def receive(
         printing = Printing(reader.receive, take, count)
 
         if running.began(taking.begin, reader.close, pace):
-            output.ready("mtl.client", login.connect, f"receiving from {counted(len(resources), 'resource')} at")
+            reading = f"receiving from {counted(len(resources), 'resource')} at"
+            output.ready("mtl.client", login.connect, reading, metrics_url=client.metrics_url)
             pace.saw()
             doing = f"receiving from {', '.join(resources)} at {' '.join(login.connect)}"
             with watching(output, lambda: client.stats, doing=doing, prints=True, count=count, counted="contents"):

@@ -11,7 +11,18 @@ import typer
 
 from trunkline.cli import running
 from trunkline.cli.groups import Capturing, Segments, Sockets, grouped
-from trunkline.cli.options import SOMEWHERE, Check, DrainSeconds, Json, StatsInterval, encodable, example, listens, span
+from trunkline.cli.options import (
+    SOMEWHERE,
+    Check,
+    DrainSeconds,
+    Json,
+    Metrics,
+    StatsInterval,
+    encodable,
+    example,
+    listens,
+    span,
+)
 from trunkline.cli.output import Output
 from trunkline.cli.reloading import Reloading
 from trunkline.cli.signals import Stopping
@@ -153,6 +164,7 @@ def server(
     capture_secrets: Secrets,
     as_json: Json = False,
     stats_interval: StatsInterval = None,
+    metrics: Metrics = None,
     drain_seconds: DrainSeconds = 5.0,
     check: Check = False,
 ) -> None:
@@ -186,6 +198,7 @@ def server(
             lease_idle_s=lease_idle,
             capture_secrets=capture_secrets.kept(capturing),
             raise_file_limit=True,
+            metrics=None if check else metrics,
             **made,
             **recorded,
         ) as role,

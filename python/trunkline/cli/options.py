@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trunkline._endpoints import Side, what_is_wrong
+from trunkline._endpoints import Side, host_and_port, what_is_wrong
 from trunkline._native import protocols
 from trunkline._places import Place, place_of
 from trunkline._text import did_you_mean, readable
@@ -30,6 +30,7 @@ __all__ = [
     "Group",
     "Idle",
     "Json",
+    "Metrics",
     "NeededGroup",
     "Overwrite",
     "Payload",
@@ -45,6 +46,7 @@ __all__ = [
     "listens",
     "need_decodable",
     "place",
+    "serves",
     "span",
     "spoken",
 ]
@@ -96,6 +98,17 @@ def listens(value: list[str] | None) -> list[str] | None:
 def dials(value: list[str] | None) -> list[str] | None:
     """Refuses what cannot be dialled."""
     return _endpoints("connect", value)
+
+
+def serves(value: str | None) -> str | None:
+    """Refuses what metrics cannot be served at."""
+    if value is not None:
+        try:
+            host_and_port(value)
+        except LocalProtocolError as error:
+            message = f"{str(error).removeprefix('metrics=')}."
+            raise typer.BadParameter(message) from None
+    return value
 
 
 def _endpoints(side: Side, value: list[str] | None) -> list[str] | None:
@@ -163,6 +176,15 @@ Idle = Annotated[
 StatsInterval = Annotated[
     float | None,
     typer.Option("--stats-interval", min=0.01, metavar="S", help="Print the counters every S seconds.", callback=span),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="Serve the counters for Prometheus here, and /healthz; a port alone is on 127.0.0.1, and 0 a free one.",
+        callback=serves,
+    ),
 ]
 DrainSeconds = Annotated[
     float,

@@ -169,15 +169,25 @@ class Output:
         """Tells people what is no result."""
         tell(text)
 
-    def ready(self, role: str, endpoints: Sequence[str], doing: str, *, data_endpoints: Sequence[str] = ()) -> None:
-        """Says that a role runs; and where it takes data, if not where it takes commands."""
+    def ready(
+        self,
+        role: str,
+        endpoints: Sequence[str],
+        doing: str,
+        *,
+        data_endpoints: Sequence[str] = (),
+        metrics_url: str | None = None,
+    ) -> None:
+        """Says that a role runs; where it takes data, if not where it takes commands; and where its metrics are, if anywhere."""
         self._rates = Rates()
         if self.json:
             data = {"data_endpoints": list(data_endpoints)} if data_endpoints else {}
-            self.event("ready", role=role, endpoints=list(endpoints), **data, pid=os.getpid())
+            metrics = {} if metrics_url is None else {"metrics_url": metrics_url}
+            self.event("ready", role=role, endpoints=list(endpoints), **data, **metrics, pid=os.getpid())
         else:
             where = f" {', '.join(endpoints)}" if endpoints else ""
             where += f", data at {', '.join(data_endpoints)}" if data_endpoints else ""
+            where += "" if metrics_url is None else f", metrics at {metrics_url}"
             self.note(f"{doing}{where}; Ctrl-C stops")
         notify("READY=1")
         tell_what_happened()

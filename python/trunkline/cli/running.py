@@ -34,6 +34,10 @@ class Service(Protocol):
     def stats(self) -> Any:
         """Its counters."""
 
+    @property
+    def metrics_url(self) -> str | None:
+        """Where its metrics are."""
+
     def wait(self, *, timeout_s: float | None = None) -> None:
         """Waits until it is closed."""
 
@@ -54,7 +58,7 @@ def run(
     data_endpoints: Sequence[str] = (),
 ) -> None:
     """Says that a role runs, tells its counters now and then, and ends it with the first signal."""
-    output.ready(name, role.endpoints, doing, data_endpoints=data_endpoints)
+    output.ready(name, role.endpoints, doing, data_endpoints=data_endpoints, metrics_url=role.metrics_url)
     pace = Pace(stopping, lambda: output.stats(role.stats), stats_interval)
     where = f"{name.partition('.')[0]} {doing} {' '.join(role.endpoints)}"
     with watching(output, lambda: role.stats, doing=where, capture=capture):
