@@ -75,8 +75,9 @@ python-test: $(DONE)/build peers ## The tests of the Python package, against liv
 requirements: $(DONE)/venv ## Hold the requirement table against the tests; write docs/conformance
 	python tools/requirements.py
 
-generated: $(DONE)/build ## Write what is made from the commands: the schema of their JSON, manual pages
+generated: $(DONE)/build ## Write what is made from the code: the schema of JSON, manual pages, the dashboard
 	python tools/json_lines.py
+	python tools/metrics.py
 	python tools/manual.py
 
 wheel: $(DONE)/wheel ## Build the wheel into dist/

@@ -16,7 +16,7 @@ from mkdocs.structure.files import File
 
 # mkdocs runs this file by itself.
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tools import commands, options, terminals
+from tools import commands, metrics, options, terminals
 
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]*)\)(\{[^}]*\})?")
 
@@ -43,6 +43,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     if page.file.src_uri == "reference/options.md":
         introduction, heading, types = markdown.partition("## Types")
         markdown = f"{introduction}{options.tables()}\n{heading}{types}"
+    if page.file.src_uri == "reference/metrics.md":
+        markdown = f"{markdown}\n{metrics.tables()}"
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
     def link(found: re.Match[str]) -> str:
