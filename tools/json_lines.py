@@ -182,6 +182,13 @@ LINES: dict[str, list[Line]] = {
         line("problem", path=str, what=str),
         line("verified", segments=int, messages=int, unchecked=int, problems=int),
     ],
+    "capture compact": [_of("compacted", capture.Compaction)],
+    "capture ship": [
+        _ready(),
+        _of("shipped", capture.Shipped),
+        line("retry", error=str, wait_s=float),
+        _stopped(capture.Shipped),
+    ],
     "cdt target": [_CHECKED, *_role(cdt.TargetStats)],
     "cdt put": _CONFIRMED,
     "cdt rollback": _CONFIRMED,

@@ -76,7 +76,14 @@ def running(environment, name, *words):
         *words[:at],
         *words[at:],
     ]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with following(command, environment) as found:
+        yield found
+
+
+@contextmanager
+def following(command, environment, folder=None):
+    """A process, and what waits for its words."""
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
 
         def said(pattern):
             for text in process.stderr:
@@ -135,6 +142,49 @@ def test_what_is_wrong_is_said(master, python, tmp_path):
     assert ran.returncode == 1
     assert "nothing" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+CLIENT = """
+import sys
+from pyspark.sql import SparkSession
+from trunkline import spark
+session = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+rows = session.read.format("trunkline").load(sys.argv[2])
+decoded = spark.decode(rows, "cdtp", tags=None)
+print(rows.count(), sorted((row.sender, row["count"]) for row in decoded.groupBy("sender").count().collect()))
+stream = session.readStream.format("trunkline").options(protocol="cdtp", decode=True, tags="none").load(sys.argv[2])
+query = stream.writeStream.option("checkpointLocation", sys.argv[3] + "-checkpoint").trigger(availableNow=True)
+query.start(sys.argv[3]).awaitTermination()
+try:
+    session.read.format("trunkline").load("runs/").count()
+except Exception as error:
+    print("an absolute one" in str(error))
+"""
+
+
+def test_a_connect_server_of_a_cluster_reads_captures(master, recorded, tmp_path):
+    # The wheel is where the server runs and where its executors do.
+    pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(SPARK),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    home = java_home(tmp_path)
+    if home is not None:
+        environment["JAVA_HOME"] = str(home)
+    words = [SPARK / "bin" / "spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    words += ["--master", master, "--executor-memory", "512m"]
+    for conf in ("connect.grpc.binding.port=0", "driver.host=127.0.0.1", "ui.enabled=false"):
+        words += ["--conf", f"spark.{conf}"]
+    with following(words, environment, tmp_path) as (said, _):
+        port = said(r"Spark Connect server started at: \S*:(\d+)")
+        address = f"sc://127.0.0.1:{port}"
+        command = [sys.executable, "-c", CLIENT, address, str(recorded), str(tmp_path / "table")]
+        ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert ran.stdout.splitlines() == ["12 [('Det', 4), ('Two', 8)]", "True"], ran.stderr
+    assert pyarrow.parquet.read_table(tmp_path / "table").num_rows == 12
 
 
 @pytest.mark.parametrize(
