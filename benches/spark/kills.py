@@ -1,12 +1,13 @@
 """A stream of captures whose driver and workers are killed again and again: `python -m benches.spark.kills [--kills N]`.
 
-Beside it a recorder goes on, deletes its oldest segments, and a second capture begins. At the end every message that was sent must be
-in the table once.
+Beside it a recorder goes on, deletes its oldest segments, and a second capture begins; the segments of a third, which grows by
+imports, are merged again and again. At the end every message that was sent must be in the table once.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import random
@@ -24,6 +25,7 @@ import msgpack
 import zmq
 
 from benches.measure import machine, save
+from trunkline import capture
 
 # How many messages a second are sent to each recorder.
 RATE = 1000
@@ -171,11 +173,42 @@ def recording(directory: Path) -> Iterator[list[int]]:
         process.stdout.close()
 
 
+@contextmanager
+def merging(directory: Path) -> Iterator[list[int]]:
+    """Imports and merges the segments of a capture in turn; gives two numbers: the messages, and how often segments were merged."""
+    done, stopping = [0, 0], threading.Event()
+
+    def work() -> None:
+        lines = directory.parent / f".{directory.name}.jsonl"
+        head = b"".join(map(msgpack.packb, ("CDTP\x01", directory.name, 0)))
+        while not stopping.wait(0.2):
+            with lines.open("w") as file:
+                for number in range(done[0] + 1, done[0] + 101):
+                    frames = [head + msgpack.packb(number) + b"\x80", os.urandom(200)]
+                    coded = [base64.b64encode(frame).decode() for frame in frames]
+                    file.write(json.dumps({"received_at_ns": time.time_ns(), "frames": coded}) + "\n")
+            done[0] += capture.import_(lines, directory)
+            if done[0] % 500 == 0:
+                done[1] += capture.compact(directory, target_bytes=200_000).merged
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield done
+    finally:
+        stopping.set()
+        thread.join()
+
+
 def run(folder: Path, kills: int, seed: int, patience_s: float = 3.0) -> dict[str, int]:
     """Kills the driver, or one of its workers, so many times; gives what was sent and what was found."""
     choose = random.Random(seed)
     counts = {"drivers": 0, "workers": 0}
-    with recording(folder / "runs" / "first") as first, recording(folder / "runs" / "later" / "second") as second:
+    with (
+        recording(folder / "runs" / "first") as first,
+        recording(folder / "runs" / "later" / "second") as second,
+        merging(folder / "runs" / "third") as third,
+    ):
         driver = Driver(folder, "run")
         driver.next()
         for number in range(kills):
@@ -194,7 +227,7 @@ def run(folder: Path, kills: int, seed: int, patience_s: float = 3.0) -> dict[st
         pass
     driver.wait()
     found = {name: told[name] for name in ("n", "unique", "sent")}
-    return {**counts, "messages": first[0] + second[0], **found}  # type: ignore[dict-item]
+    return {**counts, "merges": third[1], "messages": first[0] + second[0] + third[0], **found}  # type: ignore[dict-item]
 
 
 def main() -> None:
@@ -216,7 +249,7 @@ def main() -> None:
         f"`python -m benches.spark.kills --kills {options.kills} --seed {options.seed}`, {machine()}",
         "",
         f"{found['drivers']} drivers and {found['workers']} workers were killed at random moments, beside two recorders that delete",
-        f"their oldest segments: {found['messages']:,} messages sent, {found['n']:,} rows, {found['unique']:,} of them different.",
+        f"their oldest segments, and a capture whose segments were merged {found['merges']} times: {found['messages']:,} messages sent, {found['n']:,} rows, {found['unique']:,} of them different.",
     ]
     if wrong:
         print("\n".join(lines))

@@ -12,4 +12,5 @@ def test_killed_drivers_and_workers_lose_and_double_nothing(tmp_path):
     assert found["drivers"] >= 1
     assert found["drivers"] + found["workers"] == 5
     assert found["messages"] > 1000
+    assert found["merges"] > 1
     assert (found["n"], found["unique"], found["sent"]) == (found["messages"],) * 3
