@@ -93,21 +93,17 @@ fn is_there(files: &dyn Files, directory: &Path, span: Span) -> Result<bool, Cap
 pub fn sizes(place: impl Into<Place>, numbers: &[u64]) -> Result<Vec<u64>, CaptureError> {
     let place = place.into();
     let (files, directory) = (place.files()?, place.root());
-    let size = |span: Span| match files.open(&directory.join(span.file())) {
-        Ok(file) => file.bytes() / span.count(),
-        Err(_) => 0,
-    };
+    let size = |span: Span| files.open(&directory.join(span.file())).ok().map(|file| file.bytes() / span.count());
     let mut listing = None;
     let mut size_of = |number: u64| {
-        let alone = size(Span::one(number));
-        if alone > 0 {
+        if let Some(alone) = size(Span::one(number)) {
             return Ok(alone);
         }
         let listing = match &listing {
             Some(listing) => listing,
             None => listing.insert(list(&*files, directory)?),
         };
-        Ok(listing.covering(Span::one(number)).map_or(0, size))
+        Ok(listing.covering(Span::one(number)).and_then(size).unwrap_or_default())
     };
     numbers.iter().map(|number| size_of(*number)).collect()
 }
