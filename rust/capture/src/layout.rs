@@ -41,7 +41,10 @@ pub(crate) fn need_capture(files: &dyn Files, directory: &Path) -> Result<(), Ca
 
 /// Whether there is a capture.
 pub fn is_capture(place: impl Into<Place>) -> bool {
-    look_for_capture(&place.into()).is_ok()
+    let place = place.into();
+    // With a manifest there is no need of a list, which may have a million names.
+    let has_manifest = |files: &dyn Files| read_manifest(files, place.root()).is_ok_and(|manifest| manifest.is_some());
+    place.files().is_ok_and(|files| has_manifest(&*files) || need_capture(&*files, place.root()).is_ok())
 }
 
 /// Refuses a directory that holds something else and no capture.
