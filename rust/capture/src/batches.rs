@@ -117,8 +117,9 @@ impl Batches {
         let path = self.directory.join(merged.file());
         let file = open(&*self.files, &path)?;
         let mut spans = vec![span];
-        while let Some(next) = self.segments.pop_front_if(|next| merged.covers(*next)) {
+        while let Some(next) = self.segments.front().copied().filter(|next| merged.covers(*next)) {
             spans.push(next);
+            self.segments.pop_front();
         }
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let segments = spans.into_iter().map(|span| number(span.first)..=number(span.last)).collect();

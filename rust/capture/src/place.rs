@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn an_object_is_read_in_blocks() {
         let length = usize::try_from(2 * BLOCK_BYTES + 10).unwrap();
-        let bytes: Bytes = (0..length).map(|at| (at % 251) as u8).collect::<Vec<_>>().into();
+        let bytes: Bytes = (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<_>>().into();
         let reads = Arc::default();
         let blocks = Blocks { object: Box::new(InMemory(bytes.clone(), Arc::clone(&reads))), kept: Mutex::default() };
         let source = Source::new(blocks, length as u64);

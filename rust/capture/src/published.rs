@@ -61,7 +61,7 @@ pub fn existing(place: impl Into<Place>, wanted: &[(u64, u64)]) -> Result<Vec<(u
     let mut there: Vec<(u64, u64)> = Vec::new();
     for (first, last) in wanted.iter().copied() {
         let span = Span { first, last };
-        if listing.is_none() && is_there(&*files, directory, span)? {
+        if listing.is_none() && is_there(&*files, directory, span) {
             there.push((first, last));
             continue;
         }
@@ -69,8 +69,8 @@ pub fn existing(place: impl Into<Place>, wanted: &[(u64, u64)]) -> Result<Vec<(u
             Some(listing) => listing,
             None => listing.insert(list(&*files, directory)?),
         };
-        let begun = segments.partition_point(|segment| segment.last < first);
-        for segment in segments[begun..].iter().take_while(|segment| segment.first <= last) {
+        let at = segments.partition_point(|segment| segment.last < first);
+        for segment in segments[at..].iter().take_while(|segment| segment.first <= last) {
             let (begin, end) = (segment.first.max(first), segment.last.min(last));
             match there.last_mut() {
                 Some((_, before)) if *before + 1 == begin && segment.contains(*before) => *before = end,
@@ -81,11 +81,11 @@ pub fn existing(place: impl Into<Place>, wanted: &[(u64, u64)]) -> Result<Vec<(u
     Ok(there)
 }
 
-fn is_there(files: &dyn Files, directory: &Path, span: Span) -> Result<bool, CaptureError> {
+fn is_there(files: &dyn Files, directory: &Path, span: Span) -> bool {
     match open(files, &directory.join(span.file())) {
-        Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(false),
         // What cannot be opened is there, and is an error to whoever reads it.
-        _ => Ok(true),
+        Err(error) => error.kind() != CaptureErrorKind::Missing,
+        Ok(_) => true,
     }
 }
 
@@ -93,19 +93,19 @@ fn is_there(files: &dyn Files, directory: &Path, span: Span) -> Result<bool, Cap
 pub fn sizes(place: impl Into<Place>, numbers: &[u64]) -> Result<Vec<u64>, CaptureError> {
     let place = place.into();
     let (files, directory) = (place.files()?, place.root());
-    let size = |span: Span| files.open(&directory.join(span.file())).ok().map(|file| file.bytes() / span.count());
+    let bytes = |span: Span| files.open(&directory.join(span.file())).ok().map(|file| file.bytes() / span.count());
     let mut listing = None;
-    let mut size_of = |number: u64| {
-        if let Some(alone) = size(Span::one(number)) {
-            return Ok(alone);
-        }
-        let listing = match &listing {
-            Some(listing) => listing,
-            None => listing.insert(list(&*files, directory)?),
+    let mut found = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let alone = Span::one(*number);
+        let size = match (bytes(alone), &listing) {
+            (Some(size), _) => Some(size),
+            (None, Some(listing)) => Listing::covering(listing, alone).and_then(bytes),
+            (None, None) => listing.insert(list(&*files, directory)?).covering(alone).and_then(bytes),
         };
-        Ok(listing.covering(Span::one(number)).and_then(size).unwrap_or_default())
-    };
-    numbers.iter().map(|number| size_of(*number)).collect()
+        found.push(size.unwrap_or_default());
+    }
+    Ok(found)
 }
 
 #[cfg(test)]

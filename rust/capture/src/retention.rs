@@ -67,7 +67,7 @@ impl Store {
         // What this writer has published has been seen since.
         let own = self.next_segment() - self.segments();
         let mut kept = |spans: Vec<Span>, name: fn(Span) -> String| -> Result<VecDeque<Kept>, CaptureError> {
-            let mut kept = |span: Span| {
+            let mut look = |span: Span| {
                 let path = directory.join(name(span));
                 let (bytes, written) = match self.disk.size_and_time(&path) {
                     // Whoever keeps a copy of it may have removed it.
@@ -80,11 +80,11 @@ impl Store {
                 self.ages.insert(path.clone(), (age, since));
                 Ok(Some(Kept { span, path, bytes, age: age + (now.monotonic - since) }))
             };
-            spans.into_iter().filter_map(|span| kept(span).transpose()).collect()
+            spans.into_iter().filter_map(|span| look(span).transpose()).collect()
         };
         let mut segments = kept(Listing::new(names).segments, Span::file)?;
-        let noted = list_sealed_notes(&*self.disk, &directory)?;
-        let mut notes = kept(noted.into_iter().map(Span::one).collect(), Span::notes)?;
+        let numbers = list_sealed_notes(&*self.disk, &directory)?;
+        let mut notes = kept(numbers.into_iter().map(Span::one).collect(), Span::notes)?;
         let mut bytes: u64 = segments.iter().chain(&notes).map(|file| file.bytes).sum();
         let (mut has_deleted_segment, mut has_deleted_notes) = (false, false);
         loop {

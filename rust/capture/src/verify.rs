@@ -124,9 +124,10 @@ fn all_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<Span>, CaptureErr
 
 /// The sums in the notes on a segment, whose account can be read as well.
 fn noted(disk: &dyn Files, directory: &Path, span: Span) -> Result<impl Iterator<Item = (Span, Sum)>, CaptureError> {
-    let (path, text) = match span.is_merged() {
-        false => read_notes(disk, directory, span.first)?,
-        true => read_merged_notes(disk, directory, span)?,
+    let (path, text) = if span.is_merged() {
+        read_merged_notes(disk, directory, span)?
+    } else {
+        read_notes(disk, directory, span.first)?
     };
     let (sums, account) = notes::from_text(&path, &text)?;
     runs::from_lines(&path, account, &mut runs::Maps::new())?;

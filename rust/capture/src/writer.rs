@@ -836,7 +836,7 @@ mod tests {
         fs::write(&file, "in the way").unwrap();
         let refused = Writer::open(&file, Settings::default(), || {}).err().unwrap();
         assert_eq!(refused.kind(), CaptureErrorKind::Unwritable);
-        assert_eq!(Capture::open(&PathBuf::from("nowhere")).unwrap_err().kind(), CaptureErrorKind::Missing);
+        assert_eq!(Capture::open(PathBuf::from("nowhere")).unwrap_err().kind(), CaptureErrorKind::Missing);
         assert_eq!(Capture::open(scratch.path()).unwrap_err().kind(), CaptureErrorKind::Missing);
     }
 

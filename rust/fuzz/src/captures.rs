@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
-use trunkline_capture::{Capture, CaptureError, recover, verify};
+use trunkline_capture::{Capture, CaptureError, compact, recover, verify};
 
 /// In memory, where there is such a place.
 static DIRECTORY: LazyLock<Mutex<TempDir>> = LazyLock::new(|| {
@@ -40,6 +40,8 @@ pub fn read(directory: &Path) {
     if recover(directory, &|| true).is_ok() {
         let before = rows(directory).ok();
         recover(directory, &|| true).expect("once more");
+        assert_eq!(rows(directory).ok(), before);
+        let _ = compact(directory, u64::MAX, &|| true);
         assert_eq!(rows(directory).ok(), before);
     }
 }

@@ -62,6 +62,7 @@ impl Object for PyObject {
 }
 
 /// An error of Python as one of the system, with its words.
+#[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
 fn failure(error: PyErr) -> io::Error {
     Python::attach(|py| {
         let kind = if error.is_instance_of::<PyFileNotFoundError>(py) {
