@@ -220,13 +220,13 @@ def test_a_capture_of_another_protocol_has_none(recorded):
         assert getattr(opened, name)().read_all().num_rows == 0
 
 
-def batches(name, messages, rows):
-    """What a fold is given of messages, in batches of so many rows."""
+def batches(name, messages, rows, first=0):
+    """What a fold is given of messages, the first of which has this number, in batches of so many rows."""
     fold = Fold(name)
     names, decode = reading(Decoder(fold.protocol, **OPTIONS[name]), fold.needs)
     schema = capture.schema()
     for at in range(0, len(messages), rows):
-        table = [row(fold.protocol, at + number, *each) for number, each in enumerate(messages[at : at + rows])]
+        table = [row(fold.protocol, first + at + number, *each) for number, each in enumerate(messages[at : at + rows])]
         batch = pa.RecordBatch.from_pylist(table, schema=schema)
         yield from decode(iter([batch.select(names)]))
 

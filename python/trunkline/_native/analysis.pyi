@@ -18,16 +18,20 @@ class Fold:
         name: One of `NAMES`.
         window_us: How long the windows of topics are, in microseconds.
         json: Whether maps are JSON text, as `to_json` makes it of the VARIANTs they are otherwise.
+        buckets: It is of one of so many buckets of a stream: it keeps so large a share of what a whole table may keep, and gives
+            what is settled in any order.
 
     Raises:
-        ValueError: There is no such table.
+        ValueError: There is no such table, or no bucket.
     """
 
     NAMES: ClassVar[list[str]]
     FRAMES: ClassVar[int]
     MAP_BYTES: ClassVar[int]
 
-    def __new__(cls, name: str, *, window_us: int = 60_000_000, json: bool = False) -> Self: ...
+    def __new__(
+        cls, name: str, *, window_us: int = 60_000_000, json: bool = False, buckets: int | None = None
+    ) -> Self: ...
     @property
     def protocol(self) -> str:
         """The protocol of its rows."""
@@ -35,6 +39,10 @@ class Fold:
     @property
     def needs(self) -> tuple[str, ...]:
         """The columns it reads."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that tell its rows apart; none where a row is given once and never again."""
 
     @property
     def let_go(self) -> int:
@@ -47,11 +55,17 @@ class Fold:
         """The same in the words of Spark."""
 
     def record(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Takes the next rows in, and gives the things that are settled.
+        """Takes the next rows in, and gives the things that are settled, but for those that `standing` gave as they are now.
 
         Raises:
             ValueError: A column is missing, or of another type.
         """
+
+    def standing(self) -> list[pa.RecordBatch]:
+        """Gives what is open, as it would be given if nothing more came; of that only what it did not give the last time."""
+
+    def forget(self, before_ns: int) -> None:
+        """Nothing more is to come of what is older than this moment, and was given as it stood."""
 
     def finish(self) -> list[pa.RecordBatch]:
         """Gives what is left."""

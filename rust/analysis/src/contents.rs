@@ -14,6 +14,7 @@ use crate::{
     alike::Alike,
     fold::Fold,
     ordered::{Id, Ordered, Weigh},
+    room::Room,
     rows::{Chosen, binary, bytes_at, flags, number_at, numbers, small, text, text_at},
     table::{Cell, Columns, Kind},
     tries::{Tried, Tries},
@@ -22,15 +23,24 @@ use crate::{
 /// The property of contents that come again.
 const REDELIVERED: &str = "property_redelivered";
 
+/// How many entries that mean nothing any more may be kept of a whole table, before they are looked for and removed.
+const STALE_MAX: usize = 1 << 18;
+
+/// Of more connections those that have nothing open may be forgotten.
+const PEERS: usize = 1 << 17;
+
 /// How many messages wait until it is known whether a lease that was shown on their connection is taken.
 const UNKNOWN: usize = 1 << 12;
 
 /// Pairs contents with what settles them, connection by connection, and then tells the tries of each apart.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Contents {
+    room: Room,
     peers: HashMap<Peer, Connection, RandomState>,
     sent: Ordered<Content>,
     tries: Tries,
+    /// How many contents left that connections may still have open.
+    stale: usize,
     let_go: u64,
 }
 
@@ -43,7 +53,7 @@ struct Peer {
 }
 
 /// What is open on a connection.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Connection {
     to_reader: Flow,
     from_writer: Flow,
@@ -52,7 +62,7 @@ struct Connection {
 }
 
 /// The contents that go one way.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Flow {
     /// The highest sequence so far.
     last: u64,
@@ -63,7 +73,7 @@ struct Flow {
 }
 
 /// A content, and what settled it.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Content {
     pub(crate) capture_id: String,
     pub(crate) endpoint: Option<String>,
@@ -98,7 +108,7 @@ pub(crate) enum Fate {
 }
 
 /// A message of a connection, as far as it matters.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 enum Message {
     Content { id: Id, is_out: bool, sequence: u64 },
     Settlement { is_out: bool, sequence: u64, is_multiple: bool, settled: Settled },
@@ -113,7 +123,7 @@ impl Weigh for Content {
 
 impl Fold for Contents {
     const NAME: &'static str = "contents";
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     const PROTOCOL: &'static str = "mtl";
     const NEEDS: &'static [&'static str] = &[
         "capture_id",
@@ -150,6 +160,7 @@ impl Fold for Contents {
         ("sent_at_ns", Kind::Number),
         ("settled_at_ns", Kind::Number),
     ];
+    const KEY: &'static [&'static str] = &["capture_id", "seq"];
 
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let [capture_id, endpoint, direction] =
@@ -234,21 +245,70 @@ impl Fold for Contents {
         }
     }
 
+    fn forget(&mut self, before_ns: i64) {
+        let over = self.sent.settle_those(|content| content.let_go_if_older(before_ns));
+        self.stale = self.stale.saturating_add(over);
+        self.tries.let_older_go(before_ns);
+    }
+
     fn let_go(&self) -> u64 {
-        self.let_go + self.sent.let_go() + self.tries.let_go()
+        self.let_go.saturating_add(self.sent.let_go()).saturating_add(self.tries.let_go())
+    }
+}
+
+impl Connection {
+    /// Whether it has nothing open.
+    fn is_idle(&self) -> bool {
+        let flows = [&self.to_reader, &self.from_writer];
+        self.asked.is_none() && flows.iter().all(|flow| flow.open.is_empty() && flow.latest.is_empty())
+    }
+}
+
+impl Content {
+    /// Whether it is older than this moment: then nothing is to come of it, and it is not given again.
+    pub(crate) fn let_go_if_older(&mut self, before_ns: i64) -> bool {
+        let is_older = self.at_ns < before_ns;
+        self.is_chosen &= !is_older;
+        is_older
     }
 }
 
 impl Contents {
+    /// Contents leave in order in any room: which try of those that are alike one is depends on those before it.
+    pub(crate) fn in_room(room: Room) -> Self {
+        Self { room, sent: Ordered::in_room(room).in_order(), tries: Tries::in_room(room), ..Self::default() }
+    }
+
     /// The next delivery that leaves, selected or not.
     pub(crate) fn leave(&mut self, is_end: bool) -> Option<Tried> {
         if is_end {
             self.settle_leases();
         }
+        let let_go = self.sent.let_go();
         while let Some(content) = if is_end { self.sent.end() } else { self.sent.leave() } {
             self.tries.take(content);
         }
+        let gone = usize::try_from(self.sent.let_go().saturating_sub(let_go)).unwrap_or(usize::MAX);
+        self.stale = self.stale.saturating_add(gone);
+        if self.stale > self.room.share(STALE_MAX) {
+            self.stale = 0;
+            self.clean();
+        }
         self.tries.next(is_end)
+    }
+
+    /// Removes what connections have open that has left, and those that have nothing open if there are many.
+    fn clean(&mut self) {
+        let Self { room, peers, sent, .. } = self;
+        for connection in peers.values_mut() {
+            for flow in [&mut connection.to_reader, &mut connection.from_writer] {
+                flow.open.retain(|_, id| sent.get(*id).is_some());
+                flow.latest.retain(|_, id| sent.get(*id).is_some());
+            }
+        }
+        if peers.len() > room.share(PEERS) {
+            peers.retain(|_, connection| !connection.is_idle());
+        }
     }
 
     /// A lease is shown: a connection begins, unless it is refused.

@@ -1,11 +1,14 @@
 //! The folds there are, for those who know which one at run time only.
 
+use std::num::NonZeroU32;
+
 use crate::{
     contents::Contents,
-    fold::{Fold, Folding},
+    fold::{Fold, Folding, Kept},
     gaps::Gaps,
     requests::Requests,
     rollout::Rollout,
+    room::Room,
     runs::Runs,
     topics::Topics,
 };
@@ -21,18 +24,25 @@ pub struct Options {
     pub window_us: i64,
     /// Whether maps are JSON text, rather than VARIANTs.
     pub json: bool,
+    /// It is of one of so many buckets of a stream: it keeps a share of what is open, and gives what is settled in any order.
+    pub buckets: Option<NonZeroU32>,
 }
 
 /// The fold of this name.
-pub fn folding(name: &str, Options { window_us, json }: Options) -> Option<Box<dyn Folding>> {
+pub fn folding(name: &str, Options { window_us, json, buckets }: Options) -> Option<Box<dyn Folding>> {
+    let room = Room::of(buckets);
     Some(match name {
-        Contents::NAME => Box::<Contents>::default(),
-        Gaps::NAME => Box::<Gaps>::default(),
-        Requests::NAME => Box::<Requests>::default(),
-        Rollout::NAME => Box::<Rollout>::default(),
-        Runs::<false>::NAME if json => Box::<Runs<true>>::default(),
-        Runs::<false>::NAME => Box::<Runs<false>>::default(),
-        Topics::NAME => Box::new(Topics::new(window_us)),
+        Contents::NAME => kept(Contents::in_room(room)),
+        Gaps::NAME => kept(Gaps::in_room(room)),
+        Requests::NAME => kept(Requests::in_room(room)),
+        Rollout::NAME => kept(Rollout::in_room(room)),
+        Runs::<false>::NAME if json => kept(Runs::<true>::in_room(room)),
+        Runs::<false>::NAME => kept(Runs::<false>::in_room(room)),
+        Topics::NAME => kept(Topics::in_room(room, window_us)),
         _ => return None,
     })
+}
+
+fn kept<F: Fold + 'static>(fold: F) -> Box<dyn Folding> {
+    Box::new(Kept::of(fold))
 }

@@ -10,16 +10,23 @@ use trunkline_wire::cdtp::{Follower, MessageType};
 use crate::{
     fold::Fold,
     ordered::Weigh,
+    room::Room,
     rows::{Chosen, number_at, numbers, small, text, text_at},
     senders::{Senders, key, numbered, source},
     table::{Cell, Columns, Kind},
 };
 
 /// Finds gaps, sender by sender.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Gaps {
     senders: Senders<Follower>,
     found: VecDeque<Gap>,
+}
+
+impl Gaps {
+    pub(crate) fn in_room(room: Room) -> Self {
+        Self { senders: Senders::in_room(room), found: VecDeque::new() }
+    }
 }
 
 impl Weigh for Follower {
@@ -28,7 +35,7 @@ impl Weigh for Follower {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Gap {
     sender: String,
     endpoint: Option<String>,
@@ -39,7 +46,7 @@ struct Gap {
 
 impl Fold for Gaps {
     const NAME: &'static str = "gaps";
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     const PROTOCOL: &'static str = "cdtp";
     const NEEDS: &'static [&'static str] =
         &["capture_id", "seq", "received_at_ns", "endpoint", "record", "sender", "type", "sequence"];
@@ -51,6 +58,8 @@ impl Fold for Gaps {
         ("received_at_ns", Kind::Number),
         ("missed", Kind::Number),
     ];
+    // Nothing that comes later changes one.
+    const KEY: &'static [&'static str] = &[];
 
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let (capture_id, endpoint, names) =

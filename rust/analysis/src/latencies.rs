@@ -41,6 +41,11 @@ impl Latencies {
         }
     }
 
+    /// About how many bytes they take.
+    pub(crate) fn weight(&self) -> usize {
+        self.counts.len() * size_of::<(i64, u64)>()
+    }
+
     fn round(&mut self) {
         if !self.is_rounded {
             self.is_rounded = true;

@@ -14,6 +14,7 @@ mod passing;
 mod queues;
 mod requests;
 mod rollout;
+mod room;
 mod rows;
 mod runs;
 mod seen;

@@ -1,8 +1,10 @@
 //! Things in the order in which they began, until they are settled: how many may wait, and what becomes of the rest.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, mem};
 
 use serde::{Deserialize, Serialize};
+
+use crate::room::Room;
 
 /// The number of a thing, in the order in which they began.
 pub(crate) type Id = u64;
@@ -16,9 +18,13 @@ pub(crate) struct Limits {
     pub(crate) bytes: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self { count: 1 << 20, bytes: 256 << 20 }
+impl Limits {
+    /// As many as may wait of a table.
+    const WHOLE: Self = Self { count: 1 << 20, bytes: 256 << 20 };
+
+    /// The share that `room` has of what a whole table may keep.
+    pub(crate) fn of(room: Room, count: usize, bytes: usize) -> Self {
+        Self { count: room.share(count), bytes: room.share(bytes) }
     }
 }
 
@@ -28,36 +34,54 @@ pub(crate) trait Weigh {
     fn weight(&self) -> usize;
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Slot<T> {
+    id: Id,
     thing: T,
     weight: usize,
     is_settled: bool,
 }
 
-/// Things in the order in which they began. They leave in that order, once they and all before them are settled; the oldest
-/// leaves early where more wait than may.
-#[derive(Debug, Serialize, Deserialize)]
+/// Things in the order in which they began. They leave in that order, once they and all before them are settled, or in any order
+/// once they are; the oldest leaves early where more wait than may.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ordered<T> {
-    /// The number of the first one here.
-    first: Id,
+    /// The number of the next one.
+    next: Id,
     slots: VecDeque<Slot<T>>,
     bytes: usize,
     limits: Limits,
+    /// Whether those that are settled wait for those before them.
+    in_order: bool,
+    /// How many are settled and here.
+    settled: usize,
+    /// Those that leave before their turn.
+    leaving: VecDeque<T>,
     /// How many left before they were settled, to make way for others.
     let_go: u64,
 }
 
 impl<T> Default for Ordered<T> {
     fn default() -> Self {
-        Self::new(Limits::default())
+        Self::new(Limits::WHOLE, true)
     }
 }
 
 impl<T> Ordered<T> {
     /// Nothing, of which no more than this may wait.
-    pub(crate) const fn new(limits: Limits) -> Self {
-        Self { first: 0, slots: VecDeque::new(), bytes: 0, limits, let_go: 0 }
+    pub(crate) fn new(limits: Limits, in_order: bool) -> Self {
+        let slots = VecDeque::new();
+        Self { next: 0, slots, bytes: 0, limits, in_order, settled: 0, leaving: VecDeque::new(), let_go: 0 }
+    }
+
+    /// Nothing; a stream need not keep what is settled until all before it is.
+    pub(crate) fn in_room(room: Room) -> Self {
+        Self::new(Limits::of(room, Limits::WHOLE.count, Limits::WHOLE.bytes), !room.is_streamed())
+    }
+
+    /// The same, in order in any room.
+    pub(crate) fn in_order(self) -> Self {
+        Self { in_order: true, ..self }
     }
 
     /// How many left before they were settled.
@@ -65,24 +89,45 @@ impl<T> Ordered<T> {
         self.let_go
     }
 
+    /// Where one is.
+    fn place(&self, id: Id) -> Option<usize> {
+        let first = self.slots.front()?.id;
+        let at = usize::try_from(id.checked_sub(first)?).ok()?;
+        // Unless some have left before their turn, it is there.
+        if self.slots.get(at).is_some_and(|slot| slot.id == id) {
+            return Some(at);
+        }
+        if self.in_order { None } else { self.slots.binary_search_by_key(&id, |slot| slot.id).ok() }
+    }
+
     /// One that is not settled.
     pub(crate) fn get(&mut self, id: Id) -> Option<&mut T> {
-        let slot = self.slots.get_mut(usize::try_from(id.checked_sub(self.first)?).ok()?)?;
+        let slot = self.place(id).and_then(|at| self.slots.get_mut(at))?;
         (!slot.is_settled).then_some(&mut slot.thing)
     }
 
     /// Nothing more can come of one: it may leave.
     pub(crate) fn settle(&mut self, id: Id) {
-        let at = id.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
-        if let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) {
+        if let Some(slot) = self.place(id).and_then(|at| self.slots.get_mut(at)) {
+            self.settled = self.settled.saturating_add(usize::from(!slot.is_settled));
             slot.is_settled = true;
         }
     }
 
+    /// Nothing more is to come of those of which `is_over` says so; gives how many they are.
+    pub(crate) fn settle_those(&mut self, mut is_over: impl FnMut(&mut T) -> bool) -> usize {
+        let mut over = 0;
+        for slot in self.slots.iter_mut().filter(|slot| !slot.is_settled) {
+            slot.is_settled = is_over(&mut slot.thing);
+            over += usize::from(slot.is_settled);
+        }
+        self.settled = self.settled.saturating_add(over);
+        over
+    }
+
     /// One takes so many more bytes.
     pub(crate) fn grow(&mut self, id: Id, by: usize) {
-        let at = id.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
-        if let Some(slot) = at.and_then(|at| self.slots.get_mut(at)) {
+        if let Some(slot) = self.place(id).and_then(|at| self.slots.get_mut(at)) {
             slot.weight = slot.weight.saturating_add(by);
             self.bytes = self.bytes.saturating_add(by);
         }
@@ -90,22 +135,41 @@ impl<T> Ordered<T> {
 
     /// The next that leaves, if any may.
     pub(crate) fn leave(&mut self) -> Option<T> {
+        if !self.in_order && self.settled > 0 {
+            self.sweep();
+        }
+        if let Some(thing) = self.leaving.pop_front() {
+            return Some(thing);
+        }
         let is_settled = self.slots.front()?.is_settled;
         if !is_settled && self.slots.len() <= self.limits.count && self.bytes <= self.limits.bytes {
             return None;
         }
-        self.let_go += u64::from(!is_settled);
+        self.let_go = self.let_go.saturating_add(u64::from(!is_settled));
         self.pop()
     }
 
     /// The next that leaves, settled or not: nothing more comes.
     pub(crate) fn end(&mut self) -> Option<T> {
-        self.pop()
+        self.leaving.pop_front().or_else(|| self.pop())
+    }
+
+    /// Takes out all that are settled.
+    fn sweep(&mut self) {
+        self.settled = 0;
+        for slot in mem::take(&mut self.slots) {
+            if slot.is_settled {
+                self.bytes = self.bytes.saturating_sub(slot.weight);
+                self.leaving.push_back(slot.thing);
+            } else {
+                self.slots.push_back(slot);
+            }
+        }
     }
 
     fn pop(&mut self) -> Option<T> {
         let slot = self.slots.pop_front()?;
-        self.first = self.first.wrapping_add(1);
+        self.settled = self.settled.saturating_sub(usize::from(slot.is_settled));
         self.bytes = self.bytes.saturating_sub(slot.weight);
         Some(slot.thing)
     }
@@ -115,9 +179,11 @@ impl<T: Weigh> Ordered<T> {
     /// One begins.
     pub(crate) fn begin(&mut self, thing: T) -> Id {
         let weight = thing.weight();
+        let id = self.next;
+        self.next = id.wrapping_add(1);
         self.bytes = self.bytes.saturating_add(weight);
-        self.slots.push_back(Slot { thing, weight, is_settled: false });
-        self.first.wrapping_add(self.slots.len() as u64 - 1)
+        self.slots.push_back(Slot { id, thing, weight, is_settled: false });
+        id
     }
 }
 
@@ -140,7 +206,7 @@ mod tests {
             count in 1..20_usize,
             bytes in 1..300_usize,
         ) {
-            let mut ordered = Ordered::new(Limits { count, bytes });
+            let mut ordered = Ordered::new(Limits { count, bytes }, true);
             let (mut begun, mut left, mut settled) = (0, Vec::new(), Vec::new());
             for (begins, which, more) in steps {
                 if begins {
@@ -161,6 +227,36 @@ mod tests {
             let unsettled = left.iter().filter(|id| !settled.contains(id)).count();
             prop_assert_eq!(ordered.let_go(), unsettled as u64);
             left.extend(std::iter::from_fn(|| ordered.end()));
+            prop_assert_eq!(left, (0..begun).collect::<Vec<_>>());
+            prop_assert_eq!(ordered.bytes, 0);
+        }
+    }
+    proptest! {
+        #[test]
+        fn of_a_stream_things_leave_once_they_are_settled(
+            steps in prop::collection::vec((any::<bool>(), 0..40_u64), 0..200),
+            count in 1..20_usize,
+        ) {
+            let mut ordered = Ordered::new(Limits { count, bytes: usize::MAX }, false);
+            let (mut begun, mut left, mut settled) = (0, Vec::new(), Vec::new());
+            for (begins, which) in steps {
+                if begins {
+                    prop_assert_eq!(ordered.begin(begun), begun);
+                    begun += 1;
+                } else if ordered.get(which).is_some() {
+                    settled.push(which);
+                    ordered.settle(which);
+                    prop_assert!(ordered.get(which).is_none());
+                }
+                left.extend(std::iter::from_fn(|| ordered.leave()));
+                prop_assert!(ordered.slots.len() <= count);
+                prop_assert!(settled.iter().all(|id| left.contains(id)));
+                let waiting = (0..begun).filter(|id| ordered.get(*id).is_some()).count();
+                prop_assert_eq!(waiting, ordered.slots.len());
+            }
+            prop_assert_eq!(ordered.let_go(), (left.len() - settled.len()) as u64);
+            left.extend(std::iter::from_fn(|| ordered.end()));
+            left.sort_unstable();
             prop_assert_eq!(left, (0..begun).collect::<Vec<_>>());
             prop_assert_eq!(ordered.bytes, 0);
         }

@@ -10,10 +10,11 @@ use trunkline_columns::ColumnError;
 
 use crate::{
     alike::{Alike, number},
+    room::Room,
     rows::{Chosen, binary, bytes_at, number_at, numbers, text, text_at},
 };
 
-/// How many PUTs may wait for their MESSAGEs, and how many of these for the ones after them.
+/// How many PUTs of a whole table may wait for their MESSAGEs, and how many of these for the ones after them.
 const PUTS: usize = 1 << 18;
 const MESSAGES: usize = 1 << 20;
 /// How many of one subscriber may.
@@ -100,8 +101,9 @@ pub(crate) fn messages(batch: &RecordBatch, mut take: impl FnMut(&Message<'_>)) 
 }
 
 /// PUTs and MESSAGEs of a middleware, of which each one knows what it is counted with: a `G`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Passing<G> {
+    room: Room,
     /// What is alike.
     alike: HashMap<u128, Passed<G>, RandomState>,
     /// Which of these each PUT is of, oldest first.
@@ -110,7 +112,7 @@ pub(crate) struct Passing<G> {
 }
 
 /// PUTs that are alike, and the MESSAGEs that they became.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Passed<G> {
     /// The number of the first PUT that is here, from 1, and when each came.
     first: u64,
@@ -119,7 +121,7 @@ struct Passed<G> {
     messages: HashMap<ByteBuf, VecDeque<Delivery<G>>, RandomState>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Delivery<G> {
     /// How many PUTs there were before it.
     puts: u64,
@@ -132,11 +134,15 @@ type Timed<G> = (Option<G>, Option<i64>);
 
 impl<G> Default for Passing<G> {
     fn default() -> Self {
-        Self { alike: HashMap::default(), puts: VecDeque::new(), messages: 0 }
+        Self::in_room(Room::default())
     }
 }
 
 impl<G> Passing<G> {
+    pub(crate) fn in_room(room: Room) -> Self {
+        Self { room, alike: HashMap::default(), puts: VecDeque::new(), messages: 0 }
+    }
+
     /// A PUT or MESSAGE passes through a middleware; `time` hears how long deliveries took.
     pub(crate) fn pass(&mut self, message: &Message<'_>, group: Option<G>, time: &mut impl FnMut(G, i64)) {
         let Some(peer) = message.peer else { return };
@@ -155,7 +161,7 @@ impl<G> Passing<G> {
                 hear(settled, time);
             }
         }
-        while self.puts.len() > PUTS || self.messages > MESSAGES {
+        while self.puts.len() > self.room.share(PUTS) || self.messages > self.room.share(MESSAGES) {
             let Some(oldest) = self.puts.pop_front() else { break };
             self.forget(oldest, time);
         }
@@ -166,7 +172,7 @@ impl<G> Passing<G> {
         for (_, mut passed) in std::mem::take(&mut self.alike) {
             hear(passed.settle_all(), time);
         }
-        *self = Self::default();
+        *self = Self::in_room(self.room);
     }
 
     /// The oldest PUT of those that are alike is out of reach.

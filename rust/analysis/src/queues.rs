@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 const FEW: usize = 8;
 
 /// Queues by a number; one that is empty is not there.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Queues<T> {
     /// The first things, each with the number of its queue.
     few: Vec<(u128, T)>,

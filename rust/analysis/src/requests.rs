@@ -17,11 +17,12 @@ use crate::{
     fold::Fold,
     ordered::{Id, Ordered, Weigh},
     queues::Queues,
+    room::Room,
     rows::{Chosen, binary, bytes_at, lists, numbers, text, text_at},
     table::{Cell, Columns, Kind},
 };
 
-/// How many entries that mean nothing any more may be kept, before they are looked for and removed.
+/// How many entries that mean nothing any more may be kept of a whole table, before they are looked for and removed.
 const STALE_MAX: usize = 1 << 18;
 
 /// Of more requests that wait for a worker, it is not looked for which one a broker answered itself.
@@ -35,8 +36,9 @@ const DISPATCH_BYTES: usize = 64;
 
 /// Pairs requests with what belongs to them: those of a broker by the client's address and the metadata, those of a client or
 /// a worker by the metadata.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Requests {
+    room: Room,
     begun: Ordered<Request>,
     calls: HashMap<u128, Box<Open>, RandomState>,
     stale: usize,
@@ -48,7 +50,7 @@ pub(crate) struct Requests {
 }
 
 /// What is open of a call, in the order in which it came.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Open {
     /// At a broker: requests that no worker was sent, by their service.
     waiting: Queues<Id>,
@@ -120,7 +122,7 @@ impl Outcome {
     }
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     capture_id: String,
     pub(crate) role: Role,
@@ -198,7 +200,7 @@ struct Row<'a> {
 
 impl Fold for Requests {
     const NAME: &'static str = "requests";
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     const PROTOCOL: &'static str = "dcp";
     const NEEDS: &'static [&'static str] =
         &["capture_id", "seq", "received_at_ns", "peer", "direction", "type", "service", "client", "metadata"];
@@ -220,11 +222,13 @@ impl Fold for Requests {
         ("reply_seq", Kind::Number),
         ("requested_at_ns", Kind::Number),
     ];
+    const KEY: &'static [&'static str] = &["capture_id", "request_seq"];
 
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let rows = Rows::of(batch)?;
         let chosen = Chosen::of(batch)?;
-        let Self { begun, calls, stale, forgotten, spare } = self;
+        let Self { room, begun, calls, stale, forgotten, spare } = self;
+        let stale_max = room.share(STALE_MAX);
         for at in 0..batch.num_rows() {
             let asks = match text_at(&rows.kinds, at) {
                 Some("request") => true,
@@ -245,7 +249,7 @@ impl Fold for Requests {
             if open.is_empty() {
                 spare.extend(calls.remove(&call).filter(|_| spare.len() < SPARE));
             }
-            if *stale > STALE_MAX {
+            if *stale > stale_max {
                 clean(begun, calls, forgotten);
                 *stale = 0;
             }
@@ -257,12 +261,25 @@ impl Fold for Requests {
         self.leave(is_end).map(Request::cells)
     }
 
+    fn forget(&mut self, before_ns: i64) {
+        let over = self.begun.settle_those(|request| {
+            let is_over = request.at_ns < before_ns;
+            request.is_chosen &= !is_over;
+            is_over
+        });
+        self.stale = self.stale.saturating_add(over);
+    }
+
     fn let_go(&self) -> u64 {
-        self.begun.let_go() + self.forgotten
+        self.begun.let_go().saturating_add(self.forgotten)
     }
 }
 
 impl Requests {
+    pub(crate) fn in_room(room: Room) -> Self {
+        Self { room, begun: Ordered::in_room(room), ..Self::default() }
+    }
+
     /// The next request that leaves, of those that are selected.
     pub(crate) fn leave(&mut self, is_end: bool) -> Option<Request> {
         if is_end {

@@ -14,12 +14,14 @@ use trunkline_columns::ColumnError;
 use crate::{
     alike::number,
     fold::Fold,
+    ordered::Limits,
+    room::Room,
     rows::{Chosen, number_at, numbers, text, text_at},
     seen::Seen,
     table::{Cell, Columns, Kind},
 };
 
-/// How many configurations of endpoints are followed, and how many bytes they and their names may take.
+/// How many configurations of endpoints are followed of a whole table, and how many bytes they and their names may take.
 const WAYS: usize = 1 << 20;
 const WAYS_BYTES: usize = 256 << 20;
 
@@ -31,7 +33,7 @@ const NAME_BYTES: usize = 64;
 const OWN: usize = 1 << 20;
 
 /// Follows each configuration of each endpoint.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Rollout {
     ways: Ways,
     events: Events,
@@ -43,8 +45,11 @@ pub(crate) struct Rollout {
 pub(crate) type Of<'a> = [Option<&'a str>; 3];
 
 /// The configurations of endpoints.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ways {
+    limits: Limits,
+    /// None begins before this moment any more.
+    since_ns: i64,
     names: Names,
     /// By the numbers of the names.
     found: BTreeMap<[u32; 3], Way>,
@@ -53,7 +58,7 @@ pub(crate) struct Ways {
 }
 
 /// Names by numbers: each is there once, however many configurations an endpoint has. Zero is for none.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Names {
     texts: Vec<Box<str>>,
     /// Made anew of what was restored.
@@ -62,14 +67,14 @@ struct Names {
 }
 
 /// How far a configuration has come.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Way {
     pub(crate) available: Step,
     pub(crate) pulled: Step,
     pub(crate) applied: Step,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Step {
     /// When it was first taken and when last.
     pub(crate) seen: Seen,
@@ -77,8 +82,9 @@ pub(crate) struct Step {
 }
 
 /// The events of a role's own, until they come back to it.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Events {
+    room: Room,
     /// By what they have in common with those that come back.
     own: HashSet<u128, RandomState>,
     order: VecDeque<u128>,
@@ -116,6 +122,11 @@ impl Step {
 }
 
 impl Way {
+    /// When something was seen of it last.
+    fn last_ns(&self) -> Option<i64> {
+        [&self.available, &self.pulled, &self.applied].into_iter().filter_map(|step| step.seen.last()).max()
+    }
+
     fn merge(&mut self, other: &Self) {
         self.available.merge(&other.available);
         self.pulled.merge(&other.pulled);
@@ -129,14 +140,25 @@ impl Way {
     }
 }
 
+impl Default for Ways {
+    fn default() -> Self {
+        Self::in_room(Room::default())
+    }
+}
+
 impl Ways {
+    fn in_room(room: Room) -> Self {
+        let limits = Limits::of(room, WAYS, WAYS_BYTES);
+        Self { limits, since_ns: i64::MIN, names: Names::default(), found: BTreeMap::new(), bytes: 0, let_go: 0 }
+    }
+
     /// A message takes a configuration further, or does not.
     pub(crate) fn take(&mut self, message: &Message<'_>, of: Of<'_>) {
         let is_event = matches!(message.kind, "ConfigNewAvailable" | "ConfigUpdated");
         if !is_event && !message.is_success() {
             return;
         }
-        let Some(way) = self.way(of) else { return };
+        let Some(way) = self.way(of, message.at_ns) else { return };
         let step = match message.kind {
             "ConfigNewAvailable" => &mut way.available,
             "ConfigUpdated" => &mut way.applied,
@@ -147,23 +169,44 @@ impl Ways {
 
     pub(crate) fn merge(&mut self, other: Self) {
         for (of, way) in other.found {
-            if let Some(mine) = self.way(of.map(|name| other.names.text(name))) {
+            if let Some(mine) = self.way(of.map(|name| other.names.text(name)), i64::MAX) {
                 mine.merge(&way);
             }
         }
-        self.let_go += other.let_go;
+        self.let_go = self.let_go.saturating_add(other.let_go);
     }
 
-    /// The way of a configuration; None of a new one where there are too many.
-    fn way(&mut self, of: Of<'_>) -> Option<&mut Way> {
+    /// Forgets those of which nothing was seen since this moment, and their names.
+    fn forget(&mut self, before_ns: i64) {
+        self.since_ns = self.since_ns.max(before_ns);
+        let is_over = |way: &Way| way.last_ns().is_none_or(|last| last < before_ns);
+        if !self.found.values().any(is_over) {
+            return;
+        }
+        let fresh = Self { since_ns: i64::MIN, names: Names::default(), found: BTreeMap::new(), bytes: 0, ..*self };
+        let mut before = mem::replace(self, fresh);
+        for (of, way) in mem::take(&mut before.found) {
+            if !is_over(&way)
+                && let Some(mine) = self.way(of.map(|name| before.names.text(name)), i64::MAX)
+            {
+                *mine = way;
+            }
+        }
+        self.since_ns = before.since_ns;
+    }
+
+    /// The way of a configuration; None of a new one where there are too many, or that is late.
+    fn way(&mut self, of: Of<'_>, at_ns: i64) -> Option<&mut Way> {
         let names = of.map(|name| self.names.number(name));
         let is_known = names.iter().all(Option::is_some);
         let mut numbers = names.map(Option::unwrap_or_default);
         if !is_known || !self.found.contains_key(&numbers) {
             let new = of.iter().zip(names).filter(|(_, number)| number.is_none());
             let weight = WAY_BYTES + new.map(|(name, _)| NAME_BYTES + 2 * name.map_or(0, str::len)).sum::<usize>();
-            if self.found.len() >= WAYS || self.bytes.saturating_add(weight) > WAYS_BYTES {
-                self.let_go += 1;
+            let Limits { count, bytes } = self.limits;
+            let is_full = self.found.len() >= count || self.bytes.saturating_add(weight) > bytes;
+            if is_full || at_ns < self.since_ns {
+                self.let_go = self.let_go.saturating_add(1);
                 return None;
             }
             self.bytes += weight;
@@ -251,7 +294,7 @@ impl Events {
         if self.own.insert(event) {
             self.order.push_back(event);
         }
-        if self.order.len() > OWN
+        if self.order.len() > self.room.share(OWN)
             && let Some(oldest) = self.order.pop_front()
         {
             self.own.remove(&oldest);
@@ -260,9 +303,15 @@ impl Events {
     }
 }
 
+impl Rollout {
+    pub(crate) fn in_room(room: Room) -> Self {
+        Self { ways: Ways::in_room(room), events: Events { room, ..Events::default() }, left: Vec::new() }
+    }
+}
+
 impl Fold for Rollout {
     const NAME: &'static str = "rollout";
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     const PROTOCOL: &'static str = "cdt";
     const NEEDS: &'static [&'static str] = &[
         "capture_id",
@@ -287,6 +336,7 @@ impl Fold for Rollout {
         ("pulls", Kind::Number),
         ("reports", Kind::Number),
     ];
+    const KEY: &'static [&'static str] = &["app_version_name", "endpoint_id", "config_id"];
 
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let Self { ways, events, .. } = self;
@@ -318,7 +368,11 @@ impl Fold for Rollout {
         Some(cells.chain([took.into()]).chain(steps.map(|step| Cell::Number(step.count.into()))).collect())
     }
 
+    fn forget(&mut self, before_ns: i64) {
+        self.ways.forget(before_ns);
+    }
+
     fn let_go(&self) -> u64 {
-        self.ways.let_go + self.events.let_go
+        self.ways.let_go.saturating_add(self.events.let_go)
     }
 }

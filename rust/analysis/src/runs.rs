@@ -11,6 +11,7 @@ use trunkline_wire::cdtp::{Boundary, MessageType, Run, RunMessage, boundary_map}
 use crate::{
     fold::Fold,
     ordered::Weigh,
+    room::Room,
     rows::{binary, bytes_at, number_at, numbers, size_at, small, text, text_at},
     senders::{Senders, key, numbered, source},
     table::{Cell, Columns, Kind},
@@ -23,7 +24,7 @@ pub const FRAMES: i32 = -1;
 ///
 /// The frames of a BOR or EOR whose map is wanted come before it, as a row of the record [`FRAMES`] with two columns more:
 /// `header`, and the first frame of the `payload`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Runs<const JSON: bool> {
     senders: Senders<Current>,
     /// The map of the BOR or EOR that is next, with its `seq`.
@@ -32,8 +33,14 @@ pub(crate) struct Runs<const JSON: bool> {
 }
 
 /// The run that a sender is in.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Current(Option<Run>);
+
+impl<const JSON: bool> Runs<JSON> {
+    pub(crate) fn in_room(room: Room) -> Self {
+        Self { senders: Senders::in_room(room), map: None, over: VecDeque::new() }
+    }
+}
 
 impl Weigh for Current {
     fn weight(&self) -> usize {
@@ -46,7 +53,7 @@ impl Weigh for Current {
 
 impl<const JSON: bool> Fold for Runs<JSON> {
     const NAME: &'static str = "runs";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     const PROTOCOL: &'static str = "cdtp";
     const NEEDS: &'static [&'static str] =
         &["capture_id", "seq", "received_at_ns", "n_bytes", "record", "sender", "type", "sequence"];
@@ -69,6 +76,7 @@ impl<const JSON: bool> Fold for Runs<JSON> {
         ("config", if JSON { Kind::Json } else { Kind::Variant }),
         ("metadata", if JSON { Kind::Json } else { Kind::Variant }),
     ];
+    const KEY: &'static [&'static str] = &["capture_id", "sender", "ordinal"];
 
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let (capture_ids, names, types) = (text(batch, "capture_id")?, text(batch, "sender")?, text(batch, "type")?);

@@ -9,15 +9,19 @@ use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
 use trunkline_wire::cdtp::MessageType;
 
-use crate::ordered::Weigh;
+use crate::{
+    ordered::{Limits, Weigh},
+    room::Room,
+};
 
 /// How many senders are followed at a time, and how many bytes they may take.
 const SENDERS: usize = 1 << 17;
 const SENDERS_BYTES: usize = 64 << 20;
 
 /// Something of each sender, by its [`key`].
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Senders<T> {
+    limits: Limits,
     /// In the order in which they came.
     known: VecDeque<(String, T)>,
     bytes: usize,
@@ -30,6 +34,12 @@ pub(crate) struct Senders<T> {
 }
 
 impl<T: Default + Weigh> Senders<T> {
+    /// No sender, of which some may be followed at a time.
+    pub(crate) fn in_room(room: Room) -> Self {
+        let (limits, indices) = (Limits::of(room, SENDERS, SENDERS_BYTES), HashMap::default());
+        Self { limits, known: VecDeque::new(), bytes: 0, let_go: 0, indices, first: 0 }
+    }
+
     /// Changes what is known of a sender, which is nothing yet of a new one.
     pub(crate) fn change<R>(&mut self, key: &str, change: impl FnOnce(&mut T) -> R) -> R {
         if self.indices.len() < self.known.len() {
@@ -51,7 +61,8 @@ impl<T: Default + Weigh> Senders<T> {
 
     /// The next sender that makes way, if there are too many.
     pub(crate) fn make_way(&mut self) -> Option<(String, T)> {
-        let is_full = self.known.len() > SENDERS || (self.bytes > SENDERS_BYTES && self.known.len() > 1);
+        let Limits { count, bytes } = self.limits;
+        let is_full = self.known.len() > count || (self.bytes > bytes && self.known.len() > 1);
         let gone = if is_full { self.take() } else { None };
         self.let_go = self.let_go.saturating_add(u64::from(gone.is_some()));
         gone

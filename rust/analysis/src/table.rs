@@ -82,7 +82,7 @@ fn window() -> Fields {
 }
 
 /// A value of a column.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub(crate) enum Cell {
     /// None.
     Null,

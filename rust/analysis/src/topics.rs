@@ -1,6 +1,9 @@
 //! The traffic of mc0 topics, in time windows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    mem,
+};
 
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
@@ -10,20 +13,33 @@ use trunkline_columns::ColumnError;
 use crate::{
     fold::Fold,
     latencies::Latencies,
+    ordered::Limits,
     passing::{Message, NEEDS, Passing, SeenBy, messages},
+    room::Room,
     table::{Cell, Columns, Kind},
 };
 
-/// How many topics in windows are counted, and how many bytes their names and peers may take.
+/// How many topics in windows are counted, and how many bytes their names, peers and times may take.
 const GROUPS: usize = 1 << 20;
 const GROUPS_BYTES: usize = 256 << 20;
 
+/// About what a peer takes beside its name.
+const PEER_BYTES: usize = 64;
+
+/// Where some make way, so much of the room is free then: one part in this many.
+const SPARED: usize = 16;
+
 /// Counts what passes through topics.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Topics {
     window_us: i64,
+    limits: Limits,
     groups: BTreeMap<Of, Group>,
     bytes: usize,
+    /// Windows that start here or before are over: none begins any more.
+    over_us: i64,
+    /// What was counted in those that made way.
+    left: VecDeque<(Of, Group)>,
     passing: Passing<Of>,
     let_go: u64,
 }
@@ -31,25 +47,28 @@ pub(crate) struct Topics {
 /// The window's start in microseconds, who saw it, and the topic.
 type Of = (i64, SeenBy, String);
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Group {
     puts: i64,
     deliveries: i64,
     bytes: i64,
     publishers: BTreeSet<ByteBuf>,
     subscribers: BTreeSet<ByteBuf>,
+    /// How many bytes these take.
+    peers: usize,
     latencies: Latencies,
 }
 
-impl Default for Topics {
-    fn default() -> Self {
-        Self::new(60_000_000)
+impl Group {
+    /// About how many bytes it takes.
+    fn weight(&self, of: &Of) -> usize {
+        size_of::<(Of, Self)>() + of.2.len() + self.peers + self.latencies.weight()
     }
 }
 
 impl Fold for Topics {
     const NAME: &'static str = "topics";
-    const VERSION: u16 = 1;
+    const VERSION: u16 = 2;
     const PROTOCOL: &'static str = "mc0";
     const NEEDS: &'static [&'static str] = NEEDS;
     const COLUMNS: Columns = &[
@@ -64,31 +83,34 @@ impl Fold for Topics {
         ("p50_ns", Kind::Number),
         ("p99_ns", Kind::Number),
     ];
+    const KEY: &'static [&'static str] = &["window", "seen_by", "topic"];
 
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         messages(batch, |message| {
             let of = (self.window(message.at_ns), message.seen_by, message.topic.to_owned());
             let group = if message.is_chosen { self.count(of, message) } else { None };
-            let Self { passing, groups, .. } = self;
-            passing.pass(message, group, &mut |group, latency_ns| time(groups, &group, latency_ns));
+            let Self { passing, groups, bytes, .. } = self;
+            passing.pass(message, group, &mut |group, latency_ns| time(groups, bytes, &group, latency_ns));
+            self.make_way();
         })
     }
 
     fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
-        if !is_end {
-            return None;
+        if is_end {
+            let Self { passing, groups, bytes, .. } = self;
+            passing.finish(&mut |group, latency_ns| time(groups, bytes, &group, latency_ns));
         }
-        let Self { passing, groups, .. } = self;
-        passing.finish(&mut |group, latency_ns| time(groups, &group, latency_ns));
-        let ((start, seen_by, topic), group) = self.groups.pop_first()?;
-        let at_middleware = seen_by == SeenBy::Middleware;
-        let peers = [group.publishers.len(), group.subscribers.len()];
-        let peers = peers.map(|count| at_middleware.then(|| i64::try_from(count).unwrap_or(i64::MAX)).into());
-        let percentiles = [0.5, 0.99].map(|share| group.latencies.percentile(share).into());
-        let counts = [group.puts, group.deliveries, group.bytes].map(Cell::Number);
-        let window = Cell::Window(start, start.saturating_add(self.window_us));
-        let of = [window, Cell::Word(seen_by.name()), Cell::Text(topic)];
-        Some(of.into_iter().chain(counts).chain(peers).chain(percentiles).collect())
+        let left = self.left.pop_front();
+        let (of, group) = left.or_else(|| if is_end { self.groups.pop_first() } else { None })?;
+        Some(self.cells(of, &group))
+    }
+
+    fn forget(&mut self, before_ns: i64) {
+        self.over_us = self.over_us.max(before_ns.div_euclid(1000).saturating_sub(self.window_us));
+        let stay = self.groups.split_off(&(self.over_us.saturating_add(1), SeenBy::Connector, String::new()));
+        for (of, group) in mem::replace(&mut self.groups, stay) {
+            self.bytes = self.bytes.saturating_sub(group.weight(&of));
+        }
     }
 
     fn let_go(&self) -> u64 {
@@ -98,8 +120,17 @@ impl Fold for Topics {
 
 impl Topics {
     /// With windows of so many microseconds.
-    pub(crate) fn new(window_us: i64) -> Self {
-        Self { window_us: window_us.max(1), groups: BTreeMap::new(), bytes: 0, passing: Passing::default(), let_go: 0 }
+    pub(crate) fn in_room(room: Room, window_us: i64) -> Self {
+        Self {
+            window_us: window_us.max(1),
+            limits: Limits::of(room, GROUPS, GROUPS_BYTES),
+            groups: BTreeMap::new(),
+            bytes: 0,
+            over_us: i64::MIN,
+            left: VecDeque::new(),
+            passing: Passing::in_room(room),
+            let_go: 0,
+        }
     }
 
     fn window(&self, at_ns: i64) -> i64 {
@@ -107,16 +138,15 @@ impl Topics {
         micros - micros.rem_euclid(self.window_us)
     }
 
-    /// Counts a message in its group, and gives that; None where there are too many.
+    /// Counts a message in its group, and gives that; None where its window is over.
     fn count(&mut self, of: Of, message: &Message<'_>) -> Option<Of> {
         let Message { is_put, size, peer, .. } = *message;
         if !self.groups.contains_key(&of) {
-            let weight = size_of::<(Of, Group)>() + of.2.len();
-            if self.groups.len() >= GROUPS || self.bytes + weight > GROUPS_BYTES {
-                self.let_go += 1;
+            if of.0 <= self.over_us {
+                self.let_go = self.let_go.saturating_add(1);
                 return None;
             }
-            self.bytes += weight;
+            self.bytes = self.bytes.saturating_add(Group::default().weight(&of));
         }
         let group = self.groups.entry(of.clone()).or_default();
         let (count, peers) = if is_put {
@@ -131,19 +161,53 @@ impl Topics {
         if let Some(peer) = peer
             && !peers.contains(Bytes::new(peer))
         {
-            if self.bytes + peer.len() > GROUPS_BYTES {
-                self.let_go += 1;
+            let weight = peer.len() + PEER_BYTES;
+            if group.peers.saturating_add(weight) > self.limits.bytes {
+                self.let_go = self.let_go.saturating_add(1);
             } else {
-                self.bytes += peer.len() + 64;
+                group.peers += weight;
+                self.bytes = self.bytes.saturating_add(weight);
                 peers.insert(ByteBuf::from(peer));
             }
         }
         Some(of)
     }
+
+    /// The oldest windows are over where there is more than is kept.
+    fn make_way(&mut self) {
+        let Limits { count, bytes } = self.limits;
+        if self.groups.len() <= count && (self.bytes <= bytes || self.groups.len() <= 1) {
+            return;
+        }
+        // Several at once: their deliveries that wait are looked for each time.
+        let mut left = BTreeMap::new();
+        while self.groups.len() > count - count / SPARED || self.bytes > bytes - bytes / SPARED {
+            let Some((of, group)) = self.groups.pop_first() else { break };
+            self.bytes = self.bytes.saturating_sub(group.weight(&of));
+            self.over_us = self.over_us.max(of.0);
+            left.insert(of, group);
+        }
+        self.let_go = self.let_go.saturating_add(left.len() as u64);
+        self.passing.clone().finish(&mut |group, latency_ns| time(&mut left, &mut 0, &group, latency_ns));
+        self.left.extend(left);
+    }
+
+    fn cells(&self, (start, seen_by, topic): Of, group: &Group) -> Vec<Cell> {
+        let at_middleware = seen_by == SeenBy::Middleware;
+        let peers = [group.publishers.len(), group.subscribers.len()];
+        let peers = peers.map(|count| at_middleware.then(|| i64::try_from(count).unwrap_or(i64::MAX)).into());
+        let percentiles = [0.5, 0.99].map(|share| group.latencies.percentile(share).into());
+        let counts = [group.puts, group.deliveries, group.bytes].map(Cell::Number);
+        let window = Cell::Window(start, start.saturating_add(self.window_us));
+        let of = [window, Cell::Word(seen_by.name()), Cell::Text(topic)];
+        of.into_iter().chain(counts).chain(peers).chain(percentiles).collect()
+    }
 }
 
-fn time(groups: &mut BTreeMap<Of, Group>, group: &Of, latency_ns: i64) {
+fn time(groups: &mut BTreeMap<Of, Group>, bytes: &mut usize, group: &Of, latency_ns: i64) {
     if let Some(group) = groups.get_mut(group) {
+        let before = group.latencies.weight();
         group.latencies.add(latency_ns);
+        *bytes = bytes.saturating_add(group.latencies.weight()).saturating_sub(before);
     }
 }

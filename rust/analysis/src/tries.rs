@@ -10,18 +10,20 @@ use crate::{
     alike::number,
     contents::{Content, Fate},
     ordered::{Id, Ordered, Weigh},
+    room::Room,
     table::Cell,
 };
 
 /// What the name of a resource for dead letters ends in.
 const DEAD: &str = ".dead";
 
-/// How many different contents are remembered, until they come again.
+/// How many different contents are remembered of a whole table, until they come again.
 const REMEMBERED: usize = 1 << 20;
 
 /// Tells the tries of contents that are alike.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tries {
+    room: Room,
     tried: Ordered<Tried>,
     known: HashMap<u128, Known, RandomState>,
     /// The same in the order in which they came.
@@ -30,7 +32,7 @@ pub(crate) struct Tries {
 }
 
 /// What is known of contents that are alike, of one resource and direction.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Known {
     /// Which try the last one was.
     attempts: i64,
@@ -39,7 +41,7 @@ struct Known {
 }
 
 /// One delivery of a content.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Tried {
     pub(crate) content: Content,
     attempts: i64,
@@ -53,6 +55,10 @@ impl Weigh for Tried {
 }
 
 impl Tries {
+    pub(crate) fn in_room(room: Room) -> Self {
+        Self { room, tried: Ordered::in_room(room), ..Self::default() }
+    }
+
     /// Takes the next content, with what settled it.
     pub(crate) fn take(&mut self, content: Content) {
         let resource = content.resource.as_deref().unwrap_or_default();
@@ -64,7 +70,7 @@ impl Tries {
         let key = key(&content, resource);
         if !self.known.contains_key(&key) {
             self.order.push_back(key);
-            if self.order.len() > REMEMBERED {
+            if self.order.len() > self.room.share(REMEMBERED) {
                 self.forget();
             }
         }
@@ -106,13 +112,18 @@ impl Tries {
         }
     }
 
+    /// No dead letter comes any more of what is older than this moment, which was given.
+    pub(crate) fn let_older_go(&mut self, before_ns: i64) {
+        self.tried.settle_those(|tried| tried.content.let_go_if_older(before_ns));
+    }
+
     /// The next that leaves.
     pub(crate) fn next(&mut self, is_end: bool) -> Option<Tried> {
         if is_end { self.tried.end() } else { self.tried.leave() }
     }
 
     pub(crate) const fn let_go(&self) -> u64 {
-        self.let_go + self.tried.let_go()
+        self.let_go.saturating_add(self.tried.let_go())
     }
 }
 

@@ -1,13 +1,16 @@
 //! The states of folds, from any bytes.
 #![no_main]
 
+use std::num::NonZeroU32;
+
 use libfuzzer_sys::fuzz_target;
 use trunkline_analysis::{NAMES, Options, folding};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&which, rest)) = input.split_first() else { return };
     let name = NAMES[usize::from(which) % NAMES.len()];
-    let Some(mut fold) = folding(name, Options { window_us: 1_000_000, json: which & 0x80 != 0 }) else { return };
+    let options = Options { window_us: 1_000_000, json: which & 0x80 != 0, buckets: NonZeroU32::new((which >> 5) & 3) };
+    let Some(mut fold) = folding(name, options) else { return };
     // What is looked at is what follows the head of a state.
     let mut state = fold.state()[..4 + 1 + name.len() + 2].to_vec();
     state.extend(rest);
@@ -15,6 +18,12 @@ fuzz_target!(|input: &[u8]| {
         let again = fold.state();
         assert!(fold.restore(&again).is_ok());
         let _ = fold.let_go();
+        let _ = fold.standing();
+        fold.forget(1_000_000_000_000_000_000);
+        if fold.standing().is_ok() {
+            // What was given, and has not changed, is not given again.
+            assert!(fold.standing().is_ok_and(|again| again.is_empty()));
+        }
         let _ = fold.finish();
     }
 });

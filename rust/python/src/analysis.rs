@@ -1,5 +1,6 @@
 //! `trunkline._native.analysis`: folds over decoded rows.
 
+use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
@@ -46,9 +47,9 @@ impl PyFold {
     const MAP_BYTES: u64 = MAP_BYTES;
 
     #[new]
-    #[pyo3(signature = (name, *, window_us = 60_000_000, json = false))]
-    fn new(name: &str, window_us: i64, json: bool) -> PyResult<Self> {
-        let fold = folding(name, Options { window_us, json })
+    #[pyo3(signature = (name, *, window_us = 60_000_000, json = false, buckets = None))]
+    fn new(name: &str, window_us: i64, json: bool, buckets: Option<NonZeroU32>) -> PyResult<Self> {
+        let fold = folding(name, Options { window_us, json, buckets })
             .ok_or_else(|| PyValueError::new_err(format!("no table {name}")))?;
         Ok(Self(Mutex::new(fold)))
     }
@@ -63,6 +64,12 @@ impl PyFold {
     #[getter]
     fn needs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.with(|fold| fold.needs()))
+    }
+
+    /// The columns that tell its rows apart.
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.with(|fold| fold.key()))
     }
 
     /// The columns of its table.
@@ -85,6 +92,16 @@ impl PyFold {
     fn record<'py>(&self, py: Python<'py>, batch: PyRecordBatch) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let batch = batch.into_inner();
         given(py, py.detach(|| self.with(|fold| fold.record(&batch))))
+    }
+
+    /// Gives what is open as it stands, and was not given so the last time.
+    fn standing<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        given(py, py.detach(|| self.with(|fold| fold.standing())))
+    }
+
+    /// Nothing more is to come of what is older than this moment.
+    fn forget(&self, py: Python<'_>, before_ns: i64) {
+        py.detach(|| self.with(|fold| fold.forget(before_ns)));
     }
 
     /// Gives what is left.

@@ -111,7 +111,7 @@ struct Sums {
 impl Section for Cdt {
     const PROTOCOL: &'static str = "cdt";
     const NEEDS: &'static [&'static [&'static str]] = &[Rollout::NEEDS, &["reason_phrase"]];
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, _chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {

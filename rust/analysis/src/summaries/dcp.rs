@@ -81,7 +81,7 @@ impl Merge for Service {
 impl Section for Dcp {
     const PROTOCOL: &'static str = "dcp";
     const NEEDS: &'static [&'static [&'static str]] = &[Requests::NEEDS];
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, _chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {

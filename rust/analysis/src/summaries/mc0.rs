@@ -117,7 +117,7 @@ impl Merge for Topic {
 impl Section for Mc0 {
     const PROTOCOL: &'static str = "mc0";
     const NEEDS: &'static [&'static [&'static str]] = &[passing::NEEDS, &["text"]];
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {

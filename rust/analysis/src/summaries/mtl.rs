@@ -136,7 +136,7 @@ impl Merge for Resource {
 impl Section for Mtl {
     const PROTOCOL: &'static str = "mtl";
     const NEEDS: &'static [&'static [&'static str]] = &[Contents::NEEDS, &["name"]];
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 3;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {
