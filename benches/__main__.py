@@ -23,6 +23,7 @@ BENCHES = [
     "benches.spark.planning",
     "benches.spark.report",
     "benches.spark.source",
+    "benches.spark.together",
 ]
 
 

@@ -155,11 +155,3 @@ def test_a_run_takes_the_columns_of_a_capture(session):
     runs = spark.runs(session.createDataFrame([], spark.capture_schema()))
     assert runs.count() == 0
     assert dict(runs.dtypes)["config"] == "variant"
-
-
-def test_a_stream_is_refused_by_name(session, recorded):
-    stream = session.readStream.schema(spark.capture_schema()).parquet(recorded)
-    with pytest.raises(LocalProtocolError, match=r"runs need a batch, not a stream: read the table with session\.read"):
-        spark.runs(stream)
-    with pytest.raises(LocalProtocolError, match="topics need what `decode` makes of a batch, not a stream"):
-        spark.topics(spark.decode(stream, "mc0"))

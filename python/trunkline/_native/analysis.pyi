@@ -11,8 +11,8 @@ class Fold:
     """A table of things that several rows make up, such as requests with their replies.
 
     It is given the decoded rows of one protocol in the order of `capture_id`, `seq` and `record`; a column `chosen` says
-    which rows are selected, and a thing is if the row that begins it is. Of runs all are counted; the frames of a BOR or
-    EOR whose map is wanted come before it, as a row of record `FRAMES` with its `header` and the first frame of its `payload`.
+    which rows are selected, and a thing is if the row that begins it is. Of runs all are counted; a BOR or EOR whose map is
+    wanted has its `header` and the first frame of its `payload`, or a row before it has, of record `FRAMES`.
 
     Args:
         name: One of `NAMES`.

@@ -13,7 +13,7 @@ messages.where("sender = 'Detector.one'").groupBy("tag_run").count().show()
 frames in a table of your own; `to_cdtp` and the others are the way back; `register` makes them functions of SQL, and `pandas_udfs` has the same for pandas. All give the same
 values for the same bytes.
 `runs`, `gaps`, `pair_requests`, `topics`, `contents` and `rollout` put messages together: those of a run, a request with its reply, what
-passed through a topic, a content with what was said of it, and a configuration on its way to an endpoint.
+passed through a topic, a content with what was said of it, and a configuration on its way to an endpoint. They take batches and streams.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 from trunkline.spark import pandas_udfs
 from trunkline.spark.columns import capture_schema, decode, from_cdt, from_cdtp, from_dcp, from_mc0, from_mtl
 from trunkline.spark.contents import contents
+from trunkline.spark.keys import keys_of
 from trunkline.spark.report import (
     CdtpSection,
     CdtSection,
@@ -75,6 +76,7 @@ __all__ = [
     "from_mc0",
     "from_mtl",
     "gaps",
+    "keys_of",
     "pair_requests",
     "pandas_udfs",
     "register",

@@ -24,7 +24,7 @@ _NEEDED = ("capture_id", "seq", "received_at_ns", "endpoint", "n_frames", "n_byt
 
 def count_rows(rows: DataFrame, scope: Scope) -> tuple[Total, dict[str, Counted]]:
     """Counts rows, in whatever order they are: how much there is, and what is counted of each protocol."""
-    need_columns(rows, _NEEDED, "a report needs")
+    need_columns(rows, _NEEDED, "a report needs", of_streams=False)
     total, protocols = _total(rows)
     counting = Counting(scope, total.clock)
     found = [_messages(rows, protocol, counting) for protocol in protocols]

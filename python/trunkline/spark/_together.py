@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from trunkline._native.analysis import Fold
 from trunkline._text import counted
 from trunkline.spark._lazy import F
+from trunkline.spark._streams import streamed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,17 +59,19 @@ def folded(
     """The table of this name, one of `Fold.NAMES`, of decoded messages.
 
     Args:
-        decoded: The messages, with the columns that the fold reads.
+        decoded: The messages, with the columns that the fold reads; a batch or a stream.
         name: The name of the table.
         more: Columns in place of some of these, or beside them.
         without: Columns that it could read and is not to.
         window_us: How long the windows of topics are, in microseconds.
     """
-    fold = Fold(name, window_us=window_us)
+    fold = Fold(name)
     more = more or {}
     there = set(decoded.columns).difference(more, without)
     needs = [need for need in fold.needs if need in there]
     rows = decoded.select(*needs, *(column.alias(name) for name, column in more.items()))
+    if rows.isStreaming:
+        return streamed(rows, name, window_us)
     function = functools.partial(_folded, name, window_us)
     return together(rows, keys(fold.protocol)).mapInArrow(function, fold.ddl())
 

@@ -604,11 +604,11 @@ def _without_payload() -> list[str]:
     ]
 
 
-def need_columns(rows: DataFrame, needed: Iterable[str], what: str) -> None:
+def need_columns(rows: DataFrame, needed: Iterable[str], what: str, *, of_streams: bool = True) -> None:
     """Raises `LocalProtocolError` where a column of a capture is missing that something takes, as `what` says it, or where the
-    table is a stream, which has no end to count to.
+    table is a stream and there is nothing to say of one before its end.
     """
-    if getattr(rows, "isStreaming", False):
+    if not of_streams and getattr(rows, "isStreaming", False):
         message = f"{what} a batch, not a stream: read the table with session.read"
         raise LocalProtocolError(message)
     present = {name.lower() for name in rows.columns}

@@ -53,12 +53,17 @@ def contents(decoded: DataFrame) -> DataFrame:
     it records: its contents are paired as long as it has one writer and one reader there at a time. The order of the rows does
     not matter. Of those that are open at a time a task keeps a million, and 256 MiB: the oldest of more leave as they stand.
 
+    Of a stream a content is given when it comes and again when something becomes of it, by `capture_id` and `seq`: the last row is that
+    of the batch. It is kept until it and those before it are settled, and one that was rejected until a dead letter is; at most until
+    there are 65,536 of a capture, and 16 MiB, or until it is older than the watermark: then it stays as it stood. Rows that come
+    late are taken as they come.
+
     Args:
         decoded: What `decode` gives for ``"mtl"``, with the columns up to `body_bytes` and with the property
-            ``redelivered``, in `properties` or as `property_redelivered`. A batch, not a stream.
+            ``redelivered``, in `properties` or as `property_redelivered`. A batch or a stream.
 
     Raises:
-        LocalProtocolError: A column is missing.
+        LocalProtocolError: A column is missing, or a stream has no RocksDB to keep its state in.
     """
     need_columns(decoded, _NEEDED, "contents need what `decode` makes of")
     redelivered, properties = _properties(decoded)

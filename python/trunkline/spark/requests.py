@@ -45,12 +45,16 @@ def pair_requests(rows: DataFrame, *, compat_dagbox: bool = False) -> DataFrame:
     At most a million requests and 256 MiB of them are open at a time in a task: the oldest of more is given as it stands.
     Malformed messages, and replies to requests that are not among `rows`, are left out.
 
+    Of a stream a request is given when it comes and again when something becomes of it, by `capture_id` and `request_seq`: the last
+    row is that of the batch. It is kept until it is answered or sent on; one that is not, until a million are, and 256 MiB in all, or
+    until it is older than the watermark: then it stays as it stood. Rows that come late are taken as they come.
+
     Args:
-        rows: A capture, or rows of one or several; a batch, not a stream.
+        rows: A capture, or rows of one or several; a batch or a stream.
         compat_dagbox: Whether to accept types of four bytes too (DCP-11).
 
     Raises:
-        LocalProtocolError: A column of a capture is missing.
+        LocalProtocolError: A column of a capture is missing, or a stream has no RocksDB to keep its state in.
     """
     need_columns(rows, _NEEDED, "requests need")
     decoder = Decoder("dcp", compat_dagbox=compat_dagbox)

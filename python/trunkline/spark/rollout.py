@@ -37,12 +37,16 @@ def rollout(decoded: DataFrame) -> DataFrame:
     came back to it: they are counted as they went out. What several recorded of others is counted by each. The order of the rows
     does not matter. A task follows a million, and 256 MiB of their names: of more those that come later are left out, and counted.
 
+    Of a stream a configuration is given again with each change, by `app_version_name`, `endpoint_id` and `config_id`: the last row is
+    that of the batch. It is kept until nothing was seen of it since the watermark; without one it always is, of a million, and 256 MiB
+    of names. What comes late, of one that is not kept, is left out, and counted in the log.
+
     Args:
         decoded: What `decode` gives for ``"cdt"``, with the columns `received_at_ns`, `direction`, `type`, `correlation_id`,
-            `app_version_name`, `endpoint_id`, `config_id` and `status_code`. A batch, not a stream.
+            `app_version_name`, `endpoint_id`, `config_id` and `status_code`. A batch or a stream.
 
     Raises:
-        LocalProtocolError: A column is missing.
+        LocalProtocolError: A column is missing, or a stream has no RocksDB to keep its state in.
     """
     need_columns(decoded, _NEEDED, "a rollout needs what `decode` makes of")
     # Where there are no numbers of rows, the times say what came first.

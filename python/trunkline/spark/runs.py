@@ -10,7 +10,7 @@ from trunkline.columns import Decoder
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
 from trunkline.spark._together import folded
-from trunkline.spark.columns import decode_keeping, need_columns
+from trunkline.spark.columns import decode_keeping, from_cdtp, need_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,6 +24,9 @@ _NEEDED = ("capture_id", "seq", "received_at_ns", "header", "payload", "n_frames
 _KEPT = ("capture_id", "seq", "received_at_ns", "n_bytes")
 _SAID = ("record", "sender", "type", "sequence")
 
+# Where BOR and EOR of a stream have their frames.
+_FRAMES = {"header": "boundary_header", "payload": "boundary_payload"}
+
 
 @needs_extra
 def runs(rows: DataFrame) -> DataFrame:
@@ -33,13 +36,32 @@ def runs(rows: DataFrame) -> DataFrame:
     that `Capture.runs` gives. Two differences: only runs whose rows are in `rows` are here, numbered from the first BOR
     among them; and all senders are, however many and however long their names. The order of `rows` does not matter.
 
+    Of a stream a run is given again with each change, by `capture_id`, `sender` and `ordinal`: the last row is that of the batch. It is
+    kept until the next BOR of its sender, of up to 131,072 senders and 64 MiB: beyond that the oldest sender makes way, and one that comes
+    again is numbered anew. A watermark ends nothing, and rows that come late are taken as they come.
+
     Args:
-        rows: A capture, or rows of one or several; a batch, not a stream.
+        rows: A capture, or rows of one or several; a batch or a stream.
 
     Raises:
-        LocalProtocolError: A column of a capture is missing.
+        LocalProtocolError: A column of a capture is missing, or a stream has no RocksDB to keep its state in.
     """
+    need_columns(rows, _NEEDED, "runs need")
+    if rows.isStreaming:
+        return folded(_with_boundaries(rows), "runs", {name: F.col(place) for name, place in _FRAMES.items()})
     return rows_of_runs(rows).mapInArrow(_counted, Fold("runs").ddl())
+
+
+def _with_boundaries(rows: DataFrame) -> DataFrame:
+    """What runs are counted from, BOR and EOR with their frames, in one pass: a stream cannot be joined with itself."""
+    if "protocol" in rows.columns:
+        rows = rows.where(F.col("protocol") == "cdtp")
+    is_boundary = from_cdtp("header", tags=None)["type"].isin("BOR", "EOR") & (F.col("n_bytes") <= Fold.MAP_BYTES)
+    frames = {"header": F.col("header"), "payload": F.get("payload", F.lit(0))}
+    # The other payloads stay in the JVM.
+    marked = rows.withColumns({place: F.when(is_boundary, frames[name]) for name, place in _FRAMES.items()})
+    kept = (*_KEPT, *_FRAMES.values())
+    return decode_keeping(marked, Decoder("cdtp", tags=None), kept, (*kept, *_SAID))
 
 
 def rows_of_runs(rows: DataFrame) -> DataFrame:
@@ -72,11 +94,14 @@ def gaps(rows: DataFrame) -> DataFrame:
     numbers were skipped, counted from the highest before; a BOR begins anew. They are those of `Capture.gaps`. The order of
     `rows` does not matter.
 
+    Of a stream a row is given once, and is final. What is known of a sender is the highest number so far, of up to 131,072 senders and
+    64 MiB: beyond that the oldest makes way. A watermark ends nothing; a message that comes late fills no gap.
+
     Args:
-        rows: A capture, or rows of one or several; a batch, not a stream.
+        rows: A capture, or rows of one or several; a batch or a stream.
 
     Raises:
-        LocalProtocolError: A column of a capture is missing.
+        LocalProtocolError: A column of a capture is missing, or a stream has no RocksDB to keep its state in.
     """
     need_columns(rows, (*_NEEDED, "endpoint"), "gaps need")
     kept = ("capture_id", "seq", "received_at_ns", "endpoint")

@@ -42,13 +42,17 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     long. The order of the rows does not matter. Of the PUTs and MESSAGEs that wait for each other a task keeps a million, and
     256 MiB: of more the oldest are let go, and counted without a latency.
 
+    Of a stream a window is given again with each change, by `window`, `seen_by` and `topic`: the last row is that of the batch. It is
+    kept until it ends before the watermark, or until a million are, and 256 MiB in all: the oldest make way. A row that comes
+    late, of a window that is not kept any more, is left out, and counted in the log.
+
     Args:
         decoded: What `decode` gives for ``"mc0"``, with the columns up to `body_bytes`; with `payload`, PUTs that differ
-            in nothing but their bodies are told apart. A batch, not a stream.
+            in nothing but their bodies are told apart. A batch or a stream.
         window: How long a window is, as Spark writes it: ``"10 seconds"``, ``"1 hour"``.
 
     Raises:
-        LocalProtocolError: A column is missing.
+        LocalProtocolError: A column is missing, or a stream has no RocksDB to keep its state in.
     """
     need_columns(decoded, _NEEDED, "topics need what `decode` makes of")
     # No body moves, only its number.

@@ -22,8 +22,8 @@ pub const FRAMES: i32 = -1;
 
 /// Counts runs, sender by sender. Configurations and metadata are JSON text, or VARIANTs.
 ///
-/// The frames of a BOR or EOR whose map is wanted come before it, as a row of the record [`FRAMES`] with two columns more:
-/// `header`, and the first frame of the `payload`.
+/// Where the map of a BOR or EOR is wanted, its rows have two columns more: `header`, and the first frame of the `payload`. They
+/// may come before it instead, as a row of the record [`FRAMES`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Runs<const JSON: bool> {
     senders: Senders<Current>,
@@ -88,15 +88,18 @@ impl<const JSON: bool> Fold for Runs<JSON> {
         let mut sender = String::new();
         for row in 0..batch.num_rows() {
             let (seq, record) = (seqs.value(row), records.value(row));
-            if record == FRAMES {
+            let said = || {
                 let [header, payload] =
                     [&headers, &payloads].map(|column| column.as_ref().and_then(|column| bytes_at(column, row)));
-                let map = boundary_map(header.unwrap_or_default(), payload);
-                self.map = map.map(|map| (seq, ByteBuf::from(map)));
+                boundary_map(header?, payload).map(ByteBuf::from)
+            };
+            if record == FRAMES {
+                self.map = said().map(|map| (seq, map));
                 continue;
             }
             let Some(message_type) = numbered(text_at(&types, row), record) else { continue };
-            let map = self.map.take_if(|(of, _)| record == 0 && *of == seq).map(|(_, map)| map);
+            let before = self.map.take_if(|(of, _)| record == 0 && *of == seq).map(|(_, map)| map);
+            let map = before.or_else(|| if record == 0 { said() } else { None });
             let message = (record == 0).then(|| RunMessage {
                 segment: 0,
                 seq: u64::try_from(seq).unwrap_or_default(),

@@ -1,0 +1,138 @@
+"""Streams of what belongs together: folds whose state Spark keeps from one micro-batch to the next.
+
+Messages pass between tasks in bundles of those of a bucket, and so does what folds give: a call of Python for a bucket of a
+micro-batch, not for each thing, and no row that has to pass through pandas.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from trunkline._arrow import from_bytes, to_bytes
+from trunkline._native.analysis import Fold, divide
+from trunkline._text import counted
+from trunkline.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]  # its types are a package of their own
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["BUCKETS", "streamed"]
+
+# A state is that of a bucket: of another number of them, those in a checkpoint would be of other messages. More would make
+# bundles small, and each has its columns with it.
+BUCKETS = 16
+
+_STORE = "spark.sql.streaming.stateStore.providerClass"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that is folded from a stream.
+
+    Attributes:
+        name: The name of the table, one of `Fold.NAMES`.
+        window_us: How long the windows of topics are, in microseconds.
+    """
+
+    name: str
+    window_us: int
+
+    def fold(self) -> Fold:
+        """The fold of a bucket, with nothing in it."""
+        return Fold(self.name, window_us=self.window_us, buckets=BUCKETS)
+
+
+def streamed(rows: DataFrame, name: str, window_us: int) -> DataFrame:
+    """The table of this name of a stream of decoded messages, in any order within a micro-batch."""
+    _need_state_store(rows)
+    table = Table(name, window_us)
+    fold = table.fold()
+    bundles = rows.mapInArrow(functools.partial(_bundled, fold.protocol), "bucket int, rows binary")
+    # Of a watermark, if there is one, the processor is told in event time only.
+    given = bundles.groupBy("bucket").transformWithStateInPandas(
+        Bucket(table), outputStructType="rows binary", outputMode="update" if fold.key else "append", timeMode="EventTime"
+    )
+    return given.mapInArrow(_unpacked, fold.ddl())
+
+
+def _need_state_store(rows: DataFrame) -> None:
+    """Raises `LocalProtocolError` where the session does not keep the state of streams in RocksDB."""
+    if str(rows.sparkSession.conf.get(_STORE)).endswith(".HDFSBackedStateStoreProvider"):
+        message = (
+            "streams of what belongs together keep their state in RocksDB, and this session does not: take one of spark.session(), or of a "
+            f"builder that spark.configure(builder) was given, or set {_STORE}"
+        )
+        raise LocalProtocolError(message)
+
+
+@dataclass(slots=True)
+class Bucket:
+    """What Spark calls with the messages of each bucket: a `StatefulProcessor`, without an import of Spark before there is one."""
+
+    table: Table
+    states: Any = field(default=None, repr=False)
+
+    def init(self, handle: Any) -> None:
+        """Names the state: the bytes of a fold."""
+        self.states = handle.getValueState("fold", "state binary")
+
+    def handleInputRows(  # noqa: N802 - as Spark calls it
+        self, key: tuple[int], rows: Iterator[pd.DataFrame], timer_values: Any
+    ) -> Iterator[pd.DataFrame]:
+        """Takes in the messages of a bucket of a micro-batch, and gives what has changed with them."""
+        import pandas as pd
+
+        fold, before = self.table.fold(), self.states.get()
+        if before is not None:
+            fold.restore(bytes(before[0]))
+        let_go, watermark_ms = fold.let_go, timer_values.getCurrentWatermarkInMs()
+        if watermark_ms > 0:
+            fold.forget(watermark_ms * 10**6)
+        given = []
+        for batch in _in_order(bundle for frame in rows for bundle in frame["rows"]):
+            given += fold.record(batch)
+        given += fold.standing()
+        self.states.update((fold.state(),))
+        if fold.let_go > let_go:
+            # On the standard error of the executor.
+            text = "%s, bucket %d: %s left out: late, or more were open at a time than are kept"
+            number = counted(fold.let_go - let_go, "link")
+            logging.getLogger("trunkline.spark").warning(text, self.table.name, key[0], number)
+        if given:
+            yield pd.DataFrame({"rows": [to_bytes(batch) for batch in given]})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _bundled(protocol: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Messages in bundles, by bucket."""
+    import pyarrow as pa
+
+    for batch in batches:
+        bundles = [(bucket, to_bytes(rows)) for bucket, rows in divide(protocol, batch, BUCKETS)]
+        buckets, rows = zip(*bundles, strict=True) if bundles else ((), ())
+        yield pa.record_batch([pa.array(buckets, pa.int32()), pa.array(rows, pa.binary())], names=["bucket", "rows"])
+
+
+def _in_order(bundles: Iterable[bytes]) -> list[pa.RecordBatch]:
+    """The messages of bundles in the order in which they were recorded."""
+    import pyarrow as pa
+
+    table = pa.Table.from_batches([batch for bundle in bundles for batch in from_bytes(bundle)])
+    order = [(name, "ascending") for name in ("capture_id", "seq", "record") if name in table.column_names]
+    batches: list[pa.RecordBatch] = table.sort_by(order).combine_chunks().to_batches()
+    return batches
+
+
+def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What folds gave."""
+    for batch in batches:
+        for rows in batch["rows"]:
+            yield from from_bytes(rows.as_buffer())
