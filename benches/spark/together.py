@@ -1,11 +1,13 @@
 """Requests of a stream beside those of a batch: `python -m benches.spark.together [--rows N] [--fast]`.
 
-CPU of the JVM and of Python together, of the same rows, all of what is given taken and nothing written.
+CPU of the JVM and of Python together, of the same rows, all of what is given taken and nothing written. After a shuffle there are as
+many tasks as cores: each keeps a state that Spark writes with every micro-batch, whatever is in it.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import math
 import statistics
@@ -49,8 +51,10 @@ def queries(session: SparkSession, path: Path, scratch: Path) -> dict[str, Calla
         writer = writer.option("checkpointLocation", str(scratch / f"c{next(numbers)}"))
         writer.trigger(availableNow=True).start().awaitTermination()
 
-    batch = {"batch": lambda: drained(spark.pair_requests(session.read.format("trunkline").load(str(path))))}
-    return batch | {named(cuts): (lambda cuts=cuts: stream(cuts)) for cuts in CUTS}
+    def batch() -> None:
+        drained(spark.pair_requests(session.read.format("trunkline").load(str(path))))
+
+    return {"batch": batch, **{named(cuts): functools.partial(stream, cuts) for cuts in CUTS}}
 
 
 def named(cuts: int) -> str:
@@ -70,7 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="trunkline-together-") as directory:
         path = Path(directory)
         captured(path / "capture", options.rows)
-        session = spark.session(master="local[2]")
+        session = spark.session(master="local[2]", options={"spark.sql.shuffle.partitions": 2})
         session.sparkContext.setLogLevel("OFF")
         cases = queries(session, path / "capture", path)
         for query in cases.values():
@@ -80,12 +84,16 @@ def main() -> None:
             for name, query in cases.items():
                 taken[name].append(measured(query))
         session.stop()
-    medians = {name: [statistics.median(column) for column in zip(*times, strict=True)] for name, times in taken.items()}
+    medians = {
+        name: [statistics.median(column) for column in zip(*times, strict=True)] for name, times in taken.items()
+    }
     batch_cpu = medians["batch"][0]
     lines = [
         "# Requests of a stream beside those of a batch",
         "",
         f"`python -m benches.spark.together --rows {options.rows} --rounds {options.rounds}`, {machine()}",
+        "",
+        __doc__.partition("\n\n")[2].strip(),
         "",
         "| query | CPU, s | of the batch | wall, s |",
         "|---|---|---|---|",

@@ -43,7 +43,7 @@ def test_there_are_snippets():
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=SPARK if page.stem in {"constellation", "runs", "source", "spark"} else [])
+        pytest.param(page, marks=SPARK if page.stem in {"constellation", "runs", "source", "spark", "streams"} else [])
         for page in PAGES
     ],
     ids=lambda page: page.stem,

@@ -48,9 +48,9 @@ def _few_tasks(session):
 def recorded(tmp_path):
     """A capture of random messages of which a table is made, in segments of ten."""
 
-    def make(name, count=120, seed=1, into="capture", first=0, told=None):
+    def make(name, count=120, seed=1, into="capture", first=0, messages=None):
         lines = tmp_path / "lines.jsonl"
-        chosen = told or Random(seed).choices(ALPHABET[name], k=count)
+        chosen = messages or Random(seed).choices(ALPHABET[name], k=count)
         for begin in range(0, len(chosen), 10):
             with lines.open("w") as file:
                 for number, (direction, peer, told) in enumerate(chosen[begin : begin + 10], first + begin):
@@ -120,7 +120,7 @@ def test_a_stream_gives_the_table_of_the_batch(session, recorded, streamed, late
     assert latest(name)[0] == plain(table(name, session.read.parquet(str(path))))
 
 
-def test_rows_in_any_order_and_of_several_captures(session, recorded, streamed, latest, tmp_path):
+def test_rows_in_any_order_and_of_several_captures(session, recorded, tmp_path):
     for seed in range(3):
         recorded("requests", seed=seed, into=f"runs/{seed}")
     # Spark's own reader divides files as it likes.
@@ -144,8 +144,13 @@ def test_gaps_are_final_and_go_to_any_sink(session, recorded, tmp_path):
 
 def test_a_watermark_ends_what_is_older(recorded, streamed, latest):
     others = [("in", b"d%d" % at, request(b"s", None)) for at in range(37)]
-    told = [("in", b"c", request(b"s", None)), *others, ("out", b"w", request(b"s", b"c")), ("in", b"w", reply(b"c"))]
-    path = recorded("requests", told=told)
+    messages = [
+        ("in", b"c", request(b"s", None)),
+        *others,
+        ("out", b"w", request(b"s", b"c")),
+        ("in", b"w", reply(b"c")),
+    ]
+    path = recorded("requests", messages=messages)
     outcomes = {}
     for into, watermark in (("whole", None), ("short", "5 milliseconds")):
         assert streamed("requests", path, into=into, watermark=watermark, maxSegmentsPerTrigger=1) == [10] * 4

@@ -54,10 +54,10 @@ def streamed(rows: DataFrame, name: str, window_us: int) -> DataFrame:
     table = Table(name, window_us)
     fold = table.fold()
     bundles = rows.mapInArrow(functools.partial(_bundled, fold.protocol), "bucket int, rows binary")
-    # Of a watermark, if there is one, the processor is told in event time only.
-    given = bundles.groupBy("bucket").transformWithStateInPandas(
-        Bucket(table), outputStructType="rows binary", outputMode="update" if fold.key else "append", timeMode="EventTime"
-    )
+    # It has what Spark calls, and no base class. Of a watermark, if there is one, it is told in event time only.
+    bucket: Any = Bucket(table)
+    mode = "update" if fold.key else "append"
+    given = bundles.groupBy("bucket").transformWithStateInPandas(bucket, "rows binary", mode, "EventTime")
     return given.mapInArrow(_unpacked, fold.ddl())
 
 

@@ -19,6 +19,7 @@ def keys_of(table: str) -> tuple[str, ...]:
     >>> from trunkline import spark
     >>> spark.keys_of("requests")
     ('capture_id', 'request_seq')
+
     ```
 
     Args:
