@@ -58,6 +58,17 @@ def test_rows_stay_as_they_are(small):
     assert capture.compact(small).merged == 0
 
 
+def test_a_private_capture_stays_private(tmp_path):
+    directory = tmp_path / "capture"
+    lines = write(tmp_path / "lines.jsonl", [release("Det", 0, 1, b"x")])
+    for _ in range(3):
+        capture.import_(lines, directory, private=True)
+    capture.compact(directory)
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    assert len(files) > 3
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
 def test_a_recorder_goes_on_after_it(small):
     capture.compact(small)
     add(small, 3, SEGMENTS)

@@ -19,6 +19,7 @@ __all__ = [
     "mark_variants",
     "position",
     "published",
+    "read_file",
     "recover",
     "schema",
     "sizes",
@@ -158,6 +159,13 @@ def existing(place: str | os.PathLike[str], segments: Sequence[tuple[int, int]])
 
     Raises:
         CaptureError: The capture cannot be read.
+    """
+
+def read_file(place: str | os.PathLike[str], name: str) -> bytes | None:
+    """What is in a file of a capture, by its name below; None where there is none. Links are not followed.
+
+    Raises:
+        CaptureError: It cannot be read, or is no regular file.
     """
 
 def sizes(place: str | os.PathLike[str], numbers: Sequence[int]) -> list[int]:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from trunkline._arguments import need_callable, need_path
 from trunkline._native import capture as _native
 from trunkline._places import Url, place_of
 from trunkline.capture.stores import Store, store, words
 from trunkline.errors import CaptureError, LocalProtocolError
-
-if TYPE_CHECKING:
-    from pyarrow import Buffer
 
 __all__ = ["Shipment", "Shipped", "ship"]
 
@@ -170,9 +167,8 @@ class Shipment:
             if self._is_there(span):
                 already += 1
                 continue
-            try:
-                sent = self._ship_segment(span, sums.get(span))
-            except FileNotFoundError:
+            sent = self._ship_segment(span, sums.get(span))
+            if sent is None:
                 # Deleted by its recorder, or merged by who compacts: the latter is for the next round.
                 missed += 0 if _native.existing(self._here, [span]) else span[1] - span[0] + 1
                 continue
@@ -184,15 +180,17 @@ class Shipment:
         deleted = self._delete(spans) if self._deletes else 0
         return Shipped(copied, size, already, deleted, missed)
 
-    def _manifest(self) -> Buffer | None:
-        try:
-            return _read(self._here / _META / _MANIFEST)
-        except FileNotFoundError:
-            # One that has only begun has none yet, and one of an earlier version has another.
-            if _native.published(self._here):
-                message = f"{self._here}: was recorded by an earlier version: run trunkline capture recover first"
-                raise CaptureError(message) from None
-            return None
+    def _manifest(self) -> bytes | None:
+        manifest = self._read(f"{_META}/{_MANIFEST}")
+        # One that has only begun has none yet, and one of an earlier version has another.
+        if manifest is None and _native.published(self._here):
+            message = f"{self._here}: was recorded by an earlier version: run trunkline capture recover first"
+            raise CaptureError(message)
+        return manifest
+
+    def _read(self, name: str) -> bytes | None:
+        """What is in a file here, which no link may have put there."""
+        return _native.read_file(self._here, name)
 
     def _is_there(self, span: _Span) -> bool:
         """Whether the rows of a segment are there, in a file of the same name or in others."""
@@ -208,39 +206,40 @@ class Shipment:
             for number in range(span[0], span[1] + 1)
         )
 
-    def _ship_segment(self, span: _Span, noted: tuple[int, int] | None) -> int:
-        """Copies a segment, and gives its bytes."""
+    def _ship_segment(self, span: _Span, noted: tuple[int, int] | None) -> int | None:
+        """Copies a segment, and gives its bytes; None where it is gone."""
         assert self._known is not None
         name = _name(span)
-        contents = _read(self._here / name)
-        if noted is not None and (contents.size != noted[0] or zlib.crc32(contents) != noted[1]):
+        contents = self._read(name)
+        if contents is None:
+            return None
+        if noted is not None and (len(contents), zlib.crc32(contents)) != noted:
             message = f"{self._here / name}: is not as it was published, and is not copied; trunkline capture verify says more"
             raise CaptureError(message)
         self._there.write(name, contents)
-        self._known[name] = contents.size
+        self._known[name] = len(contents)
         if span[0] < span[1]:
             self._merged.append(name)
-        return int(contents.size)
+        return len(contents)
 
     def _ship_notes(self, end: int) -> None:
         """Copies what the capture keeps beside its segments, and removes what later notes say again."""
         there = self._notes
         for _ in range(_TRIES):
-            here = {entry.name: entry for entry in os.scandir(self._here / _META) if _NOTES.fullmatch(entry.name)}
+            here = {name: size for name, size in _sizes(self._here / _META) if _NOTES.fullmatch(name)}
             is_whole = True
             for name in sorted(here):
                 # What is published later is for the next round.
                 if _first(name) >= end:
                     continue
-                try:
-                    if there.get(name) == here[name].stat().st_size:
-                        continue
-                    contents = _read(self._here / _META / name)
-                except FileNotFoundError:
+                if there.get(name) == here[name]:
+                    continue
+                contents = self._read(f"{_META}/{name}")
+                if contents is None:
                     is_whole = False
                     continue
                 self._there.write(f"{_META}/{name}", contents)
-                there[name] = contents.size
+                there[name] = len(contents)
             if is_whole:
                 break
         alone = sorted(name for name in here if "-" not in name)
@@ -305,7 +304,7 @@ class Target:
         """The files in a folder, with their sizes."""
         return {info.base_name: info.size for info in self._store.infos(folder) if info.is_file}
 
-    def write(self, name: str, contents: Buffer) -> None:
+    def write(self, name: str, contents: bytes) -> None:
         """Writes a file that is not seen before it is whole.
 
         Raises:
@@ -323,8 +322,8 @@ class Target:
             self._put(partial, contents)
             self._store.files.move(partial, path)
         info = self._store.info(name)
-        if info is None or info.size != contents.size:
-            message = f"{name} has {'no' if info is None else info.size} bytes there, not {contents.size}"
+        if info is None or info.size != len(contents):
+            message = f"{name} has {'no' if info is None else info.size} bytes there, not {len(contents)}"
             raise OSError(message)
 
     def remove(self, name: str) -> None:
@@ -332,18 +331,17 @@ class Target:
         with suppress(FileNotFoundError):
             self._store.files.delete_file(self._store.path(name))
 
-    def _put(self, path: str, contents: Buffer) -> None:
+    def _put(self, path: str, contents: bytes) -> None:
         # All at once: an interruption between two writes would leave half of it as if that were all.
         with self._store.files.open_output_stream(path) as stream:
             stream.write(contents)
 
 
-def _read(path: Path) -> Buffer:
-    """What is in a file; of a large one nothing is in memory before it is looked at."""
-    import pyarrow as pa
-
-    with pa.memory_map(os.fspath(path)) as file:
-        return file.read_buffer()
+def _sizes(directory: Path) -> Iterator[tuple[str, int]]:
+    """The files in a directory, with their sizes."""
+    for entry in os.scandir(directory):
+        with suppress(FileNotFoundError):
+            yield entry.name, entry.stat(follow_symlinks=False).st_size
 
 
 def _name(span: _Span) -> str:

@@ -46,9 +46,10 @@ pub struct Compaction {
 /// # Errors
 /// When a segment cannot be read or is not as it was published: it stays, as all after it do.
 pub fn compact(directory: &Path, target_bytes: u64, goes_on: &dyn Fn() -> bool) -> Result<Compaction, CaptureError> {
-    let disk = LocalDisk::open(directory, Access::Umask).map_err(|error| CaptureError::reading(directory, error))?;
+    let access = Access::of(directory);
+    let disk = LocalDisk::open(directory, access).map_err(|error| CaptureError::reading(directory, error))?;
     need_capture(&disk, directory)?;
-    let lock = Lock::acquire(directory, Access::Umask)?;
+    let lock = Lock::acquire(directory, access)?;
     import::clear(directory)?;
     let (store, _) = Store::open(Arc::new(disk), directory, goes_on)?;
     let done = store.compact(target_bytes, goes_on)?;

@@ -62,7 +62,7 @@ pub use error::{CaptureError, CaptureErrorKind};
 pub use import::Import;
 pub use layout::is_capture;
 pub use place::{Object, ObjectStore, Place};
-pub use published::{Position, existing, published, sizes};
+pub use published::{Position, existing, published, read_file, sizes};
 pub use reader::{Capture, Info};
 pub use recovery::recover;
 pub use rows::Rows;

@@ -81,6 +81,19 @@ pub fn existing(place: impl Into<Place>, wanted: &[(u64, u64)]) -> Result<Vec<(u
     Ok(there)
 }
 
+/// What is in a file of a capture, by its name below; `None` where there is none.
+pub fn read_file(place: impl Into<Place>, name: &str) -> Result<Option<Vec<u8>>, CaptureError> {
+    let place = place.into();
+    let path = place.root().join(name);
+    match open(&*place.files()?, &path) {
+        Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(None),
+        file => {
+            let file = file?;
+            file.read_all(file.bytes()).map(Some).map_err(|error| CaptureError::reading(&path, error))
+        }
+    }
+}
+
 fn is_there(files: &dyn Files, directory: &Path, span: Span) -> bool {
     match open(files, &directory.join(span.file())) {
         // What cannot be opened is there, and is an error to whoever reads it.

@@ -12,10 +12,11 @@ use crate::{Access, CaptureError, import, verify};
 /// Publishes what a killed writer left in a capture's journal, unless a writer is at work there, and holds all segments to
 /// what their bytes were when they were published. It fails once `goes_on` says no, with the rows published all the same.
 pub fn recover(directory: &Path, goes_on: &dyn Fn() -> bool) -> Result<Recovery, CaptureError> {
-    let disk = LocalDisk::open(directory, Access::Umask).map_err(|error| CaptureError::reading(directory, error))?;
+    let access = Access::of(directory);
+    let disk = LocalDisk::open(directory, access).map_err(|error| CaptureError::reading(directory, error))?;
     need_capture(&disk, directory)?;
     let disk = Arc::new(disk);
-    let lock = Lock::acquire(directory, Access::Umask)?;
+    let lock = Lock::acquire(directory, access)?;
     import::clear(directory)?;
     let (_, mut recovery) = Store::open(Arc::clone(&disk) as _, directory, goes_on)?;
     recovery.damaged = verify::damaged(&*disk, directory, goes_on)?;

@@ -33,6 +33,23 @@ pub enum Access {
     Private,
 }
 
+impl Access {
+    /// As what is in a directory was made, for what is made there later by another.
+    #[cfg(unix)]
+    pub(crate) fn of(directory: &std::path::Path) -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        // No bit is set for the group and for others.
+        let is_private = |metadata: std::fs::Metadata| metadata.permissions().mode().trailing_zeros() >= 6;
+        if std::fs::metadata(directory).is_ok_and(is_private) { Self::Private } else { Self::Umask }
+    }
+
+    #[cfg(not(unix))]
+    pub(crate) fn of(_directory: &std::path::Path) -> Self {
+        Self::Umask
+    }
+}
+
 #[cfg(unix)]
 impl Access {
     pub(crate) const fn file_mode(self) -> u32 {

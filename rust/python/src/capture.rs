@@ -17,8 +17,8 @@ use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
     Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Position, Row, Rows, RunRecord,
     Selection, compact as compact_capture, existing as existing_segments, is_capture as is_capture_there,
-    mark_variants as mark, published as published_segments, recover as recover_capture, schema as capture_schema,
-    sizes as segment_sizes, sums as segment_sums, verify as verify_capture,
+    mark_variants as mark, published as published_segments, read_file as read_capture_file, recover as recover_capture,
+    schema as capture_schema, sizes as segment_sizes, sums as segment_sums, verify as verify_capture,
 };
 use trunkline_wire::{ErrorKind, Framing};
 
@@ -403,6 +403,14 @@ pub(crate) fn published(py: Python<'_>, place: PyPlace) -> PyResult<Vec<(u64, u6
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
 pub(crate) fn existing(py: Python<'_>, place: PyPlace, segments: Vec<(u64, u64)>) -> PyResult<Vec<(u64, u64)>> {
     py.detach(move || existing_segments(place.0, &segments)).map_err(|error| capture_error(&error))
+}
+
+/// What is in a file of a capture, by its name below; `None` where there is none. Links are not followed.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // as Python gives it
+pub(crate) fn read_file(py: Python<'_>, place: PyPlace, name: String) -> PyResult<Option<Bound<'_, PyBytes>>> {
+    let read = py.detach(move || read_capture_file(place.0, &name)).map_err(|error| capture_error(&error))?;
+    Ok(read.map(|content| PyBytes::new(py, &content)))
 }
 
 /// The bytes of the files of segments, those of a merged one shared among them; 0 for what is not there.

@@ -90,7 +90,7 @@ mod _native {
         #[pymodule_export]
         use crate::capture::{
             MessageIterator, PyCapture, PyImport, RowIterator, compact, existing, is_capture, mark_variants, position,
-            published, recover, schema, sizes, sums, verify,
+            published, read_file, recover, schema, sizes, sums, verify,
         };
         #[pymodule_export]
         use crate::writer::PyWriter;
