@@ -318,20 +318,25 @@ def test_runs_are_those_of_the_account_that_the_capture_keeps(recorded, messages
 @given(data=st.data())
 def test_damaged_states_are_refused_or_taken_and_never_panic(name, data):
     messages = random.Random(7).choices(ALPHABET[name], k=30)
-    fold = Fold(name)
+    buckets = data.draw(st.sampled_from([None, 1, 16]))
+    fold = Fold(name, buckets=buckets)
     for batch in batches(name, messages, 1 << 16):
         fold.record(batch)
+        if buckets:
+            fold.standing()
     state = bytearray(fold.state())
     for _ in range(data.draw(st.integers(1, 4))):
         state[data.draw(st.integers(0, len(state) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(state[: data.draw(st.integers(0, len(state)))])
-    again = Fold(name)
+    again = Fold(name, buckets=buckets)
     try:
         again.restore(damaged)
     except ValueError:
         return
     for batch in batches(name, messages, 1 << 16):
         again.record(batch)
+    again.standing()
+    again.forget(START_NS + 10 * STEP_NS)
     again.finish()
 
 

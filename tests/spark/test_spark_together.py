@@ -108,7 +108,7 @@ def plain(rows):
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_stream_gives_the_table_of_the_batch(session, recorded, streamed, latest, name):
     path = recorded(name)
-    assert streamed(name, path, maxSegmentsPerTrigger=5) == [50, 50, 20]
+    assert streamed(name, path, maxSegmentsPerTrigger=6) == [60, 60]
     rows, changes = latest(name)
     expected = table(name, session.read.parquet(str(path)))
     assert table(name, session.readStream.format("trunkline").load(str(path))).schema == expected.schema

@@ -16,6 +16,7 @@ from trunkline._arrow import from_bytes, to_bytes
 from trunkline._native.analysis import Fold, divide
 from trunkline._text import counted
 from trunkline.errors import LocalProtocolError
+from trunkline.spark.session import NEEDED
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # its types are a package of their own
@@ -66,7 +67,7 @@ def _need_state_store(rows: DataFrame) -> None:
     if str(rows.sparkSession.conf.get(_STORE)).endswith(".HDFSBackedStateStoreProvider"):
         message = (
             "streams of what belongs together keep their state in RocksDB, and this session does not: take one of spark.session(), or of a "
-            f"builder that spark.configure(builder) was given, or set {_STORE}"
+            f"builder that spark.configure(builder) was given, or set {_STORE} to {NEEDED[_STORE]}"
         )
         raise LocalProtocolError(message)
 

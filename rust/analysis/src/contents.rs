@@ -359,7 +359,7 @@ impl Contents {
         };
         since.push(message);
         if since.len() >= UNKNOWN {
-            self.let_go += 1;
+            self.let_go = self.let_go.saturating_add(1);
             self.end_lease(peer, true);
         }
     }

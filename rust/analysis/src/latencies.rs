@@ -20,7 +20,8 @@ pub(crate) struct Latencies {
 impl Latencies {
     pub(crate) fn add(&mut self, ns: i64) {
         let ns = if self.is_rounded { rounded(ns) } else { ns };
-        *self.counts.entry(ns).or_default() += 1;
+        let count = self.counts.entry(ns).or_default();
+        *count = count.saturating_add(1);
         if self.counts.len() > EXACT {
             self.round();
         }

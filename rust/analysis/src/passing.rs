@@ -151,13 +151,13 @@ impl<G> Passing<G> {
             passed.put_at_ns.push_back(message.at_ns);
             self.puts.push_back(message.alike);
         } else if let Some(passed) = self.alike.get_mut(&message.alike) {
-            let puts = passed.first + passed.put_at_ns.len() as u64 - 1;
+            let puts = passed.first.saturating_add(passed.put_at_ns.len() as u64).saturating_sub(1);
             let messages = passed.messages.entry(ByteBuf::from(peer)).or_default();
             messages.push_back(Delivery { puts, at_ns: message.at_ns, group });
-            self.messages += 1;
+            self.messages = self.messages.saturating_add(1);
             if messages.len() > OF_SUBSCRIBER {
                 let settled = passed.settle(peer);
-                self.messages -= settled.len();
+                self.messages = self.messages.saturating_sub(settled.len());
                 hear(settled, time);
             }
         }
@@ -180,7 +180,7 @@ impl<G> Passing<G> {
         let Some(passed) = self.alike.get_mut(&alike) else { return };
         let settled = passed.settle_all();
         passed.put_at_ns.pop_front();
-        passed.first += 1;
+        passed.first = passed.first.saturating_add(1);
         if passed.put_at_ns.is_empty() {
             self.alike.remove(&alike);
         }

@@ -293,7 +293,7 @@ impl Requests {
             let let_go = self.begun.let_go();
             let request = if is_end { self.begun.end() } else { self.begun.leave() }?;
             // What is open of one that leaves early means nothing any more.
-            self.stale += usize::from(self.begun.let_go() > let_go);
+            self.stale = self.stale.saturating_add(usize::from(self.begun.let_go() > let_go));
             if request.is_chosen {
                 return Some(request);
             }
@@ -329,7 +329,7 @@ impl Matching<'_> {
                 let is_first = request.dispatch.is_none();
                 request.worker = Some(owned(peer));
                 request.dispatch = Some((row.seq, row.at_ns));
-                request.dispatches += 1;
+                request.dispatches = request.dispatches.saturating_add(1);
                 if is_first {
                     open.dispatched.push(service, id);
                 } else {
@@ -342,7 +342,7 @@ impl Matching<'_> {
                 Answer::Late => {}
                 // The reply to a request that is not here goes out too.
                 Answer::Unasked => {
-                    *self.stale += 1;
+                    *self.stale = self.stale.saturating_add(1);
                     open.relayed.push_back(None);
                 }
             },
@@ -352,7 +352,7 @@ impl Matching<'_> {
                     Some(None) => *self.stale = self.stale.saturating_sub(1),
                     // What a broker answers itself no worker is sent.
                     None if open.waiting.is_empty() => {}
-                    None if open.waiting.len() > AMBIGUOUS => *self.forgotten += 1,
+                    None if open.waiting.len() > AMBIGUOUS => *self.forgotten = self.forgotten.saturating_add(1),
                     None => open.answered.push_back((row.seq, row.at_ns)),
                 }
             }
@@ -399,7 +399,7 @@ impl Matching<'_> {
             return Answer::Late;
         };
         // Other workers that were sent it may answer yet.
-        *self.stale += request.dispatches.saturating_sub(1);
+        *self.stale = self.stale.saturating_add(request.dispatches.saturating_sub(1));
         request.worker = Some(owned(worker));
         request.dispatch = Some((dispatch.seq, dispatch.at_ns));
         request.response = Some(Response { seq: row.seq, at_ns: row.at_ns, is_forward });
@@ -463,7 +463,7 @@ fn clean(begun: &mut Ordered<Request>, calls: &mut HashMap<u128, Box<Open>, Rand
             queues.retain(&mut is_open);
         }
         open.sent.retain(|dispatch| is_open(&dispatch.request));
-        *forgotten += open.relayed.iter().filter(|id| id.is_none()).count() as u64;
+        *forgotten = forgotten.saturating_add(open.relayed.iter().filter(|id| id.is_none()).count() as u64);
         open.relayed.retain(|id| id.is_some_and(|id| is_open(&id)));
         open.asked.retain(is_open);
         !open.is_empty()

@@ -209,7 +209,7 @@ impl Ways {
                 self.let_go = self.let_go.saturating_add(1);
                 return None;
             }
-            self.bytes += weight;
+            self.bytes = self.bytes.saturating_add(weight);
             numbers = of.map(|name| self.names.added(name));
         }
         Some(self.found.entry(numbers).or_default())
@@ -298,7 +298,7 @@ impl Events {
             && let Some(oldest) = self.order.pop_front()
         {
             self.own.remove(&oldest);
-            self.let_go += 1;
+            self.let_go = self.let_go.saturating_add(1);
         }
     }
 }

@@ -135,7 +135,7 @@ impl Topics {
 
     fn window(&self, at_ns: i64) -> i64 {
         let micros = at_ns.div_euclid(1000);
-        micros - micros.rem_euclid(self.window_us)
+        micros.saturating_sub(micros.rem_euclid(self.window_us.max(1)))
     }
 
     /// Counts a message in its group, and gives that; None where its window is over.
@@ -165,7 +165,7 @@ impl Topics {
             if group.peers.saturating_add(weight) > self.limits.bytes {
                 self.let_go = self.let_go.saturating_add(1);
             } else {
-                group.peers += weight;
+                group.peers = group.peers.saturating_add(weight);
                 self.bytes = self.bytes.saturating_add(weight);
                 peers.insert(ByteBuf::from(peer));
             }

@@ -75,7 +75,7 @@ impl Tries {
             }
         }
         let known = self.known.entry(key).or_default();
-        known.attempts = if content.is_redelivered { known.attempts + 1 } else { 1 };
+        known.attempts = if content.is_redelivered { known.attempts.saturating_add(1) } else { 1 };
         let attempts = known.attempts;
         let may_die = is_delivered
             && content.settled.is_some_and(|settled| matches!(settled.fate, Fate::Rejected | Fate::Recycled));
@@ -108,7 +108,7 @@ impl Tries {
     fn forget(&mut self) {
         if let Some(known) = self.order.pop_front().and_then(|oldest| self.known.remove(&oldest)) {
             known.rejected.iter().for_each(|id| self.tried.settle(*id));
-            self.let_go += 1;
+            self.let_go = self.let_go.saturating_add(1);
         }
     }
 

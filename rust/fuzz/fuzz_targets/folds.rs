@@ -9,7 +9,8 @@ use trunkline_analysis::{NAMES, Options, folding};
 fuzz_target!(|input: &[u8]| {
     let Some((&which, rest)) = input.split_first() else { return };
     let name = NAMES[usize::from(which) % NAMES.len()];
-    let options = Options { window_us: 1_000_000, json: which & 0x80 != 0, buckets: NonZeroU32::new((which >> 5) & 3) };
+    let buckets = NonZeroU32::new(u32::from(which >> 5) & 3);
+    let options = Options { window_us: 1_000_000, json: which & 0x80 != 0, buckets };
     let Some(mut fold) = folding(name, options) else { return };
     // What is looked at is what follows the head of a state.
     let mut state = fold.state()[..4 + 1 + name.len() + 2].to_vec();
