@@ -158,12 +158,12 @@ def test_what_was_deleted_too_early_is_told(recorded, url):
 
 
 def test_a_link_is_not_followed(recorded, tmp_path, url, below):
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"PAR1 nobody is to have this PAR1")
-    (recorded / "0000000005.parquet").symlink_to(secret)
-    with pytest.raises(CaptureError, match=r"0000000005\.parquet: is a symbolic link, and links are not followed"):
+    linked = recorded / "0000000003.parquet"
+    linked.rename(tmp_path / "elsewhere")
+    linked.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CaptureError, match=r"0000000003\.parquet: is a symbolic link, and links are not followed"):
         capture.ship(recorded, url)
-    assert "0000000005.parquet" not in below()
+    assert linked.name not in below()
 
 
 def test_a_merged_capture_is_shipped_as_it_is(recorded, url, below):
