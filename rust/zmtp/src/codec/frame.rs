@@ -1,0 +1,96 @@
+//! The head of a frame: RFC 37, "Framing".
+
+use bytes::{BufMut, BytesMut};
+
+use crate::reason::{Fault, Reason};
+
+const MORE: u8 = 1;
+const LONG: u8 = 2;
+const COMMAND: u8 = 4;
+
+/// The longest head.
+pub(crate) const HEAD: usize = 9;
+
+/// What stands before the bytes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Whether it is a command rather than a part of a message.
+    pub(crate) is_command: bool,
+    /// Whether the message goes on.
+    pub(crate) more: bool,
+    /// The bytes that follow.
+    pub(crate) len: u64,
+}
+
+impl Head {
+    /// Reads a head, and gives its own length; `None` as long as there is too little of it.
+    #[inline]
+    pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Fault> {
+        let Some(&flags) = bytes.first() else { return Ok(None) };
+        let (is_command, more) = (flags & COMMAND != 0, flags & MORE != 0);
+        if flags > MORE | LONG | COMMAND || is_command && more {
+            return Err(Reason::BadFlags.into());
+        }
+        if flags & LONG == 0 {
+            return Ok(bytes.get(1).map(|len| (Self { is_command, more, len: u64::from(*len) }, 2)));
+        }
+        let Some(len) = bytes.get(1..HEAD) else { return Ok(None) };
+        let len = u64::from_be_bytes(len.try_into().expect("eight bytes"));
+        if len >= 1 << 63 {
+            return Err(Reason::BadLength.into());
+        }
+        Ok(Some((Self { is_command, more, len }, HEAD)))
+    }
+
+    /// How long a head is that begins so.
+    pub(crate) fn size(flags: u8) -> usize {
+        if flags & LONG == 0 { 2 } else { HEAD }
+    }
+
+    /// Writes a head, the shortest there is.
+    #[inline]
+    pub(crate) fn write(self, out: &mut BytesMut) {
+        let flags = u8::from(self.more) | if self.is_command { COMMAND } else { 0 };
+        if let Ok(len) = u8::try_from(self.len) {
+            out.put_u8(flags);
+            out.put_u8(len);
+        } else {
+            out.put_u8(flags | LONG);
+            out.put_u64(self.len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_read_as_written() {
+        for len in [0, 1, 255, 256, 65_535, 65_536, (1 << 63) - 1] {
+            for (is_command, more) in [(false, false), (false, true), (true, false)] {
+                let head = Head { is_command, more, len };
+                let mut bytes = BytesMut::new();
+                head.write(&mut bytes);
+                assert_eq!(bytes.len(), if len < 256 { 2 } else { HEAD });
+                assert_eq!(bytes.len(), Head::size(bytes[0]));
+                assert_eq!(Head::read(&bytes), Ok(Some((head, bytes.len()))));
+                assert!((0..bytes.len()).all(|cut| Head::read(&bytes[..cut]) == Ok(None)));
+            }
+        }
+    }
+
+    #[test]
+    fn short_frames_may_have_long_heads() {
+        let head = Head { is_command: false, more: false, len: 1 };
+        assert_eq!(Head::read(b"\x02\0\0\0\0\0\0\0\x01"), Ok(Some((head, HEAD))));
+    }
+
+    #[test]
+    fn reserved_flags_and_lengths_are_refused() {
+        for flags in [5, 7, 8, 16, 0x80, 0xff] {
+            assert_eq!(Head::read(&[flags]), Err(Reason::BadFlags.into()));
+        }
+        assert_eq!(Head::read(b"\x02\x80\0\0\0\0\0\0\0"), Err(Reason::BadLength.into()));
+    }
+}

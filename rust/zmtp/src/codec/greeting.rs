@@ -1,0 +1,120 @@
+//! The first 64 bytes of either side: RFC 37, "Formal Grammar" and "Version Negotiation".
+
+use crate::reason::{Fault, Reason};
+
+/// The bytes of a greeting.
+pub(crate) const GREETING: usize = 64;
+
+const VERSION: [u8; 2] = [3, 1];
+const MECHANISM: std::ops::Range<usize> = 12..32;
+const AS_SERVER: usize = 32;
+
+/// Mechanisms that are known, and not spoken.
+const UNSPOKEN: [&[u8]; 2] = [b"GSSAPI", b"PLAIN"];
+
+/// What a greeting says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Greeting {
+    /// The minor version of ZMTP 3; of a later one the latest we know.
+    pub(crate) minor: u8,
+    /// Whether its sender is the server of the security handshake.
+    pub(crate) as_server: bool,
+}
+
+/// The greeting of a side that has this mechanism.
+pub(crate) fn write(mechanism: &str, as_server: bool) -> [u8; GREETING] {
+    let mut bytes = [0; GREETING];
+    (bytes[0], bytes[9]) = (0xff, 0x7f);
+    bytes[10..12].copy_from_slice(&VERSION);
+    bytes[MECHANISM.start..MECHANISM.start + mechanism.len()].copy_from_slice(mechanism.as_bytes());
+    bytes[AS_SERVER] = as_server.into();
+    bytes
+}
+
+/// Reads a greeting as far as it has come, and refuses it as early as can be; `None` as long as it may still be good.
+pub(crate) fn read(bytes: &[u8], mechanism: &str, as_server: bool) -> Result<Option<Greeting>, Fault> {
+    match bytes {
+        // ZMTP 1 begins with the frame of an identity, which has a length and no flags.
+        [1..=0xfe, flags, ..] if *flags == 0 => return Err(Reason::Zmtp1.into()),
+        [1..=0xfe] | [] => return Ok(None),
+        [0xff, ..] => {}
+        [..] => return Err(Reason::NotZmtp.into()),
+    }
+    // The eight bytes between are padding; an identity of 255 bytes and more has its length there.
+    match bytes.get(9) {
+        Some(0x7f) | None => {}
+        Some(last) if last & 1 == 0 => return Err(Reason::Zmtp1.into()),
+        Some(_) => return Err(Reason::NotZmtp.into()),
+    }
+    match bytes.get(10) {
+        Some(0) => return Err(Reason::NotZmtp.into()),
+        Some(1 | 2) => return Err(Reason::Zmtp2.into()),
+        Some(_) | None => {}
+    }
+    let Some(greeting) = bytes.get(..GREETING) else { return Ok(None) };
+    let name = &greeting[MECHANISM];
+    let name = &name[..name.iter().position(|byte| *byte == 0).unwrap_or(name.len())];
+    if name != mechanism.as_bytes() {
+        let is_spoken = matches!(name, b"NULL" | b"CURVE");
+        let reason = if is_spoken { Reason::OtherMechanism } else { Reason::BadMechanism };
+        let is_named = is_spoken || UNSPOKEN.contains(&name);
+        return Err(if is_named { Fault::with(reason, name) } else { reason.into() });
+    }
+    let greeting = Greeting {
+        minor: if greeting[10] > VERSION[0] { VERSION[1] } else { greeting[11].min(VERSION[1]) },
+        as_server: greeting[AS_SERVER] == 1,
+    };
+    // libzmq's servers do not say that they are, so that only a server that meets another knows.
+    if greeting.as_server && as_server {
+        return Err(Reason::SameRole.into());
+    }
+    Ok(Some(greeting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(bytes: &[u8]) -> Option<Reason> {
+        read(bytes, "NULL", false).err().map(|fault| fault.0)
+    }
+
+    #[test]
+    fn is_read_as_written() {
+        let bytes = write("CURVE", true);
+        assert_eq!(read(&bytes, "CURVE", false), Ok(Some(Greeting { minor: 1, as_server: true })));
+        assert_eq!(read(&bytes, "CURVE", true), Err(Reason::SameRole.into()));
+        assert!((0..GREETING).all(|cut| read(&bytes[..cut], "CURVE", true) == Ok(None)));
+    }
+
+    #[test]
+    fn later_versions_are_good_and_earlier_ones_are_not() {
+        let mut bytes = write("NULL", false);
+        bytes[1..9].fill(7);
+        for (version, minor) in [([3, 0], 0), ([3, 1], 1), ([3, 9], 1), ([4, 0], 1)] {
+            bytes[10..12].copy_from_slice(&version);
+            assert_eq!(read(&bytes, "NULL", false).unwrap().unwrap().minor, minor);
+        }
+        bytes[10] = 1;
+        assert_eq!((refused(&bytes[..10]), refused(&bytes[..11])), (None, Some(Reason::Zmtp2)));
+        bytes[9] = 0;
+        assert_eq!(refused(&bytes[..10]), Some(Reason::Zmtp1));
+        assert_eq!(refused(b"\x01\0"), Some(Reason::Zmtp1));
+    }
+
+    #[test]
+    fn what_is_no_zmtp_is_refused_at_once() {
+        for bytes in [&b"GET / HTTP/1.1"[..], b"\0", b"\x16\x03\x01", b"\xff\0\0\0\0\0\0\0\0\x01"] {
+            assert_eq!(refused(bytes), Some(Reason::NotZmtp));
+        }
+    }
+
+    #[test]
+    fn mechanisms_are_not_bargained_over() {
+        let refused = |mechanism| read(&write(mechanism, false), "CURVE", true);
+        assert_eq!(refused("NULL"), Err(Fault::with(Reason::OtherMechanism, b"NULL")));
+        assert_eq!(refused("PLAIN"), Err(Fault::with(Reason::BadMechanism, b"PLAIN")));
+        assert_eq!(refused("GSSAPI"), Err(Fault::with(Reason::BadMechanism, b"GSSAPI")));
+        assert_eq!(refused("CURVES"), Err(Reason::BadMechanism.into()));
+    }
+}

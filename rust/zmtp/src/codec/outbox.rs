@@ -1,0 +1,208 @@
+//! Bytes that are to go out, until they have.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use trunkline_wire::Backlog;
+
+use super::frame::{HEAD, Head};
+
+/// Frames up to this are copied together; longer ones go out from where they lie.
+const COPIED: usize = 4096;
+
+/// What is copied together is set aside beyond this, lest it be moved as it grows.
+const TAIL: usize = 64 << 10;
+
+/// PONGs that wait at most: whoever reads none of them needs no more.
+const PONGS: usize = 16;
+
+/// What waits to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    chunks: VecDeque<Bytes>,
+    tail: BytesMut,
+    /// Where each message that waits ends, and each PONG, in all bytes.
+    ends: VecDeque<u64>,
+    pongs: VecDeque<u64>,
+    /// All bytes there ever were, and those that were written.
+    queued: u64,
+    written: u64,
+}
+
+impl Outbox {
+    pub(crate) fn backlog(&self) -> Backlog {
+        let bytes = usize::try_from(self.queued - self.written).expect("it is in memory");
+        Backlog { messages: self.ends.len(), bytes }
+    }
+
+    /// Adds bytes as they are.
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.tail.put_slice(bytes);
+        self.queued += bytes.len() as u64;
+    }
+
+    /// Adds a frame.
+    #[inline]
+    pub(crate) fn put_frame(&mut self, more: bool, frame: &Bytes) {
+        if frame.len() <= COPIED {
+            self.put_with(false, more, frame.len(), |out| out.put_slice(frame));
+        } else {
+            Head { is_command: false, more, len: frame.len() as u64 }.write(&mut self.tail);
+            self.queued += (HEAD + frame.len()) as u64;
+            self.set_aside();
+            self.chunks.push_back(frame.clone());
+        }
+    }
+
+    /// Adds a command.
+    pub(crate) fn put_command(&mut self, body: &[u8]) {
+        self.put_with(true, false, body.len(), |out| out.put_slice(body));
+    }
+
+    /// Whether a peer that asks for signs of life is to have another: not if it reads none of so many.
+    pub(crate) fn has_room_for_pong(&mut self) -> bool {
+        while self.pongs.front().is_some_and(|end| *end <= self.written) {
+            self.pongs.pop_front();
+        }
+        self.pongs.len() < PONGS
+    }
+
+    /// What was added last is a PONG.
+    pub(crate) fn end_pong(&mut self) {
+        self.pongs.push_back(self.queued);
+    }
+
+    /// Adds a frame of so many bytes, which `put` writes where they go out from.
+    #[inline]
+    pub(crate) fn put_with(&mut self, is_command: bool, more: bool, len: usize, put: impl FnOnce(&mut BytesMut)) {
+        if self.tail.len() >= TAIL {
+            self.set_aside();
+        }
+        self.tail.reserve(HEAD + len);
+        let before = self.tail.len();
+        Head { is_command, more, len: len as u64 }.write(&mut self.tail);
+        put(&mut self.tail);
+        self.queued += (self.tail.len() - before) as u64;
+    }
+
+    /// What was added last is the end of a message.
+    #[inline]
+    pub(crate) fn end_message(&mut self) {
+        self.ends.push_back(self.queued);
+    }
+
+    fn set_aside(&mut self) {
+        if !self.tail.is_empty() {
+            self.chunks.push_back(self.tail.split().freeze());
+        }
+    }
+
+    /// What waits, in order.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        let chunks = self.chunks.iter().map(|chunk| &chunk[..]);
+        chunks.chain(Some(&self.tail[..]).filter(|tail| !tail.is_empty()))
+    }
+
+    /// Fills slices with what waits; gives how many.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let filled = slices.iter_mut().zip(self.chunks());
+        filled.map(|(slice, chunk)| *slice = IoSlice::new(chunk)).count()
+    }
+
+    /// So many bytes are gone.
+    ///
+    /// # Panics
+    /// When there were fewer.
+    pub(crate) fn advance(&mut self, mut count: usize) {
+        self.written += count as u64;
+        assert!(self.written <= self.queued, "more was written than there was");
+        while count > 0 {
+            let Some(first) = self.chunks.front_mut() else {
+                self.tail.advance(count);
+                break;
+            };
+            let gone = count.min(first.len());
+            first.advance(gone);
+            count -= gone;
+            if first.is_empty() {
+                self.chunks.pop_front();
+            }
+        }
+        while self.ends.front().is_some_and(|end| *end <= self.written) {
+            self.ends.pop_front();
+        }
+    }
+
+    /// Lets go of all there is.
+    pub(crate) fn clear(&mut self) {
+        (self.chunks, self.ends, self.pongs) = Default::default();
+        self.tail = BytesMut::new();
+        self.written = self.queued;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
+        let mut all = vec![];
+        while outbox.backlog().bytes > 0 {
+            let mut slices = [IoSlice::new(b""); 3];
+            let count = outbox.slices(&mut slices);
+            let next: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).take(step).collect();
+            outbox.advance(next.len());
+            all.extend(next);
+        }
+        all
+    }
+
+    #[test]
+    fn what_is_put_goes_out_in_any_steps() {
+        let frames = [0, 1, 255, 256, COPIED, COPIED + 1, TAIL, 3].map(|len| Bytes::from(vec![7; len]));
+        let fill = |outbox: &mut Outbox| {
+            for frame in &frames {
+                outbox.put_frame(true, frame);
+                outbox.end_message();
+            }
+            outbox.put_command(b"\x04PING\0\0");
+        };
+        let mut outbox = Outbox::default();
+        fill(&mut outbox);
+        let whole = drain(&mut outbox, usize::MAX);
+        for step in [1, 2, 4095, 70_000] {
+            fill(&mut outbox);
+            assert_eq!(outbox.backlog(), Backlog { messages: frames.len(), bytes: whole.len() });
+            assert!(drain(&mut outbox, step) == whole);
+            assert_eq!(outbox.backlog(), Backlog::default());
+        }
+    }
+
+    #[test]
+    fn a_message_waits_until_its_last_byte_is_gone() {
+        let mut outbox = Outbox::default();
+        outbox.put_frame(false, &Bytes::from_static(b"abc"));
+        outbox.end_message();
+        outbox.advance(4);
+        assert_eq!(outbox.backlog(), Backlog { messages: 1, bytes: 1 });
+        outbox.advance(1);
+        assert_eq!(outbox.backlog(), Backlog::default());
+    }
+
+    #[test]
+    fn pongs_that_nobody_reads_are_few() {
+        let mut outbox = Outbox::default();
+        let pong = |outbox: &mut Outbox| {
+            if outbox.has_room_for_pong() {
+                outbox.put_command(b"\x04PONG");
+                outbox.end_pong();
+            }
+        };
+        (0..1000).for_each(|_| pong(&mut outbox));
+        assert_eq!(outbox.backlog().bytes, PONGS * 7);
+        outbox.advance(7);
+        (0..1000).for_each(|_| pong(&mut outbox));
+        assert_eq!(outbox.backlog().bytes, PONGS * 7);
+    }
+}

@@ -1,0 +1,19 @@
+//! ZMTP 3.1 without sockets, clocks or threads: bytes in and messages out, messages in and bytes out.
+//!
+//! A [`Connection`] is one connection of either side, from its greeting to its end. Whoever owns the socket hands it what
+//! was read and when, writes what waits, and is told what happened. Nothing a peer sends makes it fail: what cannot be
+//! taken ends the connection with a [`Reason`], and what has not come in whole is bounded by [`Limits`].
+#![forbid(unsafe_code)]
+
+mod codec;
+mod limits;
+mod mechanism;
+mod reason;
+mod settings;
+mod socket;
+
+pub use codec::{Connection, Event, Heartbeat, Metadata, Ready};
+pub use limits::{HighWater, Limits};
+pub use reason::{Failure, Reason, Tally};
+pub use settings::{Security, Settings, Side};
+pub use socket::SocketType;

@@ -1,0 +1,52 @@
+//! What a peer may make us hold, and how long it may take.
+
+use std::time::Duration;
+
+use trunkline_wire::{Backlog, MAX_FRAMES};
+
+/// The law for strangers and peers alike; each limit ends a connection with a [`Reason`](crate::Reason) of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The time from the connection to the end of its handshake.
+    pub handshake_time: Duration,
+    /// The bytes of a peer to the end of its handshake; a command has as many at most ever after.
+    pub handshake_bytes: usize,
+    /// The bytes of one message, all frames together: refused at the head of the frame that passes them.
+    pub message_bytes: u64,
+    /// The frames of one message: refused at the head of the first that is too many.
+    pub message_frames: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake_time: Duration::from_secs(10),
+            handshake_bytes: 64 << 10,
+            message_bytes: 1 << 30,
+            message_frames: MAX_FRAMES,
+        }
+    }
+}
+
+/// How much may wait for a peer before it is full: by messages or by bytes, whichever comes first. One message always may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HighWater {
+    /// Messages.
+    pub messages: usize,
+    /// Their bytes.
+    pub bytes: usize,
+}
+
+impl HighWater {
+    /// Whether another message may wait.
+    pub const fn admits(&self, waiting: Backlog) -> bool {
+        waiting.messages == 0 || (waiting.messages < self.messages && waiting.bytes < self.bytes)
+    }
+}
+
+impl Default for HighWater {
+    /// As many messages as libzmq has by default, and 16 MiB.
+    fn default() -> Self {
+        Self { messages: 1000, bytes: 16 << 20 }
+    }
+}

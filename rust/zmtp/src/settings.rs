@@ -1,0 +1,64 @@
+//! What all connections of a socket have in common.
+
+use bytes::Bytes;
+
+use crate::{Heartbeat, Limits, SocketType};
+
+/// What a socket asks of its connections.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Its type.
+    pub socket_type: SocketType,
+    /// The routing id it has at ROUTERs: RFC 37, "The Identity Property".
+    pub identity: Bytes,
+    /// What a peer has to show: there is no bargaining.
+    pub security: Security,
+    /// What a peer may make us hold, and how long it may take.
+    pub limits: Limits,
+    /// Whether, and when, it is asked for signs of life.
+    pub heartbeat: Option<Heartbeat>,
+}
+
+impl Settings {
+    /// Those of a socket without security.
+    ///
+    /// # Panics
+    /// When the routing id is longer than 255 bytes or begins with a zero byte, which no ROUTER takes.
+    pub fn new(socket_type: SocketType, identity: Bytes) -> Self {
+        assert!(identity.len() <= 255 && identity.first() != Some(&0), "no routing id of a peer's own");
+        let (limits, heartbeat) = (Limits::default(), None);
+        Self { socket_type, identity, security: Security::Null, limits, heartbeat }
+    }
+}
+
+/// What makes a connection secure: RFC 37, "Authentication and Confidentiality".
+#[derive(Clone, Debug)]
+pub enum Security {
+    /// Nothing: anybody may connect, and anybody may read.
+    Null,
+}
+
+impl Security {
+    /// The name of the mechanism in the greeting.
+    pub(crate) fn mechanism(&self) -> &'static str {
+        match self {
+            Self::Null => "NULL",
+        }
+    }
+
+    /// Whether this side is the server of the handshake.
+    pub(crate) fn is_server(&self) -> bool {
+        match self {
+            Self::Null => false,
+        }
+    }
+}
+
+/// Which side of a connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It was accepted.
+    Accepted,
+    /// It was made from here.
+    Dialled,
+}
