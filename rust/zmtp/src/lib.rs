@@ -2,12 +2,14 @@
 //!
 //! A [`Connection`] is one connection of either side, from its greeting to its end. Whoever owns the socket hands it what
 //! was read and when, writes what waits, and is told what happened. Nothing a peer sends makes it fail: what cannot be
-//! taken ends the connection with a [`Reason`], and what has not come in whole is bounded by [`Limits`].
+//! taken ends the connection with a [`Reason`], and what has not come in whole is bounded by [`Limits`]. What a socket does
+//! with several connections is in [`patterns`].
 #![forbid(unsafe_code)]
 
 mod codec;
 mod limits;
 mod mechanism;
+pub mod patterns;
 mod reason;
 mod settings;
 mod socket;

@@ -1,0 +1,309 @@
+//! Messages to nobody in particular: the outgoing half of DEALER (RFC 28) and PUSH (RFC 30).
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use trunkline_wire::{Backlog, Frames, cost};
+
+use super::{ConnectionId, wire_bytes};
+use crate::HighWater;
+
+/// A connection has so many bytes at a time where more wait: what it has when it breaks is lost.
+const WINDOW: usize = 64 << 10;
+
+/// An endpoint that is dialled, again whenever its connection is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dial(u64);
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It is to be sent on this connection now.
+    Now(ConnectionId),
+    /// It is kept, until [`poll_send`](Distributor::poll_send) gives it.
+    Held,
+    /// It was not taken: all peers are full, or there is none.
+    Full,
+}
+
+/// The way to one peer.
+#[derive(Debug, Default)]
+struct Lane {
+    connection: Option<ConnectionId>,
+    is_dialled: bool,
+    held: VecDeque<Frames>,
+    held_bytes: usize,
+    /// What waits on the connection.
+    backlog: Backlog,
+    in_line: bool,
+}
+
+impl Lane {
+    fn has_room(&self, most: HighWater, immediate: bool) -> bool {
+        let (messages, bytes) = (self.backlog.messages + self.held.len(), self.backlog.bytes + self.held_bytes);
+        (self.connection.is_some() || !immediate) && most.admits(Backlog { messages, bytes })
+    }
+
+    fn unloads(&self) -> Option<ConnectionId> {
+        self.connection.filter(|_| !self.held.is_empty() && self.backlog.bytes < WINDOW)
+    }
+}
+
+/// Sends each message to the next peer that is not full. What is for an endpoint that is dialled waits there while it has no
+/// connection, the first one and any later; what is for a connection that was accepted goes with it.
+#[derive(Debug)]
+pub struct Distributor {
+    high_water: HighWater,
+    immediate: bool,
+    lanes: HashMap<u64, Lane, RandomState>,
+    by_connection: HashMap<ConnectionId, u64, RandomState>,
+    /// The lanes that have room, in turn; those that may be unloaded.
+    line: VecDeque<u64>,
+    unloading: VecDeque<u64>,
+    next: u64,
+}
+
+impl Distributor {
+    /// Without peers. With `immediate` messages wait only for who is connected.
+    pub fn new(high_water: HighWater, immediate: bool) -> Self {
+        Self {
+            high_water,
+            immediate,
+            lanes: HashMap::default(),
+            by_connection: HashMap::default(),
+            line: VecDeque::new(),
+            unloading: VecDeque::new(),
+            next: 0,
+        }
+    }
+
+    /// An endpoint is dialled from now on.
+    pub fn dial(&mut self) -> Dial {
+        let key = self.add(Lane { is_dialled: true, ..Lane::default() });
+        Dial(key)
+    }
+
+    /// An endpoint is dialled no more: gives what waited for it, which is lost. Its connection, if it has one, goes on.
+    pub fn hang_up(&mut self, dial: Dial) -> Vec<Frames> {
+        let Some(lane) = self.lanes.get_mut(&dial.0) else { return vec![] };
+        lane.is_dialled = false;
+        if lane.connection.is_some() { vec![] } else { self.remove(dial.0) }
+    }
+
+    /// A connection is ready: one that was accepted, or the one of an endpoint.
+    pub fn connected(&mut self, connection: ConnectionId, dial: Option<Dial>) {
+        let key = dial.map(|dial| dial.0).filter(|key| self.lanes.contains_key(key));
+        let key = key.unwrap_or_else(|| self.add(Lane::default()));
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.backlog = Backlog::default();
+            if let Some(before) = lane.connection.replace(connection) {
+                self.by_connection.remove(&before);
+            }
+        }
+        self.by_connection.insert(connection, key);
+        self.settle(key);
+    }
+
+    /// A connection is gone: gives what waited for it and is lost, besides what was given to it.
+    pub fn disconnected(&mut self, connection: ConnectionId) -> Vec<Frames> {
+        let Some(key) = self.by_connection.remove(&connection) else { return vec![] };
+        let Some(lane) = self.lanes.get_mut(&key) else { return vec![] };
+        (lane.connection, lane.backlog) = (None, Backlog::default());
+        if !lane.is_dialled {
+            return self.remove(key);
+        }
+        self.settle(key);
+        vec![]
+    }
+
+    /// Learns what waits on a connection.
+    pub fn handle_backlog(&mut self, connection: ConnectionId, backlog: Backlog) {
+        let Some(key) = self.by_connection.get(&connection).copied() else { return };
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.backlog = backlog;
+        }
+        self.settle(key);
+    }
+
+    /// Whether a message would be taken.
+    pub fn is_writable(&self) -> bool {
+        !self.line.is_empty()
+    }
+
+    /// Finds a place for a message.
+    pub fn place(&mut self, frames: &[Bytes]) -> Placed {
+        let Some(key) = self.line.pop_front() else { return Placed::Full };
+        let Some(lane) = self.lanes.get_mut(&key) else { return Placed::Full };
+        lane.in_line = false;
+        let now = lane.connection.filter(|_| lane.held.is_empty() && lane.backlog.bytes < WINDOW);
+        if now.is_some() {
+            lane.backlog.messages += 1;
+            lane.backlog.bytes += wire_bytes(frames);
+        } else {
+            lane.held.push_back(frames.into());
+            lane.held_bytes += cost(frames);
+        }
+        self.settle(key);
+        now.map_or(Placed::Held, Placed::Now)
+    }
+
+    /// The next message that was held and is to be sent now.
+    pub fn poll_send(&mut self) -> Option<(ConnectionId, Frames)> {
+        loop {
+            let key = *self.unloading.front()?;
+            let lane = self.lanes.get_mut(&key);
+            if let Some(lane) = lane
+                && let Some(connection) = lane.unloads()
+                && let Some(frames) = lane.held.pop_front()
+            {
+                lane.held_bytes -= cost(&frames);
+                lane.backlog.messages += 1;
+                lane.backlog.bytes += wire_bytes(&frames);
+                return Some((connection, frames));
+            }
+            self.unloading.pop_front();
+            self.settle(key);
+        }
+    }
+
+    /// What is held, for all peers.
+    pub fn held(&self) -> Backlog {
+        let lanes = self.lanes.values();
+        lanes.fold(Backlog::default(), |Backlog { messages, bytes }, lane| Backlog {
+            messages: messages + lane.held.len(),
+            bytes: bytes + lane.held_bytes,
+        })
+    }
+
+    fn add(&mut self, lane: Lane) -> u64 {
+        let key = self.next;
+        self.next += 1;
+        self.lanes.insert(key, lane);
+        self.settle(key);
+        key
+    }
+
+    fn remove(&mut self, key: u64) -> Vec<Frames> {
+        self.line.retain(|other| *other != key);
+        self.unloading.retain(|other| *other != key);
+        self.lanes.remove(&key).map(|lane| lane.held.into()).unwrap_or_default()
+    }
+
+    /// Puts a lane where it belongs.
+    fn settle(&mut self, key: u64) {
+        let Some(lane) = self.lanes.get_mut(&key) else { return };
+        if lane.unloads().is_some() && !self.unloading.contains(&key) {
+            self.unloading.push_back(key);
+        }
+        let has_room = lane.has_room(self.high_water, self.immediate);
+        if has_room && !lane.in_line {
+            self.line.push_back(key);
+        } else if !has_room && lane.in_line {
+            self.line.retain(|other| *other != key);
+        }
+        lane.in_line = has_room;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: ConnectionId = ConnectionId(1);
+    const TWO: ConnectionId = ConnectionId(2);
+
+    fn distributor(messages: usize) -> Distributor {
+        Distributor::new(HighWater { messages, bytes: 1 << 20 }, false)
+    }
+
+    fn message(bytes: usize) -> Frames {
+        Frames::from_iter([Bytes::from(vec![7; bytes])])
+    }
+
+    #[test]
+    fn peers_take_turns_and_full_ones_are_passed_over() {
+        let mut push = distributor(3);
+        assert_eq!(push.place(&message(1)), Placed::Full);
+        push.connected(ONE, None);
+        push.connected(TWO, None);
+        let placed: Vec<_> = (0..4).map(|_| push.place(&message(1))).collect();
+        assert_eq!(placed, [ONE, TWO, ONE, TWO].map(Placed::Now));
+        push.handle_backlog(TWO, Backlog { messages: 3, bytes: 30 });
+        assert_eq!([push.place(&message(1)), push.place(&message(1))], [Placed::Now(ONE), Placed::Full]);
+        assert!(!push.is_writable());
+        push.handle_backlog(TWO, Backlog { messages: 2, bytes: 20 });
+        assert_eq!(push.place(&message(1)), Placed::Now(TWO));
+    }
+
+    #[test]
+    fn a_peer_is_full_by_bytes_as_well() {
+        let mut push = distributor(1000);
+        push.connected(ONE, None);
+        assert_eq!(push.place(&message(2 << 20)), Placed::Now(ONE));
+        assert_eq!(push.place(&message(1)), Placed::Full);
+    }
+
+    #[test]
+    fn what_is_for_an_endpoint_waits_for_its_connections() {
+        let mut push = distributor(10);
+        let dial = push.dial();
+        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Held; 2]);
+        assert_eq!(push.poll_send(), None);
+        push.connected(ONE, Some(dial));
+        assert_eq!(push.poll_send(), Some((ONE, message(1))));
+        assert_eq!(push.disconnected(ONE), Vec::<Frames>::new());
+        assert_eq!(push.poll_send(), None);
+        push.connected(TWO, Some(dial));
+        assert_eq!((push.poll_send(), push.poll_send()), (Some((TWO, message(2))), None));
+        assert_eq!(push.place(&message(3)), Placed::Now(TWO));
+    }
+
+    #[test]
+    fn order_is_kept_and_little_is_given_to_a_connection_at_a_time() {
+        let mut push = distributor(1000);
+        push.connected(ONE, None);
+        assert_eq!(push.place(&message(WINDOW)), Placed::Now(ONE));
+        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Held; 2]);
+        assert_eq!(push.poll_send(), None);
+        push.handle_backlog(ONE, Backlog::default());
+        assert_eq!(push.place(&message(3)), Placed::Held, "others wait before it");
+        let sent: Vec<_> = std::iter::from_fn(|| push.poll_send()).map(|(_, frames)| frames[0].len()).collect();
+        assert_eq!(sent, [1, 2, 3]);
+        assert_eq!(push.held(), Backlog::default());
+    }
+
+    #[test]
+    fn what_is_for_a_connection_that_was_accepted_goes_with_it() {
+        let mut push = distributor(1000);
+        push.connected(ONE, None);
+        push.handle_backlog(ONE, Backlog { messages: 1, bytes: WINDOW });
+        assert_eq!(push.place(&message(9)), Placed::Held);
+        assert_eq!(push.disconnected(ONE), [message(9)]);
+        assert_eq!((push.place(&message(1)), push.held()), (Placed::Full, Backlog::default()));
+    }
+
+    #[test]
+    fn with_immediate_only_connections_count() {
+        let mut push = Distributor::new(HighWater::default(), true);
+        let dial = push.dial();
+        assert_eq!(push.place(&message(1)), Placed::Full);
+        push.connected(ONE, Some(dial));
+        assert_eq!(push.place(&message(1)), Placed::Now(ONE));
+        push.disconnected(ONE);
+        assert_eq!(push.place(&message(1)), Placed::Full);
+    }
+
+    #[test]
+    fn an_endpoint_that_is_dialled_no_more_keeps_its_connection() {
+        let mut push = distributor(10);
+        let (one, two) = (push.dial(), push.dial());
+        push.connected(ONE, Some(one));
+        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Now(ONE), Placed::Held]);
+        assert_eq!(push.hang_up(one), Vec::<Frames>::new());
+        assert_eq!(push.hang_up(two), [message(2)]);
+        assert_eq!(push.place(&message(3)), Placed::Now(ONE));
+        push.disconnected(ONE);
+        assert_eq!(push.place(&message(3)), Placed::Full);
+    }
+}

@@ -1,0 +1,31 @@
+//! What sockets do with several connections: RFC 28 and RFC 30, as decisions without connections.
+//!
+//! A PUSH is a [`Distributor`]; a PULL takes [`Turns`]; a DEALER does both. A REQ is a [`Req`], a REP a [`Rep`], which
+//! take turns as well, and a ROUTER is a [`Router`] that takes turns. Whoever owns the connections tells them which came
+//! and went, and what waits on each; they say whose turn it is to be read, and where a message goes.
+
+mod distributor;
+mod rep;
+mod req;
+mod router;
+mod turns;
+
+use bytes::Bytes;
+use trunkline_wire::nbytes;
+
+pub use distributor::{Dial, Distributor, Placed};
+pub use rep::Rep;
+pub use req::{Answer, Req};
+pub use router::{Admitted, Routed, Router, RouterCounts, Unsent};
+pub use turns::Turns;
+
+/// One connection among all there ever are: a number that is never used again, so that what was meant for a peer that is
+/// gone does not go to the one that has its routing id now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// What a message adds to what waits on a connection, until that says it itself.
+fn wire_bytes(frames: &[Bytes]) -> usize {
+    const HEAD: usize = 9;
+    usize::try_from(nbytes(frames)).expect("it is in memory") + HEAD * frames.len()
+}

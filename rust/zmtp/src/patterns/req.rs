@@ -1,0 +1,154 @@
+//! One request after the other: REQ, of RFC 28.
+
+use bytes::Bytes;
+use trunkline_wire::{Backlog, Frames};
+
+use super::{ConnectionId, Dial, Distributor, Placed};
+use crate::HighWater;
+
+/// What a message that came to a REQ is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The reply to the request, without its delimiter.
+    Reply(Frames),
+    /// Nothing that was asked for: it is discarded, and counted.
+    Stray,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    /// The request is held until there is a connection.
+    Held,
+    Waiting(ConnectionId),
+}
+
+/// Sends one request at a time, and takes the reply from whom it went to alone.
+#[derive(Debug)]
+pub struct Req {
+    peers: Distributor,
+    state: State,
+    strays: u64,
+}
+
+impl Req {
+    /// Without peers. With `immediate` requests wait only for who is connected.
+    pub fn new(high_water: HighWater, immediate: bool) -> Self {
+        Self { peers: Distributor::new(high_water, immediate), state: State::Idle, strays: 0 }
+    }
+
+    /// An endpoint is dialled from now on.
+    pub fn dial(&mut self) -> Dial {
+        self.peers.dial()
+    }
+
+    /// A connection is ready: one that was accepted, or the one of an endpoint.
+    pub fn connected(&mut self, connection: ConnectionId, dial: Option<Dial>) {
+        self.peers.connected(connection, dial);
+    }
+
+    /// A connection is gone. True where its reply was waited for: the next request may be sent.
+    pub fn disconnected(&mut self, connection: ConnectionId) -> bool {
+        let is_lost = !self.peers.disconnected(connection).is_empty() || self.state == State::Waiting(connection);
+        if is_lost {
+            self.state = State::Idle;
+        }
+        is_lost
+    }
+
+    /// An endpoint is dialled no more. True where a request waited for it, and is lost.
+    pub fn hang_up(&mut self, dial: Dial) -> bool {
+        let is_lost = !self.peers.hang_up(dial).is_empty();
+        if is_lost {
+            self.state = State::Idle;
+        }
+        is_lost
+    }
+
+    /// Learns what waits on a connection.
+    pub fn handle_backlog(&mut self, connection: ConnectionId, backlog: Backlog) {
+        self.peers.handle_backlog(connection, backlog);
+    }
+
+    /// Whether a request may be sent now.
+    pub fn is_writable(&self) -> bool {
+        self.state == State::Idle && self.peers.is_writable()
+    }
+
+    /// Finds a place for a request; gives it as it is to be sent, with its delimiter. Not before the reply to the last.
+    pub fn place(&mut self, frames: &[Bytes]) -> (Placed, Frames) {
+        let request: Frames = std::iter::once(Bytes::new()).chain(frames.iter().cloned()).collect();
+        let placed = if self.state == State::Idle { self.peers.place(&request) } else { Placed::Full };
+        match placed {
+            Placed::Now(connection) => self.state = State::Waiting(connection),
+            Placed::Held => self.state = State::Held,
+            Placed::Full => {}
+        }
+        (placed, request)
+    }
+
+    /// The request that was held, once it is to be sent.
+    pub fn poll_send(&mut self) -> Option<(ConnectionId, Frames)> {
+        let sent = self.peers.poll_send()?;
+        self.state = State::Waiting(sent.0);
+        Some(sent)
+    }
+
+    /// Takes a message.
+    pub fn receive(&mut self, connection: ConnectionId, mut frames: Frames) -> Answer {
+        let is_reply = frames.len() > 1 && frames[0].is_empty();
+        if self.state != State::Waiting(connection) || !is_reply {
+            self.strays += 1;
+            return Answer::Stray;
+        }
+        self.state = State::Idle;
+        frames.remove(0);
+        Answer::Reply(frames)
+    }
+
+    /// Messages that were not asked for.
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: ConnectionId = ConnectionId(1);
+    const TWO: ConnectionId = ConnectionId(2);
+
+    fn frames(frames: &[&'static [u8]]) -> Frames {
+        frames.iter().map(|frame| Bytes::from_static(frame)).collect()
+    }
+
+    #[test]
+    fn one_is_asked_after_the_other_and_answers_alone() {
+        let mut req = Req::new(HighWater::default(), false);
+        req.connected(ONE, None);
+        req.connected(TWO, None);
+        assert_eq!(req.place(&frames(&[b"a"])), (Placed::Now(ONE), frames(&[b"", b"a"])));
+        assert!(!req.is_writable());
+        assert_eq!(req.place(&frames(&[b"b"])).0, Placed::Full);
+        assert_eq!(req.receive(TWO, frames(&[b"", b"forged"])), Answer::Stray);
+        assert_eq!(req.receive(ONE, frames(&[b"no delimiter"])), Answer::Stray);
+        assert_eq!(req.receive(ONE, frames(&[b"", b"A"])), Answer::Reply(frames(&[b"A"])));
+        assert_eq!(req.receive(ONE, frames(&[b"", b"again"])), Answer::Stray);
+        assert_eq!((req.place(&frames(&[b"b"])).0, req.strays()), (Placed::Now(TWO), 3));
+    }
+
+    #[test]
+    fn who_is_gone_is_not_waited_for() {
+        let mut req = Req::new(HighWater::default(), false);
+        let dial = req.dial();
+        assert_eq!(req.place(&frames(&[b"a"])).0, Placed::Held);
+        req.connected(ONE, Some(dial));
+        assert_eq!(req.poll_send(), Some((ONE, frames(&[b"", b"a"]))));
+        req.handle_backlog(ONE, Backlog::default());
+        assert!(req.disconnected(ONE));
+        assert_eq!(req.place(&frames(&[b"b"])).0, Placed::Held);
+        assert!(req.hang_up(dial));
+        assert!(!req.disconnected(ONE) && !req.is_writable());
+    }
+}

@@ -1,0 +1,198 @@
+//! Messages to whom they name: ROUTER, of RFC 28.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use foldhash::quality::RandomState;
+use trunkline_wire::Backlog;
+
+use super::{ConnectionId, wire_bytes};
+use crate::{HighWater, Reason};
+
+/// A peer that was let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// The routing id it has from now on: its own, or one it was given.
+    pub routing_id: Bytes,
+    /// The connection that had it, and is to be closed: with [`Reason::HandedOver`].
+    pub replaced: Option<ConnectionId>,
+}
+
+/// Where a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routed {
+    /// To this connection.
+    To(ConnectionId),
+    /// Nowhere, as it is not mandatory: it was counted.
+    Dropped(Unsent),
+}
+
+/// Why a message cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// As much waits for the peer as may.
+    Full,
+    /// Nobody has this routing id, or not the connection that was meant.
+    Unreachable,
+}
+
+/// What a ROUTER turned away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouterCounts {
+    /// Connections that claimed a routing id that was taken.
+    pub taken: u64,
+    /// Connections that lost their routing id to another of the same user.
+    pub handed_over: u64,
+    /// Messages dropped as their peer was full.
+    pub full: u64,
+    /// Messages dropped as their peer was not there.
+    pub unreachable: u64,
+}
+
+#[derive(Debug)]
+struct Peer {
+    connection: ConnectionId,
+    user: Option<Bytes>,
+    backlog: Backlog,
+}
+
+/// Knows peers by their routing ids, and each by its connection.
+#[derive(Debug)]
+pub struct Router {
+    high_water: HighWater,
+    mandatory: bool,
+    handover: bool,
+    peers: HashMap<Bytes, Peer, RandomState>,
+    ids: HashMap<ConnectionId, Bytes, RandomState>,
+    /// The number in the next routing id that is given away.
+    next: u32,
+    counts: RouterCounts,
+}
+
+impl Router {
+    /// Without peers. With `mandatory` what cannot be sent is an error; with `handover` a routing id that is claimed again by
+    /// the same user is the newcomer's. Routing ids that are given away count from `first`.
+    pub fn new(high_water: HighWater, mandatory: bool, handover: bool, first: u32) -> Self {
+        Self {
+            high_water,
+            mandatory,
+            handover,
+            peers: HashMap::default(),
+            ids: HashMap::default(),
+            next: first,
+            counts: RouterCounts::default(),
+        }
+    }
+
+    /// A connection is ready: lets it in under the routing id that it claims or is given, or refuses it.
+    ///
+    /// # Errors
+    /// Where the id is another's: the connection is to be closed with this reason.
+    pub fn connected(
+        &mut self,
+        connection: ConnectionId,
+        identity: Bytes,
+        user: Option<Bytes>,
+    ) -> Result<Admitted, Reason> {
+        let routing_id = if identity.is_empty() { self.unused() } else { identity };
+        let peer = Peer { connection, user, backlog: Backlog::default() };
+        let replaced = match self.peers.entry(routing_id.clone()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(peer);
+                None
+            }
+            Entry::Occupied(mut before) if self.handover && before.get().user == peer.user => {
+                let before = before.insert(peer).connection;
+                self.ids.remove(&before);
+                self.counts.handed_over += 1;
+                Some(before)
+            }
+            Entry::Occupied(_) => {
+                self.counts.taken += 1;
+                return Err(Reason::IdentityTaken);
+            }
+        };
+        self.ids.insert(connection, routing_id.clone());
+        Ok(Admitted { routing_id, replaced })
+    }
+
+    /// A connection is gone. Gives the routing id that nobody has now, if it had one.
+    pub fn disconnected(&mut self, connection: ConnectionId) -> Option<Bytes> {
+        let id = self.ids.remove(&connection)?;
+        self.peers.remove(&id);
+        Some(id)
+    }
+
+    /// The routing id of a connection.
+    pub fn routing_id(&self, connection: ConnectionId) -> Option<&Bytes> {
+        self.ids.get(&connection)
+    }
+
+    /// The connection that has a routing id now.
+    pub fn connection(&self, routing_id: &[u8]) -> Option<ConnectionId> {
+        self.peers.get(routing_id).map(|peer| peer.connection)
+    }
+
+    /// Finds the connection for a message to a routing id; what is meant for one connection, as an answer is, goes to no
+    /// other that has its routing id by now.
+    ///
+    /// # Errors
+    /// Where it cannot be sent, if it is mandatory to be told.
+    pub fn route(&mut self, to: &[u8], meant: Option<ConnectionId>, frames: &[Bytes]) -> Result<Routed, Unsent> {
+        let peer = self.peers.get_mut(to).filter(|peer| meant.is_none_or(|meant| meant == peer.connection));
+        let unsent = match peer {
+            Some(peer) if self.high_water.admits(peer.backlog) => {
+                peer.backlog.messages += 1;
+                peer.backlog.bytes += wire_bytes(frames);
+                return Ok(Routed::To(peer.connection));
+            }
+            Some(_) => Unsent::Full,
+            None => Unsent::Unreachable,
+        };
+        if self.mandatory {
+            return Err(unsent);
+        }
+        match unsent {
+            Unsent::Full => self.counts.full += 1,
+            Unsent::Unreachable => self.counts.unreachable += 1,
+        }
+        Ok(Routed::Dropped(unsent))
+    }
+
+    /// Learns what waits on a connection.
+    pub fn handle_backlog(&mut self, connection: ConnectionId, backlog: Backlog) {
+        let peer = self.ids.get(&connection).and_then(|id| self.peers.get_mut(id));
+        if let Some(peer) = peer {
+            peer.backlog = backlog;
+        }
+    }
+
+    /// How many peers there are.
+    pub fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
+    /// What was turned away.
+    pub fn counts(&self) -> RouterCounts {
+        self.counts
+    }
+
+    /// A routing id that no peer can claim, as it begins with a zero byte, and none has.
+    fn unused(&mut self) -> Bytes {
+        loop {
+            let mut id = BytesMut::with_capacity(5);
+            id.put_u8(0);
+            id.put_u32(self.next);
+            self.next = self.next.wrapping_add(1);
+            if !self.peers.contains_key(&id[..]) {
+                return id.freeze();
+            }
+        }
+    }
+}

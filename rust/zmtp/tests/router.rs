@@ -1,0 +1,148 @@
+//! A ROUTER against a model of it that knows no better than to look at all its peers.
+
+use bytes::Bytes;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use trunkline_wire::Backlog;
+use trunkline_zmtp::patterns::{Admitted, ConnectionId, Routed, Router, RouterCounts, Unsent};
+use trunkline_zmtp::{HighWater, Reason};
+
+const MOST: HighWater = HighWater { messages: 3, bytes: 1000 };
+
+/// Near its end, where it begins again.
+const FIRST: u32 = u32::MAX - 2;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Connect { identity: u8, user: Option<u8> },
+    Disconnect(usize),
+    Send { to: usize, meant: Option<usize>, bytes: usize },
+    SendTo(u8),
+    Drain(usize, usize),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let place = 0usize..40;
+    prop_oneof![
+        (0u8..6, prop::option::of(0u8..2)).prop_map(|(identity, user)| Operation::Connect { identity, user }),
+        place.clone().prop_map(Operation::Disconnect),
+        (place.clone(), prop::option::of(place.clone()), prop_oneof![0usize..10, 300usize..1100])
+            .prop_map(|(to, meant, bytes)| Operation::Send { to, meant, bytes }),
+        (0u8..7).prop_map(Operation::SendTo),
+        (place, 0usize..4).prop_map(|(at, messages)| Operation::Drain(at, messages)),
+    ]
+}
+
+struct Peer {
+    connection: ConnectionId,
+    id: Bytes,
+    user: Option<Bytes>,
+    backlog: Backlog,
+}
+
+#[derive(Default)]
+struct Model {
+    peers: Vec<Peer>,
+    counts: RouterCounts,
+}
+
+impl Model {
+    fn route(
+        &mut self,
+        mandatory: bool,
+        to: &[u8],
+        meant: Option<ConnectionId>,
+        size: usize,
+    ) -> Result<Routed, Unsent> {
+        let mut peers = self.peers.iter_mut();
+        let unsent = match peers.find(|peer| peer.id == to && meant.is_none_or(|meant| peer.connection == meant)) {
+            None => Unsent::Unreachable,
+            Some(Peer { connection, backlog, .. }) => {
+                if backlog.messages == 0 || backlog.messages < MOST.messages && backlog.bytes < MOST.bytes {
+                    backlog.messages += 1;
+                    backlog.bytes += size + 9;
+                    return Ok(Routed::To(*connection));
+                }
+                Unsent::Full
+            }
+        };
+        if mandatory {
+            return Err(unsent);
+        }
+        match unsent {
+            Unsent::Full => self.counts.full += 1,
+            Unsent::Unreachable => self.counts.unreachable += 1,
+        }
+        Ok(Routed::Dropped(unsent))
+    }
+}
+
+fn bytes(number: u8) -> Bytes {
+    if number == 0 { Bytes::new() } else { Bytes::from(vec![number; 3]) }
+}
+
+proptest! {
+    #[test]
+    fn does_what_its_model_does(mandatory: bool, handover: bool, operations in vec(operation(), 0..200)) {
+        let mut router = Router::new(MOST, mandatory, handover, FIRST);
+        let mut model = Model::default();
+        // Connections there were, so that those that are gone are asked for as well.
+        let mut known: Vec<(ConnectionId, Bytes)> = vec![];
+        for (at, operation) in operations.into_iter().enumerate() {
+            match operation {
+                Operation::Connect { identity, user } => {
+                    let (connection, user) = (ConnectionId(at as u64), user.map(bytes));
+                    let given = router.connected(connection, bytes(identity), user.clone());
+                    let before = model.peers.iter().position(|peer| identity > 0 && peer.id == bytes(identity));
+                    let replaced = before.map(|place| model.peers[place].connection);
+                    if before.is_some_and(|place| !handover || model.peers[place].user != user) {
+                        model.counts.taken += 1;
+                        prop_assert_eq!(given, Err(Reason::IdentityTaken));
+                        continue;
+                    }
+                    if let Some(place) = before {
+                        model.counts.handed_over += 1;
+                        model.peers.remove(place);
+                    }
+                    let id = given.clone().expect("it is let in").routing_id;
+                    prop_assert_eq!(given, Ok(Admitted { routing_id: id.clone(), replaced }));
+                    let is_given = id[0] == 0 && id.len() == 5;
+                    prop_assert_eq!(is_given, identity == 0);
+                    prop_assert!(is_given || id == bytes(identity));
+                    prop_assert!(model.peers.iter().all(|peer| peer.id != id));
+                    known.push((connection, id.clone()));
+                    model.peers.push(Peer { connection, id, user, backlog: Backlog::default() });
+                }
+                Operation::Disconnect(place) => {
+                    let Some((connection, _)) = known.get(place) else { continue };
+                    let place = model.peers.iter().position(|peer| peer.connection == *connection);
+                    let id = place.map(|place| model.peers.remove(place).id);
+                    prop_assert_eq!(router.disconnected(*connection), id);
+                }
+                Operation::Send { to, meant, bytes } => {
+                    let Some((_, id)) = known.get(to) else { continue };
+                    let meant = meant.and_then(|meant| known.get(meant)).map(|(connection, _)| *connection);
+                    let routed = router.route(id, meant, &[Bytes::from(vec![0; bytes])]);
+                    prop_assert_eq!(routed, model.route(mandatory, id, meant, bytes));
+                }
+                Operation::SendTo(identity) => {
+                    let routed = router.route(&bytes(identity), None, &[Bytes::new()]);
+                    prop_assert_eq!(routed, model.route(mandatory, &bytes(identity), None, 0));
+                }
+                Operation::Drain(place, messages) => {
+                    let Some((connection, _)) = known.get(place) else { continue };
+                    let backlog = Backlog { messages, bytes: messages * 10 };
+                    router.handle_backlog(*connection, backlog);
+                    if let Some(peer) = model.peers.iter_mut().find(|peer| peer.connection == *connection) {
+                        peer.backlog = backlog;
+                    }
+                }
+            }
+            prop_assert_eq!((router.len(), router.counts()), (model.peers.len(), model.counts));
+            prop_assert_eq!(router.is_empty(), model.peers.is_empty());
+            for Peer { connection, id, .. } in &model.peers {
+                prop_assert_eq!((router.connection(id), router.routing_id(*connection)), (Some(*connection), Some(id)));
+            }
+        }
+    }
+}
