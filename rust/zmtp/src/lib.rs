@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod codec;
+pub mod curve;
 mod limits;
 mod mechanism;
 pub mod patterns;

@@ -1,7 +1,10 @@
 //! What all connections of a socket have in common.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
+use crate::curve::{ClientKeys, ServerKeys};
 use crate::{Heartbeat, Limits, SocketType};
 
 /// What a socket asks of its connections.
@@ -36,6 +39,10 @@ impl Settings {
 pub enum Security {
     /// Nothing: anybody may connect, and anybody may read.
     Null,
+    /// RFC 25: the server proves that it has its key, and learns ours.
+    CurveClient(Arc<ClientKeys>),
+    /// RFC 25: who is let in is asked by [`Event::Authenticate`](crate::Event::Authenticate).
+    CurveServer(Arc<ServerKeys>),
 }
 
 impl Security {
@@ -43,14 +50,13 @@ impl Security {
     pub(crate) fn mechanism(&self) -> &'static str {
         match self {
             Self::Null => "NULL",
+            Self::CurveClient(_) | Self::CurveServer(_) => "CURVE",
         }
     }
 
     /// Whether this side is the server of the handshake.
     pub(crate) fn is_server(&self) -> bool {
-        match self {
-            Self::Null => false,
-        }
+        matches!(self, Self::CurveServer(_))
     }
 }
 

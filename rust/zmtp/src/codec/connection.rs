@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::buf::Limit;
 use bytes::{Bytes, BytesMut};
+use trunkline_wire::zap::Key;
 use trunkline_wire::{Backlog, Frames, Nanos};
 
 use super::command::{self, Command};
@@ -15,7 +16,8 @@ use super::heartbeat::{Due, Timers};
 use super::inbox::Inbox;
 use super::metadata::{self, Metadata};
 use super::outbox::Outbox;
-use crate::mechanism::Mechanism;
+use crate::curve::{Cipher, OVERHEAD, Opened};
+use crate::mechanism::{Mechanism, Shown};
 use crate::reason::{Failure, Fault, Reason};
 use crate::{Settings, Side, SocketType};
 
@@ -26,6 +28,9 @@ const PEER: usize = 1 << 20;
 /// What happens on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// A client of CURVE has shown that it has this key: it is let in by [`allow`](Connection::allow), or turned away by
+    /// [`deny`](Connection::deny). The time of its handshake goes on, and nothing of it is looked at until then.
+    Authenticate(Key),
     /// The handshake is over: messages may be sent, and come.
     Ready(Ready),
     /// A whole message.
@@ -46,13 +51,19 @@ pub struct Ready {
     pub metadata: Metadata,
     /// The minor version of ZMTP 3 that both sides know.
     pub minor: u8,
+    /// The key that a client of CURVE has shown to have.
+    pub key: Option<Key>,
+    /// The user it was let in as.
+    pub user: Option<Bytes>,
 }
 
 #[derive(Debug)]
 enum Phase {
     Greeting,
-    Handshake,
-    Traffic,
+    Handshake(Box<Mechanism>),
+    /// Somebody is asked about the peer.
+    Deciding(Box<(Mechanism, Ready)>),
+    Traffic(Option<Box<Cipher>>),
     Over,
 }
 
@@ -64,8 +75,8 @@ enum Phase {
 #[derive(Debug)]
 pub struct Connection {
     settings: Arc<Settings>,
+    side: Side,
     phase: Phase,
-    mechanism: Mechanism,
     inbox: Inbox,
     outbox: Outbox,
     timers: Timers,
@@ -83,7 +94,7 @@ impl Connection {
         outbox.put(&greeting::write(settings.security.mechanism(), settings.security.is_server()));
         Self {
             phase: Phase::Greeting,
-            mechanism: Mechanism::new(&settings.security, side),
+            side,
             inbox: Inbox::new(STRANGER),
             outbox,
             timers: Timers::new(now, settings.limits.handshake_time, settings.heartbeat),
@@ -101,6 +112,10 @@ impl Connection {
             return;
         }
         self.timers.hear(now);
+        let room = self.settings.limits.handshake_bytes;
+        if matches!(self.phase, Phase::Deciding(_)) && self.inbox.rest().len() + bytes.len() > room {
+            return self.refuse(Reason::HandshakeTooLarge);
+        }
         self.inbox.push(bytes);
     }
 
@@ -120,9 +135,9 @@ impl Connection {
     /// Learns that the peer sends no more.
     pub fn handle_eof(&mut self) {
         let reason = match self.phase {
-            Phase::Greeting | Phase::Handshake => Reason::HandshakeCut,
-            Phase::Traffic if self.inbox.is_cut() || !self.partial.is_empty() => Reason::MessageCut,
-            Phase::Traffic | Phase::Over => Reason::HungUp,
+            Phase::Greeting | Phase::Handshake(_) | Phase::Deciding(_) => Reason::HandshakeCut,
+            Phase::Traffic(_) if self.inbox.is_cut() || !self.partial.is_empty() => Reason::MessageCut,
+            Phase::Traffic(_) | Phase::Over => Reason::HungUp,
         };
         self.refuse(reason);
     }
@@ -136,14 +151,14 @@ impl Connection {
                 return Some(event);
             }
             let polled = match self.phase {
-                Phase::Traffic => match self.message() {
+                Phase::Traffic(_) => match self.message() {
                     Ok(Some(frames)) => return Some(Event::Message(frames)),
                     Ok(None) => return None,
                     Err(fault) => Err(fault),
                 },
                 Phase::Greeting => self.greeting(),
-                Phase::Handshake => self.handshake(),
-                Phase::Over => return None,
+                Phase::Handshake(_) => self.handshake(),
+                Phase::Deciding(_) | Phase::Over => return None,
             };
             match polled {
                 Ok(true) => {}
@@ -167,7 +182,7 @@ impl Connection {
             Due::Nothing => {}
             Due::Ping => {
                 let ttl = self.settings.heartbeat.map_or(0, |heartbeat| heartbeat.tenths());
-                self.outbox.put_command(&command::write("PING", &ttl.to_be_bytes()));
+                self.put_command(&command::write("PING", &ttl.to_be_bytes()));
             }
             Due::Over(reason) => self.refuse(reason),
         }
@@ -183,13 +198,32 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn send(&mut self, frames: &[Bytes]) -> bool {
-        let (Phase::Traffic, Some((last, others))) = (&self.phase, frames.split_last()) else { return false };
-        for frame in others {
-            self.outbox.put_frame(true, frame);
+        let (Phase::Traffic(cipher), Some(last)) = (&mut self.phase, frames.len().checked_sub(1)) else { return false };
+        for (at, frame) in frames.iter().enumerate() {
+            match cipher {
+                None => self.outbox.put_frame(at < last, frame),
+                Some(cipher) => cipher.seal(&mut self.outbox, false, at < last, frame),
+            }
         }
-        self.outbox.put_frame(false, last);
         self.outbox.end_message();
         true
+    }
+
+    /// Lets in the client that [`Event::Authenticate`] asked about, as this user.
+    pub fn allow(&mut self, user: Option<Bytes>) {
+        if matches!(self.phase, Phase::Deciding(_))
+            && let Phase::Deciding(asked) = std::mem::replace(&mut self.phase, Phase::Over)
+        {
+            let (mechanism, ready) = *asked;
+            self.finish(mechanism, Ready { user, ..ready });
+        }
+    }
+
+    /// Turns that client away.
+    pub fn deny(&mut self) {
+        if matches!(self.phase, Phase::Deciding(_)) {
+            self.refuse(Reason::Denied);
+        }
     }
 
     /// Gives the connection up, for a reason of whoever owns it.
@@ -226,19 +260,28 @@ impl Connection {
     }
 
     fn fail(&mut self, Fault(reason, detail): Fault) {
-        match self.phase {
+        match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Over => return,
-            // To close without a word says that it is worth another try; these will not be better.
-            Phase::Handshake if is_final(reason) => self.mechanism.refuse(reason, &mut self.outbox),
-            Phase::Greeting | Phase::Handshake => {}
+            Phase::Greeting => {}
+            Phase::Handshake(mut mechanism) => self.tell(&mut mechanism, reason),
+            Phase::Deciding(mut asked) => self.tell(&mut asked.0, reason),
             // Nobody waits for the rest of a message that was begun.
-            Phase::Traffic => self.outbox.clear(),
+            Phase::Traffic(_) => self.outbox.clear(),
         }
-        self.phase = Phase::Over;
         let offset = self.inbox.begin();
         self.events.push_back(Event::Failed(Failure { reason, offset, detail }));
         self.inbox.clear();
         self.partial.clear();
+    }
+
+    /// To close without a word says that it is worth another try; who is told need not come again as it is: RFC 37, "Error
+    /// Handling".
+    fn tell(&mut self, mechanism: &mut Mechanism, reason: Reason) {
+        let is_final =
+            matches!(reason, Reason::BadIdentity | Reason::BadMetadata | Reason::BadSocketType | Reason::Denied);
+        if is_final {
+            mechanism.refuse(reason, &mut self.outbox);
+        }
     }
 
     fn ours(&self) -> BytesMut {
@@ -251,9 +294,9 @@ impl Connection {
         let Some(Greeting { minor, .. }) = read else { return Ok(false) };
         self.inbox.skip(GREETING);
         self.minor = minor;
-        self.phase = Phase::Handshake;
-        let ours = self.ours();
-        self.mechanism.begin(&ours, &mut self.outbox);
+        let mut mechanism = Mechanism::new(security, self.side);
+        mechanism.begin(&self.ours(), &mut self.outbox)?;
+        self.phase = Phase::Handshake(Box::new(mechanism));
         Ok(true)
     }
 
@@ -269,18 +312,25 @@ impl Connection {
             }
         };
         let Some((_, body)) = self.inbox.frame(admits)? else { return Ok(false) };
-        if let Some(metadata) = self.mechanism.handle(&body)? {
-            let (socket_type, identity) = metadata.peer(self.settings.socket_type)?;
-            let minor = self.minor;
-            self.finish(Ready { socket_type, identity, metadata, minor });
+        let ours = self.ours();
+        let Phase::Handshake(mechanism) = &mut self.phase else { return Ok(false) };
+        let shown = mechanism.handle(&body, &ours, &mut self.outbox)?;
+        let Some(Shown { metadata, key }) = shown else { return Ok(true) };
+        let (socket_type, identity) = metadata.peer(self.settings.socket_type)?;
+        let ready = Ready { socket_type, identity, metadata, minor: self.minor, key, user: None };
+        let Phase::Handshake(mechanism) = std::mem::replace(&mut self.phase, Phase::Over) else { return Ok(false) };
+        if let Some(key) = key {
+            self.phase = Phase::Deciding(Box::new((*mechanism, ready)));
+            self.events.push_back(Event::Authenticate(key));
+        } else {
+            self.finish(*mechanism, ready);
         }
         Ok(true)
     }
 
-    fn finish(&mut self, ready: Ready) {
-        let ours = self.ours();
-        self.mechanism.accept(&ours, &mut self.outbox);
-        self.phase = Phase::Traffic;
+    fn finish(&mut self, mut mechanism: Mechanism, ready: Ready) {
+        mechanism.accept(&self.ours(), &mut self.outbox);
+        self.phase = Phase::Traffic(mechanism.cipher().map(Box::new));
         self.inbox.set_eager(PEER);
         // PING came with ZMTP 3.1; older peers hang up on what they do not know.
         self.timers.begin(self.timers.heard(), self.minor >= 1);
@@ -290,21 +340,26 @@ impl Connection {
     #[inline]
     fn message(&mut self) -> Result<Option<Frames>, Fault> {
         loop {
+            let Phase::Traffic(cipher) = &mut self.phase else { return Ok(None) };
             let limits = &self.settings.limits;
-            let (count, bytes) = (self.partial.len(), self.partial_bytes);
+            let has_room = self.partial.len() < limits.message_frames;
+            let room = limits.message_bytes.saturating_sub(self.partial_bytes);
+            let commands = limits.handshake_bytes as u64;
+            let is_secret = cipher.is_some();
             let admits = |head: Head, _| {
-                if head.is_command {
-                    let is_large = head.len > limits.handshake_bytes as u64;
-                    if is_large { Err(Reason::CommandTooLarge.into()) } else { Ok(()) }
-                } else if count >= limits.message_frames {
-                    Err(Reason::TooManyFrames.into())
-                } else if head.len > limits.message_bytes.saturating_sub(bytes) {
-                    Err(Reason::MessageTooLarge.into())
-                } else {
-                    Ok(())
+                if is_secret {
+                    // What it is shows when it is open.
+                    let is_large = head.len > room.max(commands).saturating_add(OVERHEAD as u64);
+                    return if is_large { Err(Reason::MessageTooLarge.into()) } else { Ok(()) };
                 }
+                admits(head, has_room, room, commands)
             };
-            let Some((head, body)) = self.inbox.frame(admits)? else { return Ok(None) };
+            let Some((mut head, mut body)) = self.inbox.frame(admits)? else { return Ok(None) };
+            if let Some(cipher) = cipher {
+                let Opened { is_command, more, body: opened } = cipher.open(body)?;
+                (head, body) = (Head { is_command, more, len: opened.len() as u64 }, opened);
+                self::admits(head, has_room, room, commands)?;
+            }
             if head.is_command {
                 self.command(&body)?;
                 continue;
@@ -326,7 +381,7 @@ impl Connection {
                     self.timers.set_ttl(ttl);
                 }
                 if self.outbox.has_room_for_pong() {
-                    self.outbox.put_command(&command::write("PONG", context));
+                    self.put_command(&command::write("PONG", context));
                     self.outbox.end_pong();
                 }
             }
@@ -334,9 +389,26 @@ impl Connection {
         }
         Ok(())
     }
+
+    fn put_command(&mut self, body: &[u8]) {
+        if let Phase::Traffic(Some(cipher)) = &mut self.phase {
+            cipher.seal(&mut self.outbox, true, false, body);
+        } else {
+            self.outbox.put_command(body);
+        }
+    }
 }
 
-/// Whether a peer that comes again as it is will be refused again: RFC 37, "Error Handling".
-fn is_final(reason: Reason) -> bool {
-    matches!(reason, Reason::BadIdentity | Reason::BadMetadata | Reason::BadSocketType | Reason::Denied)
+/// Whether a frame is taken, by its head: there is room for another frame of a message or not, for so many more bytes of it,
+/// and for so many of a command.
+#[inline]
+fn admits(head: Head, has_room: bool, room: u64, commands: u64) -> Result<(), Fault> {
+    let reason = if head.is_command {
+        (head.len > commands).then_some(Reason::CommandTooLarge)
+    } else if !has_room {
+        Some(Reason::TooManyFrames)
+    } else {
+        (head.len > room).then_some(Reason::MessageTooLarge)
+    };
+    reason.map_or(Ok(()), |reason| Err(reason.into()))
 }

@@ -76,7 +76,7 @@ impl Outbox {
     /// Adds a frame of so many bytes, which `put` writes where they go out from.
     #[inline]
     pub(crate) fn put_with(&mut self, is_command: bool, more: bool, len: usize, put: impl FnOnce(&mut BytesMut)) {
-        if self.tail.len() >= TAIL {
+        if self.tail.len() + len >= TAIL {
             self.set_aside();
         }
         self.tail.reserve(HEAD + len);

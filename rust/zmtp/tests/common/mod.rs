@@ -1,6 +1,8 @@
 //! What the tests of connections have in common.
 #![allow(dead_code)] // each test uses some of it
 
+pub(crate) mod crypto;
+
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes};

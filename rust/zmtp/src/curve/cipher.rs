@@ -1,0 +1,108 @@
+//! Messages after the handshake: RFC 26, "The MESSAGE Command".
+
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use super::keys::{Crypto, Secret};
+use super::{TAG, put_box, short_nonce};
+use crate::codec::outbox::Outbox;
+use crate::reason::{Fault, Reason};
+
+const NAME: &[u8; 8] = b"\x07MESSAGE";
+const FROM_SERVER: &[u8; 16] = b"CurveZMQMESSAGES";
+const FROM_CLIENT: &[u8; 16] = b"CurveZMQMESSAGEC";
+
+/// What stands before a box, and what a MESSAGE is longer than the frame in it: name, nonce, tag and flags.
+const HEAD: usize = NAME.len() + 8;
+pub(crate) const OVERHEAD: usize = HEAD + TAG + 1;
+
+const MORE: u8 = 1;
+
+/// libzmq's: a command in place of a frame.
+const COMMAND: u8 = 2;
+
+/// Small frames are decrypted next to each other in pieces of memory of this size.
+const SLAB: usize = 16 << 10;
+
+/// A frame as it was before it was encrypted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Opened {
+    pub(crate) is_command: bool,
+    pub(crate) more: bool,
+    pub(crate) body: Bytes,
+}
+
+/// The keys of a connection, which are gone with it, and the counters of both sides.
+#[derive(Debug)]
+pub(crate) struct Cipher {
+    crypto: Arc<dyn Crypto>,
+    shared: Secret,
+    is_server: bool,
+    sent: u64,
+    received: u64,
+    slab: BytesMut,
+}
+
+impl Cipher {
+    /// `sent` and `received` are the last nonces of the handshake.
+    pub(crate) fn new(crypto: Arc<dyn Crypto>, shared: Secret, is_server: bool, sent: u64, received: u64) -> Self {
+        Self { crypto, shared, is_server, sent, received, slab: BytesMut::new() }
+    }
+
+    /// Encrypts a frame to where it goes out from.
+    pub(crate) fn seal(&mut self, outbox: &mut Outbox, is_command: bool, more: bool, body: &[u8]) {
+        self.sent += 1;
+        let prefix = if self.is_server { FROM_SERVER } else { FROM_CLIENT };
+        let nonce = short_nonce(prefix, self.sent);
+        let flags = if is_command { COMMAND } else { u8::from(more) };
+        // RFC 37 calls it a command; libzmq sends it as a message, and takes both.
+        outbox.put_with(false, false, OVERHEAD + body.len(), |out| {
+            out.put_slice(NAME);
+            out.put_u64(self.sent);
+            put_box(out, &*self.crypto, &self.shared, &nonce, |out| {
+                out.put_u8(flags);
+                out.put_slice(body);
+            });
+        });
+    }
+
+    /// Decrypts a frame: where it lies, if nobody else has it.
+    pub(crate) fn open(&mut self, message: Bytes) -> Result<Opened, Fault> {
+        if message.len() < OVERHEAD || &message[..NAME.len()] != NAME {
+            return Err(Reason::BadMessage.into());
+        }
+        let (head, sealed) = message.split_at(HEAD);
+        let count = u64::from_be_bytes(head[NAME.len()..].try_into().expect("eight bytes"));
+        if count <= self.received {
+            return Err(Reason::BadNonce.into());
+        }
+        let prefix = if self.is_server { FROM_CLIENT } else { FROM_SERVER };
+        let nonce = short_nonce(prefix, count);
+        let tag = sealed[..TAG].try_into().expect("as many bytes");
+        let mut text = match message.try_into_mut() {
+            Ok(mut text) => {
+                text.advance(HEAD + TAG);
+                text
+            }
+            Err(message) => {
+                let text = &message[HEAD + TAG..];
+                if self.slab.capacity() < text.len() {
+                    self.slab.reserve(text.len().max(SLAB));
+                }
+                self.slab.extend_from_slice(text);
+                self.slab.split()
+            }
+        };
+        if !self.crypto.open(&self.shared, &nonce, &mut text, &tag) {
+            return Err(Reason::BadMessage.into());
+        }
+        self.received = count;
+        let flags = text.get_u8();
+        if flags > COMMAND {
+            return Err(Reason::BadFlags.into());
+        }
+        let body = if text.is_empty() { Bytes::new() } else { text.freeze() };
+        Ok(Opened { is_command: flags == COMMAND, more: flags == MORE, body })
+    }
+}

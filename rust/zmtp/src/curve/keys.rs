@@ -1,0 +1,118 @@
+//! Keys, and what computes with them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use trunkline_wire::zap::Key;
+use zeroize::Zeroize;
+
+/// What makes the boxes of one kind different from those of another, and each from the one before.
+pub type Nonce = [u8; 24];
+
+/// What a box begins with, and is known by.
+pub type Tag = [u8; 16];
+
+/// A secret key, of one side or of both together: wiped when it is done with, and never shown. It stays where it is, as what
+/// is moved leaves itself behind.
+#[derive(Clone)]
+pub struct Secret(Box<[u8; 32]>);
+
+impl Secret {
+    /// A key of these bytes.
+    pub fn new(bytes: &[u8; 32]) -> Self {
+        Self(Box::new(*bytes))
+    }
+
+    /// Its bytes, for who computes with them.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// The primitives of `NaCl` that CurveZMQ is made of: RFC 26, "CurveZMQ Commands". A box is X25519, `HSalsa20` and
+/// `XSalsa20-Poly1305`, its tag first.
+pub trait Crypto: fmt::Debug + Send + Sync {
+    /// Fills a buffer with bytes that nobody can foresee.
+    fn random(&self, bytes: &mut [u8]);
+
+    /// The public key of a secret one: `crypto_scalarmult_base`.
+    fn public_key(&self, secret: &Secret) -> Key;
+
+    /// The key that both sides of a box have: `crypto_box_beforenm`. `None` where the public key is none, as it would make
+    /// the same for every secret one.
+    fn shared_key(&self, public: &Key, secret: &Secret) -> Option<Secret>;
+
+    /// Encrypts a text in its place: `crypto_box_detached_afternm`.
+    fn seal(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8]) -> Tag;
+
+    /// Decrypts a text in its place: `crypto_box_open_detached_afternm`. False, whatever the text is then, where the tag is
+    /// of another one; that takes as long for every tag.
+    fn open(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8], tag: &Tag) -> bool;
+}
+
+/// A key pair.
+#[derive(Clone, Debug)]
+pub struct KeyPair {
+    /// What others know it by.
+    pub public: Key,
+    /// What only its owner has.
+    pub secret: Secret,
+}
+
+impl KeyPair {
+    /// A new one, for one connection.
+    pub(crate) fn transient(crypto: &dyn Crypto) -> Self {
+        let secret = random_secret(crypto);
+        Self { public: crypto.public_key(&secret), secret }
+    }
+}
+
+/// A key that nobody can foresee.
+pub(crate) fn random_secret(crypto: &dyn Crypto) -> Secret {
+    let mut secret = Secret::new(&[0; 32]);
+    crypto.random(&mut secret.0[..]);
+    secret
+}
+
+/// What a client of CURVE has.
+#[derive(Clone, Debug)]
+pub struct ClientKeys {
+    /// What computes.
+    pub crypto: Arc<dyn Crypto>,
+    /// Its own keys.
+    pub keys: KeyPair,
+    /// The key of the server: no other is talked to.
+    pub server: Key,
+}
+
+/// What a server of CURVE has.
+#[derive(Clone, Debug)]
+pub struct ServerKeys {
+    /// What computes.
+    pub crypto: Arc<dyn Crypto>,
+    /// Its own keys.
+    pub keys: KeyPair,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let keys = KeyPair { public: [1; 32], secret: Secret::new(&[99; 32]) };
+        assert!(!format!("{keys:?}").contains("99"));
+    }
+}

@@ -1,0 +1,60 @@
+//! CurveZMQ: RFC 26, as ZMTP carries it by RFC 25.
+//!
+//! What computes is behind [`Crypto`]; what goes in which box, under which nonce, and what of it is believed is here.
+
+mod cipher;
+mod client;
+mod keys;
+mod server;
+
+pub use keys::{ClientKeys, Crypto, KeyPair, Nonce, Secret, ServerKeys, Tag};
+
+pub(crate) use cipher::{Cipher, OVERHEAD, Opened};
+pub(crate) use client::Client;
+pub(crate) use server::Server;
+
+use bytes::{BufMut, BytesMut};
+
+/// What a box is longer than what is in it.
+const TAG: usize = size_of::<Tag>();
+
+/// A nonce of a prefix and a counter: RFC 26, "General Design".
+fn short_nonce(prefix: &[u8; 16], count: u64) -> Nonce {
+    let mut nonce = [0; 24];
+    nonce[..16].copy_from_slice(prefix);
+    nonce[16..].copy_from_slice(&count.to_be_bytes());
+    nonce
+}
+
+/// A nonce of a prefix and random bytes.
+fn long_nonce(prefix: [u8; 8], random: &[u8; 16]) -> Nonce {
+    let mut nonce = [0; 24];
+    nonce[..8].copy_from_slice(&prefix);
+    nonce[8..].copy_from_slice(random);
+    nonce
+}
+
+/// Appends a box with what `put` writes.
+fn put_box(out: &mut BytesMut, crypto: &dyn Crypto, key: &Secret, nonce: &Nonce, put: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_bytes(0, TAG);
+    put(out);
+    let (tag, text) = out[start..].split_at_mut(TAG);
+    tag.copy_from_slice(&crypto.seal(key, nonce, text));
+}
+
+/// What is in a box, if it was made with this key and nonce.
+fn open_box(crypto: &dyn Crypto, key: &Secret, nonce: &Nonce, sealed: &[u8]) -> Option<Secrets> {
+    let (tag, text) = sealed.split_first_chunk()?;
+    let mut text = Secrets(text.to_vec());
+    crypto.open(key, nonce, &mut text.0, tag).then_some(text)
+}
+
+/// Bytes that are wiped when they are done with.
+struct Secrets(Vec<u8>);
+
+impl Drop for Secrets {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.0[..]);
+    }
+}

@@ -1,0 +1,63 @@
+//! The primitives of `NaCl`, out of pure Rust, with random bytes that are the same each time.
+
+use std::sync::Mutex;
+
+use curve25519_dalek::MontgomeryPoint;
+use poly1305::Poly1305;
+use poly1305::universal_hash::KeyInit;
+use salsa20::cipher::consts::U10;
+use salsa20::cipher::{KeyIvInit, StreamCipher};
+use salsa20::{XSalsa20, hsalsa};
+use trunkline_wire::zap::Key;
+use trunkline_zmtp::curve::{Crypto, KeyPair, Nonce, Secret, Tag};
+
+/// Random bytes are all 1 the first time, then all 2, and so on.
+#[derive(Debug, Default)]
+pub(crate) struct Pure(pub(crate) Mutex<u8>);
+
+impl Pure {
+    /// Encrypts or decrypts; gives the key of the tag.
+    fn stream(shared: &Secret, nonce: &Nonce, text: &mut [u8]) -> [u8; 32] {
+        let mut stream = XSalsa20::new(shared.bytes().into(), nonce.into());
+        let mut key = [0; 32];
+        stream.apply_keystream(&mut key);
+        stream.apply_keystream(text);
+        key
+    }
+}
+
+impl Crypto for Pure {
+    fn random(&self, bytes: &mut [u8]) {
+        let mut next = self.0.lock().expect("nobody panicked");
+        *next += 1;
+        bytes.fill(*next);
+    }
+
+    fn public_key(&self, secret: &Secret) -> Key {
+        MontgomeryPoint::mul_base_clamped(*secret.bytes()).to_bytes()
+    }
+
+    fn shared_key(&self, public: &Key, secret: &Secret) -> Option<Secret> {
+        let point = MontgomeryPoint(*public).mul_clamped(*secret.bytes()).to_bytes();
+        let key = hsalsa::<U10>(&point.into(), &[0; 16].into());
+        (point != [0; 32]).then(|| Secret::new(&key.into()))
+    }
+
+    fn seal(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8]) -> Tag {
+        let key = Self::stream(shared, nonce, text);
+        Poly1305::new(&key.into()).compute_unpadded(text).into()
+    }
+
+    fn open(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8], tag: &Tag) -> bool {
+        let key = Self::stream(shared, nonce, &mut []);
+        let expected: Tag = Poly1305::new(&key.into()).compute_unpadded(text).into();
+        Self::stream(shared, nonce, text);
+        expected == *tag
+    }
+}
+
+/// The keys of a secret that is this byte over and over.
+pub(crate) fn keys(byte: u8) -> KeyPair {
+    let secret = Secret::new(&[byte; 32]);
+    KeyPair { public: Pure::default().public_key(&secret), secret }
+}
