@@ -58,7 +58,7 @@ $(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
 	touch $@
 
 rust-test: $(DONE)/venv ## The tests of the Rust crates
-	TRUNKLINE_LIBZMQ=$$(python tools/libzmq.py) cargo test --quiet --locked --workspace
+	TRUNKLINE_LIBZMQ=$$(python tools/libzmq.py) TRUNKLINE_PYTHON=$(CURDIR)/$(BIN)/python cargo test --quiet --locked --workspace
 
 PEERS := 0.3 0.5.1 1.0.2 s3
 

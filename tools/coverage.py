@@ -52,6 +52,7 @@ def rust() -> str:
         "CARGO_TARGET_DIR": str(RESULTS / "rust"),
         "LLVM_PROFILE_FILE": str(counters / "%p-%m.profraw"),
         "TRUNKLINE_LIBZMQ": output(sys.executable, "tools/libzmq.py").strip(),
+        "TRUNKLINE_PYTHON": sys.executable,
     }
     cargo = ["cargo", "test", "--quiet", "--locked", "--workspace", "--lib", "--tests"]
     messages = output(*cargo, "--no-run", "--message-format=json", **environment).splitlines()

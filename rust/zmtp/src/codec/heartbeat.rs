@@ -119,6 +119,12 @@ impl Timers {
         }
         let is_due = self.next_ping.is_some_and(|next| next <= now);
         let Some(heartbeat) = self.heartbeat.filter(|_| is_due) else { return Due::Nothing };
+        // Who is heard need not be asked, and one that is about to hang up would lose what it wrote last by what it left
+        // unread; but who is to hang up when it hears nothing of us hears something.
+        if heartbeat.ttl.is_none() && self.heard + heartbeat.interval > now {
+            self.next_ping = Some(self.heard + heartbeat.interval);
+            return Due::Nothing;
+        }
         self.next_ping = Some(now + heartbeat.interval);
         self.waiting.get_or_insert(now);
         if self.unanswered == UNANSWERED {
@@ -139,8 +145,8 @@ mod tests {
         Nanos(0) + SECOND * u32::try_from(seconds).unwrap()
     }
 
-    fn timers(timeout: u32) -> Timers {
-        let heartbeat = Heartbeat { interval: SECOND, timeout: SECOND * timeout, ttl: None };
+    fn timers(timeout: u32, ttl: Option<Duration>) -> Timers {
+        let heartbeat = Heartbeat { interval: SECOND, timeout: SECOND * timeout, ttl };
         let mut timers = Timers::new(at(0), SECOND * 10, Some(heartbeat));
         assert_eq!(timers.poll_timeout(), Some(at(10)));
         timers.begin(at(0), true);
@@ -159,7 +165,7 @@ mod tests {
 
     #[test]
     fn silence_after_a_ping_is_the_end() {
-        let mut timers = timers(2);
+        let mut timers = timers(2, Some(SECOND));
         assert_eq!(timers.handle_timeout(at(1)), Due::Ping);
         timers.hear(at(2));
         assert_eq!(timers.handle_timeout(at(2)), Due::Ping);
@@ -169,12 +175,21 @@ mod tests {
     }
 
     #[test]
+    fn who_is_heard_is_not_asked() {
+        let mut timers = timers(2, None);
+        timers.hear(Nanos(500_000_000));
+        assert_eq!(timers.handle_timeout(at(1)), Due::Nothing);
+        assert_eq!(timers.poll_timeout(), Some(Nanos(1_500_000_000)));
+        assert_eq!(timers.handle_timeout(Nanos(1_500_000_000)), Due::Ping);
+    }
+
+    #[test]
     fn a_silent_peer_is_not_asked_for_ever() {
-        let mut timers = timers(100);
+        let mut timers = timers(100, None);
         let asked = (1..50).filter(|second| timers.handle_timeout(at(*second)) == Due::Ping).count();
         assert_eq!(asked, usize::from(UNANSWERED));
         timers.hear(at(50));
-        assert_eq!(timers.handle_timeout(at(50)), Due::Ping);
+        assert_eq!(timers.handle_timeout(at(51)), Due::Ping);
     }
 
     #[test]
@@ -194,7 +209,7 @@ mod tests {
 
     #[test]
     fn who_is_not_read_may_be_silent() {
-        let mut timers = timers(2);
+        let mut timers = timers(2, None);
         assert_eq!(timers.handle_timeout(at(1)), Due::Ping);
         timers.set_ttl(10);
         timers.set_reading(at(1), false);
