@@ -115,6 +115,16 @@ fn long_frames_stay_where_they_were_read_to() {
 }
 
 #[test]
+fn a_message_that_does_not_end_holds_nothing_else() {
+    let mut router = router(Limits::default());
+    let bytes = Bytes::from([frame(1, b"a"), frame(4, &[&b"\x05LATER"[..], &vec![0; 60_000]].concat())].concat());
+    router.receive(Nanos(1), bytes.clone());
+    assert_eq!(events(&mut router), []);
+    assert!(bytes.is_unique());
+    assert_eq!(messages(&read(&mut router, &frame(0, b"b"), &[9])), [frames(&[b"a", b"b"])]);
+}
+
+#[test]
 fn every_size_goes_there_and_back() {
     let sizes = [0, 1, 2, 254, 255, 256, 257, 4095, 4096, 4097, 65_535, 65_536, 65_537, 1 << 20, (20 << 20) + 1];
     let all: Frames = sizes.iter().map(|size| Bytes::from(vec![5; *size])).collect();

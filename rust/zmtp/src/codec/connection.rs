@@ -25,6 +25,9 @@ use crate::{Settings, Side, SocketType};
 const STRANGER: usize = 4 << 10;
 const PEER: usize = 1 << 20;
 
+/// Frames of a message on its way that are smaller than this are copied.
+const SETTLED: usize = 16 << 10;
+
 /// What happens on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -83,6 +86,8 @@ pub struct Connection {
     /// The message on its way, and its bytes.
     partial: Frames,
     partial_bytes: u64,
+    /// How many of its frames hold nothing but themselves.
+    settled: usize,
     minor: u8,
     events: VecDeque<Event>,
 }
@@ -100,6 +105,7 @@ impl Connection {
             timers: Timers::new(now, settings.limits.handshake_time, settings.heartbeat),
             partial: Frames::new(),
             partial_bytes: 0,
+            settled: 0,
             minor: 0,
             events: VecDeque::new(),
             settings,
@@ -354,7 +360,10 @@ impl Connection {
                 }
                 admits(head, has_room, room, commands)
             };
-            let Some((mut head, mut body)) = self.inbox.frame(admits)? else { return Ok(None) };
+            let Some((mut head, mut body)) = self.inbox.frame(admits)? else {
+                self.settle();
+                return Ok(None);
+            };
             if let Some(cipher) = cipher {
                 let Opened { is_command, more, body: opened } = cipher.open(body)?;
                 (head, body) = (Head { is_command, more, len: opened.len() as u64 }, opened);
@@ -366,11 +375,22 @@ impl Connection {
             }
             self.partial.push(body);
             if !head.more {
-                self.partial_bytes = 0;
+                (self.partial_bytes, self.settled) = (0, 0);
                 return Ok(Some(std::mem::take(&mut self.partial)));
             }
             self.partial_bytes += head.len;
         }
+    }
+
+    /// Copies the small frames of a message that goes on in what is read next. A slice holds all that was read with it: a
+    /// peer could have each of 10,000 frames of a byte hold 64 KiB, and never end the message.
+    fn settle(&mut self) {
+        for frame in &mut self.partial[self.settled..] {
+            if frame.len() < SETTLED {
+                *frame = Bytes::copy_from_slice(frame);
+            }
+        }
+        self.settled = self.partial.len();
     }
 
     fn command(&mut self, body: &[u8]) -> Result<(), Fault> {
