@@ -121,6 +121,13 @@ fn a_message_that_does_not_end_holds_nothing_else() {
     router.receive(Nanos(1), bytes.clone());
     assert_eq!(events(&mut router), []);
     assert!(bytes.is_unique());
+    for rest in [&[0, 3, 1][..], &[0], &[0, 0]] {
+        let mut router = self::router(Limits::default());
+        let bytes = Bytes::copy_from_slice(rest);
+        router.receive(Nanos(1), bytes.clone());
+        events(&mut router);
+        assert!(bytes.is_unique(), "{rest:?}");
+    }
     assert_eq!(messages(&read(&mut router, &frame(0, b"b"), &[9])), [frames(&[b"a", b"b"])]);
 }
 

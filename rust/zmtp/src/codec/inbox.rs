@@ -137,6 +137,8 @@ impl Inbox {
                 return Ok(Some(head));
             }
             if self.chunk.is_empty() {
+                // Even what is empty holds what it was cut off.
+                self.chunk = Bytes::new();
                 return Ok(None);
             }
         }
@@ -150,6 +152,9 @@ impl Inbox {
         self.chunk.copy_to_slice(&mut self.cut[self.cut_len..self.cut_len + count]);
         self.cut_len += count;
         self.taken += count as u64;
+        if self.chunk.is_empty() {
+            self.chunk = Bytes::new();
+        }
         let Some((head, _)) = Head::read(&self.cut[..self.cut_len])? else { return Ok(None) };
         self.cut_len = 0;
         Ok(Some(head))
@@ -162,6 +167,9 @@ impl Inbox {
             let room = partial.missing().min(partial.body.capacity() - partial.body.len()).min(self.chunk.len());
             partial.body.extend_from_slice(&self.chunk[..room]);
             self.chunk.advance(room);
+        }
+        if self.chunk.is_empty() {
+            self.chunk = Bytes::new();
         }
         if partial.missing() > 0 {
             return None;

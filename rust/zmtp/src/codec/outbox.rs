@@ -76,12 +76,21 @@ impl Outbox {
     /// Adds a frame of so many bytes, which `put` writes where they go out from.
     #[inline]
     pub(crate) fn put_with(&mut self, is_command: bool, more: bool, len: usize, put: impl FnOnce(&mut BytesMut)) {
+        let head = Head { is_command, more, len: len as u64 };
         if self.tail.len() + len >= TAIL {
             self.set_aside();
         }
+        if len >= TAIL {
+            // What is left of its room would hold all of it, for as long as nothing else is sent.
+            let mut own = BytesMut::with_capacity(HEAD + len);
+            head.write(&mut own);
+            put(&mut own);
+            self.queued += own.len() as u64;
+            return self.chunks.push_back(own.freeze());
+        }
         self.tail.reserve(HEAD + len);
         let before = self.tail.len();
-        Head { is_command, more, len: len as u64 }.write(&mut self.tail);
+        head.write(&mut self.tail);
         put(&mut self.tail);
         self.queued += (self.tail.len() - before) as u64;
     }

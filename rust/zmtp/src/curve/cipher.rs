@@ -87,11 +87,15 @@ impl Cipher {
             }
             Err(message) => {
                 let text = &message[HEAD + TAG..];
-                if self.slab.capacity() < text.len() {
-                    self.slab.reserve(text.len().max(SLAB));
+                if text.len() > SLAB / 4 {
+                    BytesMut::from(text)
+                } else {
+                    if self.slab.capacity() < text.len() {
+                        self.slab.reserve(SLAB);
+                    }
+                    self.slab.extend_from_slice(text);
+                    self.slab.split()
                 }
-                self.slab.extend_from_slice(text);
-                self.slab.split()
             }
         };
         if !self.crypto.open(&self.shared, &nonce, &mut text, &tag) {
