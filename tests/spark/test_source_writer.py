@@ -100,6 +100,6 @@ def test_what_is_no_capture_is_refused(session, add, tmp_path):
     ):
         with pytest.raises(PySparkException, match=words):
             save(given, tmp_path / "out", **options)
-    with pytest.raises(PySparkException, match="captures are read from file systems"):
+    with pytest.raises(PySparkException, match="captures are written to file systems of this machine"):
         rows.write.format("trunkline").mode("append").save("s3://lab/out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "lines.jsonl"]
