@@ -23,7 +23,8 @@ const HANDSHAKE: &[u8] = b"\xff\0\0\0\0\0\0\0\0\x7f\x03\x01NULL\0\0\0\0\0\0\0\0\
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Event>, Vec<u8>, Option<Nanos>) {
     let settings = Settings { limits: LIMITS, ..Settings::new(SocketType::Router, Bytes::new()) };
     let mut connection = Connection::new(Arc::new(settings), Side::Accepted, Nanos(0));
-    let (mut events, mut answered) = (vec![], vec![]);
+    let (mut events, mut answered) = (vec![], connection.chunks().collect::<Vec<_>>().concat());
+    connection.handle_written(answered.len());
     for piece in pieces {
         let mut rest = piece;
         if let Some(mut landing) = connection.landing() {
