@@ -6,6 +6,7 @@ import zmq
 from hypothesis import settings
 
 from peers.chirp import Peer
+from peers.s3 import S3
 from trunkline import cdtp
 
 pytest_plugins = ["peers.hanging"]
@@ -27,6 +28,14 @@ def context():
     ender.start()
     ender.join(timeout=10)
     assert not ender.is_alive(), "a socket was left open"
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """A server that speaks S3, of the module's own."""
+    server = S3()
+    yield server
+    server.close()
 
 
 @pytest.fixture

@@ -356,6 +356,10 @@ class Role:
             return "opening"
         if native.closed:
             return "closed"
+        return self._open_state(native)
+
+    def _open_state(self, native: Any) -> str:
+        """The same while it is open."""
         return "closing" if native.closing else "serving"
 
     def _begin_scrapes(self) -> None:

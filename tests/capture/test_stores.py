@@ -24,13 +24,6 @@ SEGMENTS = 5
 ROWS = 3 * SEGMENTS
 
 
-@pytest.fixture(scope="module")
-def s3():
-    server = S3()
-    yield server
-    server.close()
-
-
 @pytest.fixture
 def folder(request):
     """A folder of the test's own."""

@@ -10,13 +10,6 @@ from trunkline import capture, spark
 from trunkline._native.capture import published
 
 
-@pytest.fixture(scope="module")
-def s3():
-    server = S3()
-    yield server
-    server.close()
-
-
 @pytest.fixture
 def add(tmp_path):
     """Adds segments of three messages to a capture, whose numbers go on from the last."""

@@ -25,9 +25,8 @@ _Span: TypeAlias = tuple[int, int]
 _META = "_capture"
 _MANIFEST = "manifest.parquet"
 
-# What a capture keeps of segments beside them.
-_NOTES = re.compile(r"(\d{10,})(-\d{10,})?\.parquet")
-_SEGMENT = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.parquet")
+# Segments, and the notes on them, by their numbers.
+_NUMBERED = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.parquet")
 
 # Stores that show an object once it is whole; elsewhere a file is renamed when it is.
 _WHOLE = ("s3", "gcs", "abfs")
@@ -121,7 +120,7 @@ class Shipment:
         # What is there, once it was looked up: segments and notes with their sizes, and which segments are merged ones.
         self._known: dict[str, int] | None = None
         self._notes: dict[str, int] = {}
-        self._merged: list[str] = []
+        self._merged: list[_Span] = []
         # How far what was copied reaches.
         self._next = 0
 
@@ -154,7 +153,7 @@ class Shipment:
         if self._known is None:
             self._known = self._there.contents(capture_id)
             self._notes = self._there.sizes(_META)
-            self._merged = [name for name in self._known if "-" in name]
+            self._merged = [_span(name) for name in self._known if "-" in name]
         spans = [span for span in _native.published(self._here) if span[1] < end]
         self._ship_notes(end)
         sums = {(first, last): (size, crc) for first, last, size, crc in _native.sums(self._here)}
@@ -200,9 +199,8 @@ class Shipment:
             with suppress(FileNotFoundError):
                 return self._known[name] == (self._here / name).stat().st_size
             return True
-        merged = [_span(name) for name in self._merged]
         return all(
-            _name((number, number)) in self._known or any(first <= number <= last for first, last in merged)
+            _name((number, number)) in self._known or any(first <= number <= last for first, last in self._merged)
             for number in range(span[0], span[1] + 1)
         )
 
@@ -219,18 +217,18 @@ class Shipment:
         self._there.write(name, contents)
         self._known[name] = len(contents)
         if span[0] < span[1]:
-            self._merged.append(name)
+            self._merged.append(span)
         return len(contents)
 
     def _ship_notes(self, end: int) -> None:
         """Copies what the capture keeps beside its segments, and removes what later notes say again."""
         there = self._notes
         for _ in range(_TRIES):
-            here = {name: size for name, size in _sizes(self._here / _META) if _NOTES.fullmatch(name)}
+            here = {name: size for name, size in _sizes(self._here / _META) if _NUMBERED.fullmatch(name)}
             is_whole = True
             for name in sorted(here):
                 # What is published later is for the next round.
-                if _first(name) >= end:
+                if _span(name)[0] >= end:
                     continue
                 if there.get(name) == here[name]:
                     continue
@@ -245,7 +243,7 @@ class Shipment:
         alone = sorted(name for name in here if "-" not in name)
         for name in there.keys() - here.keys():
             # Recorders remove notes in between when later ones repeat them, and the oldest to make room.
-            if "-" not in name and _NOTES.fullmatch(name) and alone and alone[0] < name < alone[-1]:
+            if "-" not in name and _NUMBERED.fullmatch(name) and alone and alone[0] < name < alone[-1]:
                 self._there.remove(f"{_META}/{name}")
                 del there[name]
 
@@ -298,7 +296,7 @@ class Target:
         if other not in {None, capture_id}:
             message = f"{self.name}: holds another capture, {other}, not {capture_id}: choose another folder"
             raise LocalProtocolError(message)
-        return {name: size for name, size in files.items() if _SEGMENT.fullmatch(name)}
+        return {name: size for name, size in files.items() if _NUMBERED.fullmatch(name)}
 
     def sizes(self, folder: str) -> dict[str, int]:
         """The files in a folder, with their sizes."""
@@ -350,11 +348,6 @@ def _name(span: _Span) -> str:
 
 
 def _span(name: str) -> _Span:
-    found = _SEGMENT.fullmatch(name)
+    found = _NUMBERED.fullmatch(name)
     assert found is not None
     return int(found[1]), int(found[2] or found[1])
-
-
-def _first(name: str) -> int:
-    """The number of the first segment that notes are about."""
-    return int(name.partition(".")[0].partition("-")[0])

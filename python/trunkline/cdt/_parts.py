@@ -238,13 +238,7 @@ class Part(Role):
     def _metrics(self) -> str | None:
         return self._chosen["metrics"]
 
-    @property
-    def _state(self) -> str:
-        native = self._native
-        if native is None:
-            return "opening"
-        if native.closed:
-            return "closed"
+    def _open_state(self, native: Any) -> str:
         if self._stopping is not None:
             return "closing"
         return "serving" if native.endpoints else "disconnected"

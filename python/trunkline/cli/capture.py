@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -23,7 +22,7 @@ from trunkline.cli.lines import STDIN, stdin
 from trunkline.cli.options import Json, MaxMessageBytes, Overwrite, Readable, example, listed
 from trunkline.cli.options import span as lasting
 from trunkline.cli.output import Output
-from trunkline.cli.pace import LOOK_S
+from trunkline.cli.pace import rest
 from trunkline.cli.progress import Progress
 from trunkline.cli.selecting import Selecting, tell_unmatched
 from trunkline.cli.signals import CUT_OFF, Stopping
@@ -329,9 +328,7 @@ def _follow(
         while True:
             if found is not None:
                 tell(found)
-            due = time.monotonic() + every_s
-            while not stopping.stopped and (left := due - time.monotonic()) > 0:
-                time.sleep(min(left, LOOK_S))
+            rest(stopping, every_s)
             if stopping.stopped:
                 break
             found = following.page(out, every_s)

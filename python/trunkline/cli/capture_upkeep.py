@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +10,7 @@ from trunkline import errors
 from trunkline._text import amount, counted
 from trunkline.cli.options import Directory, Json, Readable, example
 from trunkline.cli.output import Output
-from trunkline.cli.pace import LOOK_S
+from trunkline.cli.pace import rest
 from trunkline.cli.progress import Progress
 from trunkline.cli.signals import Stopping
 
@@ -164,14 +163,8 @@ def _watch(shipment: Shipment, output: Output, doing: str) -> None:
                 if done.segments or done.missed:
                     _tell(output, done)
                 total = total.plus(done)
-            _wait(stopping, wait_s)
+            rest(stopping, wait_s)
     output.stopped("signal", total)
-
-
-def _wait(stopping: Stopping, wait_s: float) -> None:
-    due = time.monotonic() + wait_s
-    while not stopping.stopped and time.monotonic() < due:
-        time.sleep(LOOK_S)
 
 
 def _tell(output: Output, done: Shipped) -> None:

@@ -7,10 +7,17 @@ from collections.abc import Callable
 
 from trunkline.cli.signals import Stopping
 
-__all__ = ["LOOK_S", "Pace"]
+__all__ = ["LOOK_S", "Pace", "rest"]
 
 # How long anybody waits without looking at what a signal has set.
 LOOK_S = 0.05
+
+
+def rest(stopping: Stopping, seconds: float) -> None:
+    """Waits so long, or until a signal has come."""
+    due = time.monotonic() + seconds
+    while not stopping.stopped and (left := due - time.monotonic()) > 0:
+        time.sleep(min(left, LOOK_S))
 
 
 class Pace:

@@ -8,7 +8,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 
@@ -23,7 +22,7 @@ use crate::scan::SegmentReader;
 use crate::schema::schema;
 use crate::segment::{SegmentSummary, SegmentWriter};
 use crate::store::Store;
-use crate::verify::{is_as_noted, read_sums};
+use crate::verify::{is_as_noted, need_sums, what_is_wrong};
 use crate::{Access, CaptureError, Selection, import};
 
 /// What [`compact`] did.
@@ -68,10 +67,7 @@ impl Store {
         }
         let bytes_before = sized.iter().map(|(_, bytes)| bytes).sum();
         let mut done = Compaction { bytes_before, bytes_after: bytes_before, ..Compaction::default() };
-        let (sums, problems) = read_sums(&*self.disk, &self.directory)?;
-        if let Some(error) = problems.into_iter().next() {
-            return Err(error);
-        }
+        let sums = need_sums(&*self.disk, &self.directory)?;
         for group in groups(&sized, target_bytes) {
             let spans: Vec<Span> = group.iter().map(|(span, _)| *span).collect();
             let before: u64 = group.iter().map(|(_, bytes)| bytes).sum();
@@ -126,7 +122,7 @@ impl Store {
         noted: &dyn Fn(&Span) -> Option<Sum>,
         goes_on: GoesOn<'_>,
     ) -> Result<ControlFlow<(), Sum>, CaptureError> {
-        let mut writer: Option<(SegmentWriter, String, i64)> = None;
+        let mut writer: Option<(SegmentWriter, String, u64)> = None;
         for span in spans {
             let path = self.directory.join(span.file());
             let file = open(&*self.disk, &path)?;
@@ -148,14 +144,14 @@ impl Store {
                         let first_seq = u64::try_from(seq).unwrap_or_default();
                         let header = Header { capture_id: capture_id.clone(), segment: span.first, first_seq };
                         let begun = SegmentWriter::create(&*self.disk, partial.to_owned(), header)?;
-                        none.insert((begun, capture_id.clone(), seq))
+                        none.insert((begun, capture_id.clone(), first_seq))
                     }
                 };
-                if let Some(wrong) = what_is_wrong(&batch, *span, expected_id, *next) {
+                if let Some(wrong) = what_is_wrong(&batch, *span, expected_id, Some(*next)).first() {
                     return Err(CaptureError::corrupt(&path, format!("cannot be merged: {wrong}")));
                 }
                 writer.append_rows(&batch)?;
-                *next += i64::try_from(batch.num_rows()).unwrap_or_default();
+                *next += batch.num_rows() as u64;
             }
         }
         match writer {
@@ -163,21 +159,6 @@ impl Store {
             None => Err(CaptureError::corrupt(&self.directory.join(spans[0].file()), "has no rows")),
         }
     }
-}
-
-/// What keeps rows from standing after others in one file.
-fn what_is_wrong(batch: &RecordBatch, span: Span, capture_id: &str, next: i64) -> Option<String> {
-    let numbers = |name: &str| batch[name].as_primitive::<Int64Type>().values();
-    if let Some(other) = batch["capture_id"].as_string::<i32>().iter().flatten().find(|id| *id != capture_id) {
-        return Some(format!("it has rows of another capture, {other:?}"));
-    }
-    if let Some(other) =
-        numbers("segment").iter().find(|number| !u64::try_from(**number).is_ok_and(|number| span.contains(number)))
-    {
-        return Some(format!("it has rows of segment {other}"));
-    }
-    let (seq, expected) = numbers("seq").iter().zip(next..).find(|(seq, expected)| *seq != expected)?;
-    Some(format!("seq {seq} where {expected} was expected"))
 }
 
 /// What to merge: segments that follow each other, as many at a time as have the bytes that are aimed at.

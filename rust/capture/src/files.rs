@@ -27,7 +27,7 @@ pub(crate) const IMPORT: &str = "_import";
 
 /// What is written down beside a segment.
 pub(crate) fn notes(number: u64) -> String {
-    format!("{META}/{number:010}.parquet")
+    Span::one(number).notes()
 }
 
 /// The same in an earlier version.

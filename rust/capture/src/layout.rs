@@ -80,28 +80,20 @@ pub(crate) fn read_manifest(disk: &dyn Files, directory: &Path) -> Result<Option
     read_if_there(disk, &plain, MANIFEST_BYTES)?.map(|file| Manifest::from_json(&plain, &file)).transpose()
 }
 
-/// The text of a file of notes, as this version has it or an earlier one had, and its name.
-pub(crate) fn read_notes(disk: &dyn Files, directory: &Path, number: u64) -> Result<(PathBuf, Vec<u8>), CaptureError> {
-    let sealed = directory.join(files::notes(number));
-    if let Some(file) = read_if_there(disk, &sealed, NOTES_BYTES)? {
-        let lines = unseal(&sealed, &file)?.to_vec();
-        return Ok((sealed, lines));
+/// The text of a file of notes, as this version has it or an earlier one had, which merged nothing; and its name.
+pub(crate) fn read_notes(disk: &dyn Files, directory: &Path, span: Span) -> Result<(PathBuf, Vec<u8>), CaptureError> {
+    let sealed = directory.join(span.notes());
+    match read(disk, &sealed, NOTES_BYTES) {
+        Err(error) if error.kind() == CaptureErrorKind::Missing && !span.is_merged() => {
+            let plain = directory.join(files::plain_notes(span.first));
+            let lines = read(disk, &plain, NOTES_BYTES)?;
+            Ok((plain, lines))
+        }
+        file => {
+            let lines = unseal(&sealed, &file?)?.to_vec();
+            Ok((sealed, lines))
+        }
     }
-    let plain = directory.join(files::plain_notes(number));
-    let lines = read(disk, &plain, NOTES_BYTES)?;
-    Ok((plain, lines))
-}
-
-/// The text of the notes on a merged segment, and their name.
-pub(crate) fn read_merged_notes(
-    disk: &dyn Files,
-    directory: &Path,
-    span: Span,
-) -> Result<(PathBuf, Vec<u8>), CaptureError> {
-    let path = directory.join(span.notes());
-    let file = read(disk, &path, NOTES_BYTES)?;
-    let text = unseal(&path, &file)?.to_vec();
-    Ok((path, text))
 }
 
 /// The segments that have a file of notes, of this version or of an earlier one, in order.

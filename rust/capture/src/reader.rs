@@ -179,7 +179,7 @@ impl Capture {
         let mut maps = Maps::new();
         // The file of a segment comes before the segment, and what the segment is to hold may not.
         for number in numbers.into_iter().filter(|number| !is_unpublished(*number)) {
-            let (path, text) = read_notes(files, directory, number)?;
+            let (path, text) = read_notes(files, directory, Span::one(number))?;
             let (_, lines) = notes::from_text(&path, &text)?;
             let (over, latest) = runs::from_lines(&path, lines, &mut maps)?;
             all.extend(over);

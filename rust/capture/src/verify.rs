@@ -13,9 +13,7 @@ use crate::disk::Files;
 use crate::files::{self, Span};
 use crate::guard::guarded;
 use crate::journal::JournalReader;
-use crate::layout::{
-    list, list_merged_notes, list_notes, look_for_capture, open, read_manifest, read_merged_notes, read_notes,
-};
+use crate::layout::{list, list_merged_notes, list_notes, look_for_capture, open, read_manifest, read_notes};
 use crate::notes::{self, GoesOn, Sum};
 use crate::place::Place;
 use crate::runs::{self, RUN_TRIES};
@@ -83,10 +81,7 @@ pub fn verify(place: impl Into<Place>, goes_on: &dyn Fn() -> bool) -> Result<Ver
 /// The segments whose bytes are not those that were published.
 pub(crate) fn damaged(disk: &dyn Files, directory: &Path, goes_on: GoesOn<'_>) -> Result<Vec<u64>, CaptureError> {
     let segments = list(disk, directory)?.segments;
-    let mut sums = BTreeMap::new();
-    for notes in all_notes(disk, directory)? {
-        sums.extend(noted(disk, directory, notes)?);
-    }
+    let sums = need_sums(disk, directory)?;
     let mut damaged = Vec::new();
     for span in segments {
         if let Some(noted) = sums.get(&span)
@@ -124,11 +119,7 @@ fn all_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<Span>, CaptureErr
 
 /// The sums in the notes on a segment, whose account can be read as well.
 fn noted(disk: &dyn Files, directory: &Path, span: Span) -> Result<impl Iterator<Item = (Span, Sum)>, CaptureError> {
-    let (path, text) = if span.is_merged() {
-        read_merged_notes(disk, directory, span)?
-    } else {
-        read_notes(disk, directory, span.first)?
-    };
+    let (path, text) = read_notes(disk, directory, span)?;
     let (sums, account) = notes::from_text(&path, &text)?;
     runs::from_lines(&path, account, &mut runs::Maps::new())?;
     Ok(sums.into_iter().map(|sum| (sum.span, sum)))
@@ -138,18 +129,18 @@ fn noted(disk: &dyn Files, directory: &Path, span: Span) -> Result<impl Iterator
 /// CRC-32.
 pub fn sums(place: impl Into<Place>) -> Result<Vec<(u64, u64, u64, u32)>, CaptureError> {
     let place = place.into();
-    let (sums, problems) = read_sums(&*look_for_capture(&place)?, place.root())?;
-    match problems.into_iter().next() {
-        Some(error) => Err(error),
-        None => Ok(sums.into_values().map(|Sum { span, bytes, crc }| (span.first, span.last, bytes, crc)).collect()),
-    }
+    let sums = need_sums(&*look_for_capture(&place)?, place.root())?;
+    Ok(sums.into_values().map(|Sum { span, bytes, crc }| (span.first, span.last, bytes, crc)).collect())
+}
+
+/// The sums of segments that are written down, all of which can be read.
+pub(crate) fn need_sums(disk: &dyn Files, directory: &Path) -> Result<BTreeMap<Span, Sum>, CaptureError> {
+    let (sums, problems) = read_sums(disk, directory)?;
+    problems.into_iter().next().map_or(Ok(sums), Err)
 }
 
 /// The sums of segments that are written down, once those who write go on.
-pub(crate) fn read_sums(
-    disk: &dyn Files,
-    directory: &Path,
-) -> Result<(BTreeMap<Span, Sum>, Vec<CaptureError>), CaptureError> {
+fn read_sums(disk: &dyn Files, directory: &Path) -> Result<(BTreeMap<Span, Sum>, Vec<CaptureError>), CaptureError> {
     let mut tries = 0..RUN_TRIES;
     loop {
         let mut sums = BTreeMap::new();
@@ -166,6 +157,27 @@ pub(crate) fn read_sums(
             return Ok((sums, problems));
         }
     }
+}
+
+/// What is wrong with the numbers of rows of these segments, the first of which has this one, if that is known.
+pub(crate) fn what_is_wrong(batch: &RecordBatch, span: Span, capture_id: &str, next_seq: Option<u64>) -> Vec<String> {
+    let numbers = |name: &str| batch[name].as_primitive::<Int64Type>().values();
+    let mut wrong = Vec::new();
+    if let Some(other) = batch["capture_id"].as_string::<i32>().iter().flatten().find(|id| *id != capture_id) {
+        wrong.push(format!("has rows of another capture, {other:?}"));
+    }
+    let is_other = |number: &&i64| !u64::try_from(**number).is_ok_and(|number| span.contains(number));
+    if let Some(other) = numbers("segment").iter().find(is_other) {
+        wrong.push(format!("has rows of segment {other}"));
+    }
+    let seqs = numbers("seq");
+    let first = next_seq.and_then(|next| i64::try_from(next).ok()).or_else(|| seqs.first().copied());
+    let expected = first.into_iter().flat_map(|first| first..);
+    if let Some((seq, expected)) = seqs.iter().zip(expected).find(|(seq, expected)| *seq != expected) {
+        let what = if expected < *seq { "gap in the rows" } else { "duplicate rows" };
+        wrong.push(format!("{what}: seq {seq} where {expected} was expected"));
+    }
+    wrong
 }
 
 struct Verifier<'a> {
@@ -278,24 +290,10 @@ impl Verifier<'_> {
         let ids = batch["capture_id"].as_string::<i32>();
         let capture_id =
             self.capture_id.get_or_insert_with(|| ids.iter().flatten().next().unwrap_or_default().to_owned());
-        if let Some(other) = ids.iter().flatten().find(|id| id != capture_id) {
-            let what = format!("has rows of another capture, {other:?}");
-            self.blame(path, what);
-        }
-        let segments = batch["segment"].as_primitive::<Int64Type>().values();
-        if let Some(other) =
-            segments.iter().find(|other| !u64::try_from(**other).is_ok_and(|other| span.contains(other)))
-        {
-            let what = format!("has rows of segment {other}");
+        for what in what_is_wrong(batch, span, capture_id, self.next_seq) {
             self.blame(path, what);
         }
         let seqs = batch["seq"].as_primitive::<Int64Type>().values();
-        let first = self.next_seq.and_then(|next| i64::try_from(next).ok()).or_else(|| seqs.first().copied());
-        let expected = first.into_iter().flat_map(|first| first..);
-        if let Some((seq, expected)) = seqs.iter().zip(expected).find(|(seq, expected)| *seq != expected) {
-            let what = if expected < *seq { "gap in the rows" } else { "duplicate rows" };
-            self.blame(path, format!("{what}: seq {seq} where {expected} was expected"));
-        }
         let next = seqs.last().and_then(|last| u64::try_from(last.checked_add(1)?).ok());
         self.next_seq = next.or(self.next_seq);
     }

@@ -3,6 +3,7 @@
 use std::{error::Error, fmt};
 
 /// Declares a list of kinds so that a kind, its slug and what it means cannot part.
+#[macro_export]
 macro_rules! kinds {
     ($(#[$doc:meta])* $list:ident: $($name:ident $slug:literal $meaning:literal,)*) => {
         $(#[$doc])*
@@ -30,8 +31,8 @@ macro_rules! kinds {
             }
         }
 
-        impl fmt::Display for $list {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $list {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.write_str(self.slug())
             }
         }

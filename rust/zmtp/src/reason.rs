@@ -2,43 +2,7 @@
 
 use std::{error::Error, fmt};
 
-/// Declares a list of reasons so that a reason, its slug and what it means cannot part.
-macro_rules! reasons {
-    ($(#[$doc:meta])* $list:ident: $($name:ident $slug:literal $meaning:literal,)*) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $list {
-            $(#[doc = $meaning] $name,)*
-        }
-
-        impl $list {
-            /// Every reason, in the order of the declaration.
-            pub const ALL: &[Self] = &[$(Self::$name,)*];
-
-            /// The stable name programs go by.
-            pub const fn slug(self) -> &'static str {
-                match self {
-                    $(Self::$name => $slug,)*
-                }
-            }
-
-            /// What it means, for people.
-            pub const fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$name => $meaning,)*
-                }
-            }
-        }
-
-        impl fmt::Display for $list {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.slug())
-            }
-        }
-    };
-}
-
-reasons! {
+trunkline_wire::kinds! {
     /// Why a connection is given up: a closed list, part of the interface.
     Reason:
     NotZmtp "not_zmtp" "what it speaks is not ZMTP",

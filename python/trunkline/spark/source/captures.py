@@ -99,18 +99,18 @@ def _is_capture(place: Place) -> bool:
 
 
 def absent(there: Sequence[Span], wanted: Sequence[Span]) -> list[Span]:
-    """What of some segments is not among those that are there, which are in order."""
+    """What of some segments is not among those that are there; both are in order."""
     gone = []
+    at = 0
     for first, last in wanted:
         number = first
-        for begin, end in there:
-            if end < number or begin > last:
-                continue
+        while number <= last:
+            while at < len(there) and there[at][1] < number:
+                at += 1
+            begin, end = there[at] if at < len(there) else (last + 1, last + 1)
             if begin > number:
-                gone.append((number, begin - 1))
-            number = end + 1
-        if number <= last:
-            gone.append((number, last))
+                gone.append((number, min(begin - 1, last)))
+            number = max(number, end + 1) if begin <= last else last + 1
     return gone
 
 
