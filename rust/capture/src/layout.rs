@@ -16,6 +16,9 @@ use crate::{Access, CaptureError, CaptureErrorKind};
 /// No manifest is larger.
 const MANIFEST_BYTES: u64 = 1 << 20;
 
+/// How often a capture is listed again whose segments are being merged.
+const LIST_TRIES: usize = 3;
+
 /// No file of notes is larger.
 pub(crate) const NOTES_BYTES: u64 = 256 << 20;
 
@@ -66,8 +69,17 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 
 /// The names in a capture.
 pub(crate) fn list(disk: &dyn Files, directory: &Path) -> Result<Listing, CaptureError> {
-    let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
-    Ok(Listing::new(names))
+    let mut tries = 0..LIST_TRIES;
+    loop {
+        let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+        let listing = Listing::new(names);
+        // A list is made bit by bit: one that is made while segments are merged may have neither them nor the merged one,
+        // on which there are notes by then. Notes on what never came to be stay until the next writer.
+        let is_whole = |span: &Span| listing.covering(*span).is_some();
+        if list_merged_notes(disk, directory)?.iter().all(is_whole) || tries.next().is_none() {
+            return Ok(listing);
+        }
+    }
 }
 
 /// What a capture knows of itself, as this version has it or an earlier one had.
@@ -139,4 +151,40 @@ pub(crate) fn read(disk: &dyn Files, path: &Path, most: u64) -> Result<Vec<u8>, 
 
 pub(crate) fn open(disk: &dyn Files, path: &Path) -> Result<Source, CaptureError> {
     disk.open(path).map_err(|error| CaptureError::reading(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Lists of a directory, one after the other, as they may be made while segments are merged.
+    struct Lists(Mutex<Cell<usize>>, Vec<Vec<String>>);
+
+    impl Files for Lists {
+        fn open(&self, _path: &Path) -> io::Result<Source> {
+            Err(io::ErrorKind::NotFound.into())
+        }
+
+        fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+            if directory.ends_with(files::META) {
+                return Ok(vec![Span { first: 0, last: 1 }.file()]);
+            }
+            let at = self.0.lock().unwrap();
+            Ok(self.1[at.replace(at.get() + 1).min(self.1.len() - 1)].clone())
+        }
+    }
+
+    #[test]
+    fn a_list_made_in_the_middle_of_a_merge_is_made_again() {
+        let [merged, later] = [Span { first: 0, last: 1 }, Span::one(2)];
+        let names = |spans: &[Span]| spans.iter().copied().map(Span::file).collect::<Vec<_>>();
+        let lists = Lists(Mutex::default(), vec![names(&[later]), names(&[merged, later])]);
+        assert_eq!(list(&lists, Path::new("capture")).unwrap().segments, [merged, later]);
+        // One that was let go, or never came to be, is not waited for.
+        let lists = Lists(Mutex::default(), vec![names(&[later])]);
+        assert_eq!(list(&lists, Path::new("capture")).unwrap().segments, [later]);
+    }
 }
