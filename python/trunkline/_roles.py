@@ -412,8 +412,9 @@ class Role:
         return native
 
     def _settled(self, native: Any) -> None:
-        """Once the engine has ended: has its last notices told, and lets go of what served it."""
+        """Once the engine has ended: delivers its last notices, lets go of what served it, and has its log written."""
         _notices.unwatch(self._telling(native))
+        _notices.settle()
 
     def _let_go(self, native: Any) -> None:
         """Leaves the engine of a role that is collected to end by itself."""
