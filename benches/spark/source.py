@@ -1,6 +1,6 @@
-"""The data source beside reading Parquet and decoding: `python -m benches.spark.source [--rows N] [--fast]`.
+"""The data source beside reading Parquet and decoding: `python -m benches.spark.source [--rows N ...] [--fast]`.
 
-CPU of the JVM and of Python together, of queries that take every row and write nothing.
+CPU of the JVM and of Python together, of queries that take every row and write nothing, by the size of the capture.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 TAGS = "none"
 FIVE = "received_at_ns, sender, type, sequence, payload_bytes"
+_ROWS_IN_ALL = 40_000_000
 AIMS = {"all columns": 0.85, "five columns": 0.9}
 
 
@@ -98,49 +99,58 @@ def queries(session: SparkSession, path: str, scratch: Path) -> dict[str, Callab
     }
 
 
-def main() -> None:
-    """Measures in turns, and writes the medians down."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
-    options = parser.parse_args()
-    if options.fast:
-        options.rows, options.rounds = 1000, 1
+def medians(session: SparkSession, rows: int, rounds: int) -> dict[str, tuple[float, float]]:
+    """CPU and wall seconds of each query of a capture of so many rows, in turns after one to warm up."""
     with tempfile.TemporaryDirectory(prefix="trunkline-source-") as directory:
         path = Path(directory)
-        captured(path / "capture", options.rows)
-        session = spark.session(master="local[2]")
-        session.sparkContext.setLogLevel("OFF")
+        captured(path / "capture", rows)
         named = queries(session, str(path / "capture"), path)
         for query in named.values():
             query()
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in named}
-        for _ in range(options.rounds):
+        for _ in range(rounds):
             for name, query in named.items():
                 taken[name].append(measured(query))
-        session.stop()
-    medians = {
-        name: tuple(statistics.median(column) for column in zip(*times, strict=True)) for name, times in taken.items()
+    return {
+        name: (statistics.median(cpu for cpu, _ in times), statistics.median(wall for _, wall in times))
+        for name, times in taken.items()
     }
-    lines = [
-        "# The data source beside reading Parquet and decoding",
-        "",
-        f"`python -m benches.spark.source --rows {options.rows} --rounds {options.rounds}`, {machine()}",
-        "",
-        "| query | CPU, s | wall, s |",
-        "|---|---|---|",
-        *(f"| {name} | {cpu:.2f} | {wall:.2f} |" for name, (cpu, wall) in medians.items()),
-        "",
-    ]
-    ratios = {}
-    for name, aim in AIMS.items():
-        ratios[name] = medians[f"{name}, source"][0] / medians[f"{name}, read.parquet + decode"][0]
-        lines.append(f"{name}: {ratios[name]:.2f} times the CPU of reading and decoding (aim {aim})")
-    ratios["stream"] = medians["all columns, stream of what is available"][0] / medians["all columns, source"][0]
-    lines.append(f"stream: {ratios['stream']:.2f} times the CPU of the batch")
+
+
+def described(rows: int, taken: dict[str, tuple[float, float]]) -> tuple[list[str], dict[str, float]]:
+    """The lines about one size, and its ratios."""
+    lines = ["", f"## {rows:,} rows", "", "| query | CPU, s | wall, s | CPU, µs a row |", "|---|---|---|---|"]
+    lines += [f"| {name} | {cpu:.2f} | {wall:.2f} | {cpu / rows * 1e6:.2f} |" for name, (cpu, wall) in taken.items()]
+    ratios = {name: taken[f"{name}, source"][0] / taken[f"{name}, read.parquet + decode"][0] for name in AIMS}
+    ratios["stream"] = taken["all columns, stream of what is available"][0] / taken["all columns, source"][0]
+    lines.append("")
+    lines += [f"- {name}: {ratios[name]:.2f} × the CPU of reading and decoding (aim {aim})" for name, aim in AIMS.items()]
+    lines.append(f"- stream: {ratios['stream']:.2f} × the CPU of the batch")
+    return lines, ratios
+
+
+def main() -> None:
+    """Measures in turns, and writes the medians down."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 2_000_000, 10_000_000])
+    parser.add_argument("--rounds", type=int, default=4, help="of a size; fewer of those above ten million rows")
+    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
+    options = parser.parse_args()
+    if options.fast:
+        options.rows, options.rounds = [1000], 1
+    session = spark.session(master="local[2]")
+    session.sparkContext.setLogLevel("OFF")
+    named = "python -m benches.spark.source --rows " + " ".join(map(str, options.rows))
+    lines = ["# The data source beside reading Parquet and decoding", "", f"`{named}`, {machine()}"]
+    results = []
+    for rows in options.rows:
+        taken = medians(session, rows, max(1, min(options.rounds, _ROWS_IN_ALL // rows)))
+        said, ratios = described(rows, taken)
+        lines += said
+        results.append({"rows": rows, "medians": taken, "ratios": ratios})
+    session.stop()
     if not options.fast:
-        save("source", lines, {"rows": options.rows, "medians": medians, "ratios": ratios})
+        save("source", lines, {"sizes": results})
 
 
 if __name__ == "__main__":

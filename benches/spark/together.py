@@ -74,7 +74,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="trunkline-together-") as directory:
         path = Path(directory)
         captured(path / "capture", options.rows)
-        session = spark.session(master="local[2]", options={"spark.sql.shuffle.partitions": 2})
+        session = spark.session(master="local[2]")
         session.sparkContext.setLogLevel("OFF")
         cases = queries(session, path / "capture", path)
         for query in cases.values():

