@@ -11,8 +11,10 @@ use crate::handle::{Handle, Running, Settings};
 use crate::libzmq::{Context, Libzmq, LibzmqTransport, Places};
 use crate::settings::StartError;
 use crate::sink::Queued;
+use crate::transport::{Transport, TransportError};
+use crate::zmtp::{Admission, Asking};
 
-/// Answers libzmq's questions about CURVE clients (ZAP 1.0), on a thread of its own: a busy role lets nobody wait.
+/// Answers a transport's questions about CURVE clients (ZAP 1.0), on a thread of its own: a busy role lets nobody wait.
 pub struct Guard {
     handle: Arc<Handle<Authenticator>>,
 }
@@ -23,8 +25,22 @@ impl Guard {
     /// # Errors
     /// When the context has an authenticator already.
     pub fn start(zmq: &'static Libzmq, context: Context, rule: Rule) -> Result<Self, StartError> {
+        Self::over(move || Ok(LibzmqTransport::new(zmq, context.borrowed(), vec![], Places::default())), rule)
+    }
+
+    /// Lets in whom the rule says, where it is asked so.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn asked_by(admission: Arc<Admission>, rule: Rule) -> Result<Self, StartError> {
+        Self::over(move || Ok(Asking::new(admission)), rule)
+    }
+
+    fn over<T: Transport>(
+        transport: impl FnOnce() -> Result<T, TransportError> + Send + 'static,
+        rule: Rule,
+    ) -> Result<Self, StartError> {
         let settings = Settings { name: "trunkline-zap".to_owned(), ..Settings::default() };
-        let transport = move || Ok(LibzmqTransport::new(zmq, context.borrowed(), vec![], Places::default()));
         let handle = Handle::start(Authenticator::new(rule), transport, Queued, settings)?;
         Ok(Self { handle: Arc::new(handle) })
     }

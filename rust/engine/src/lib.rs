@@ -8,6 +8,7 @@ mod handle;
 pub mod libzmq;
 mod notices;
 mod outbox;
+mod reactor;
 mod recording;
 mod replies;
 mod settings;
@@ -21,6 +22,7 @@ mod trouble;
 mod udp;
 #[cfg(feature = "zeromq")]
 pub mod zeromq;
+pub mod zmtp;
 
 pub use discovery::{Announcing, Finding};
 pub use guard::Guard;

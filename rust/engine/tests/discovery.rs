@@ -1,4 +1,4 @@
-//! CHIRP and discovery over real sockets and both transports; the peers are plain UDP sockets.
+//! CHIRP and discovery over real sockets and all transports; the peers are plain UDP sockets.
 
 mod common;
 
@@ -9,6 +9,7 @@ use common::{Tested, cdtp, close, read_until, start};
 use socket2::{Domain, Socket, Type};
 use trunkline_engine::libzmq::LibzmqTransport;
 use trunkline_engine::zeromq::ZeromqTransport;
+use trunkline_engine::zmtp::ZmtpTransport;
 use trunkline_engine::{Announcing, Finding, Running as _, Together};
 use trunkline_wire::SocketOptions;
 use trunkline_wire::cdtp::{
@@ -22,7 +23,7 @@ use trunkline_wire::chirp::{
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 7, 123);
 
 /// Runs each test over each transport.
-macro_rules! over_both {
+macro_rules! over_all {
     ($($name:ident)*) => {
         mod libzmq {
             $(#[test] fn $name() { super::$name::<super::LibzmqTransport>(); })*
@@ -30,10 +31,13 @@ macro_rules! over_both {
         mod zeromq {
             $(#[test] fn $name() { super::$name::<super::ZeromqTransport>(); })*
         }
+        mod zmtp {
+            $(#[test] fn $name() { super::$name::<super::ZmtpTransport>(); })*
+        }
     };
 }
 
-over_both! {
+over_all! {
     a_beacon_hears_and_is_heard
     a_receiver_finds_a_sender_and_lets_go_of_it
     tells_one_network_alone

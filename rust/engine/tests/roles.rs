@@ -1,4 +1,4 @@
-//! The same tests of the engine over both transports; what a transport cannot do is skipped by name.
+//! The same tests of the engine over all transports; what a transport cannot do is skipped by name.
 
 mod common;
 
@@ -9,13 +9,14 @@ use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use bytes::Bytes;
 use common::{
-    Ask, Echo, PATIENCE, Tested, Told, cdtp, close, context, frame, is_unreachable, libzmq, messages, number,
-    read_until, start, start_in,
+    Ask, Echo, PATIENCE, Tested, Told, cdtp, close, context, frame, is_unreachable, messages, number, read_until,
+    start, start_in,
 };
 use trunkline_engine::libzmq::LibzmqTransport;
 use trunkline_engine::zeromq::ZeromqTransport;
+use trunkline_engine::zmtp::ZmtpTransport;
 use trunkline_engine::{
-    Apart, Bounds, Capture, CaptureOverflow, End, Guard, Handle, Offered, Queued, Recording, Running as _, Settings,
+    Apart, Bounds, Capture, CaptureOverflow, End, Handle, Offered, Queued, Recording, Running as _, Settings,
     StartError, Together, TransportError,
 };
 use trunkline_wire::cdtp::{
@@ -28,7 +29,7 @@ use trunkline_wire::{Curve, Framing, Machine, SocketEvent, SocketOptions};
 const ANY: &str = "tcp://127.0.0.1:*";
 
 /// Runs each test over each transport.
-macro_rules! over_both {
+macro_rules! over_all {
     ($($(#[$attribute:meta])* $name:ident)*) => {
         mod libzmq {
             $(#[test] $(#[$attribute])* fn $name() { super::$name::<super::LibzmqTransport>(); })*
@@ -36,10 +37,13 @@ macro_rules! over_both {
         mod zeromq {
             $(#[test] $(#[$attribute])* fn $name() { super::$name::<super::ZeromqTransport>(); })*
         }
+        mod zmtp {
+            $(#[test] $(#[$attribute])* fn $name() { super::$name::<super::ZmtpTransport>(); })*
+        }
     };
 }
 
-over_both! {
+over_all! {
     echoes_in_order
     opens_and_closes_sockets_at_run_time
     tells_of_connections
@@ -57,6 +61,9 @@ over_both! {
     several_add_to_one_recording
     rows_say_what_the_machine_alone_knows
     refuses_what_the_transport_lacks
+    a_full_peer_costs_only_itself
+    deaf_peers_have_one_bound_together
+    lets_in_whom_the_authenticator_knows
 }
 
 /// Whether the transport can do what a test is about; says so where it cannot.
@@ -456,11 +463,13 @@ fn refuses_what_the_transport_lacks<T: Tested>() {
 }
 
 /// A slow peer costs the others nothing: its messages wait in an outbox of their own.
-#[test]
-fn a_full_peer_costs_only_itself() {
+fn a_full_peer_costs_only_itself<T: Tested>() {
+    if skips::<T>(|can| can.full_peer_refuses, "refusal of full peers") {
+        return;
+    }
     let options =
         SocketOptions { mandatory: true, send_hwm: Some(10), receive_hwm: Some(10), ..SocketOptions::default() };
-    let server = start::<LibzmqTransport, _>(Echo::server(ANY, options.clone()));
+    let server = start::<T, _>(Echo::server(ANY, options.clone()));
     let endpoint = server.endpoints().remove(0);
     let named = |name: &'static [u8]| {
         let routing_id = Some(Bytes::from_static(name));
@@ -468,8 +477,8 @@ fn a_full_peer_costs_only_itself() {
     };
     // Its queue holds one message, so after a few it stops reading.
     let settings = Settings { bounds: Bounds { messages: 1, bytes: 1 << 20 }, ..Settings::default() };
-    let slow = start_in::<LibzmqTransport, _>(Echo::client(&endpoint, named(b"slow")), context(), settings);
-    let quick = start::<LibzmqTransport, _>(Echo::client(&endpoint, named(b"quick")));
+    let slow = start_in::<T, _>(Echo::client(&endpoint, named(b"slow")), context(), settings);
+    let quick = start::<T, _>(Echo::client(&endpoint, named(b"quick")));
     slow.ask(number(0));
     quick.ask(number(0));
     read_until(&quick, |events| messages(events) == 1);
@@ -490,14 +499,16 @@ fn a_full_peer_costs_only_itself() {
 }
 
 /// All outboxes together have a bound: the fullest loses first, and a message is accounted for one way or the other.
-#[test]
-fn deaf_peers_have_one_bound_together() {
+fn deaf_peers_have_one_bound_together<T: Tested>() {
     const BUDGET: usize = 12 << 20;
     const EACH: usize = 64 << 10;
+    if skips::<T>(|can| can.full_peer_refuses, "refusal of full peers") {
+        return;
+    }
     let options =
         SocketOptions { mandatory: true, send_hwm: Some(10), receive_hwm: Some(10), ..SocketOptions::default() };
     let settings = Settings { outbox_bytes: BUDGET, ..Settings::default() };
-    let server = start_in::<LibzmqTransport, _>(Echo::server(ANY, options.clone()), context(), settings);
+    let server = start_in::<T, _>(Echo::server(ANY, options.clone()), context(), settings);
     let endpoint = server.endpoints().remove(0);
     let names: Vec<_> = (0..5).map(|at| Bytes::from(format!("deaf-{at}"))).collect();
     let deaf: Vec<_> = names
@@ -505,7 +516,7 @@ fn deaf_peers_have_one_bound_together() {
         .map(|name| {
             let options = SocketOptions { routing_id: Some(name.clone()), mandatory: false, ..options.clone() };
             let settings = Settings { bounds: Bounds { messages: 1, bytes: 1 << 20 }, ..Settings::default() };
-            let client = start_in::<LibzmqTransport, _>(Echo::client(&endpoint, options), context(), settings);
+            let client = start_in::<T, _>(Echo::client(&endpoint, options), context(), settings);
             client.ask(number(0));
             read_until(&client, |events| messages(events) == 1);
             client
@@ -520,7 +531,7 @@ fn deaf_peers_have_one_bound_together() {
     }
     let dropped = || usize::try_from(server.stats().peer_full).expect("as the test made it");
     let end = Instant::now() + PATIENCE;
-    // Besides what waits here, libzmq and the system hold some at either end.
+    // Besides what waits here, the transport and the system hold some at either end.
     while dropped() < 1500 {
         assert!(Instant::now() < end, "{} were dropped", dropped());
         std::thread::sleep(Duration::from_millis(5));
@@ -546,26 +557,26 @@ fn keys(z85: &str) -> [u8; 32] {
     key
 }
 
-#[test]
-fn lets_in_whom_the_authenticator_knows() {
+fn lets_in_whom_the_authenticator_knows<T: Tested + 'static>() {
+    if skips::<T>(|can| can.curve, "CURVE") {
+        return;
+    }
     let server_public = keys("rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7");
     let server_secret = keys("JTKVSB%%)wK0E.X)V>+}o?pNmC{O&4W4b!Ni{Lh6");
     let client_public = keys("Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID");
     let client_secret = keys("D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs");
     let client_curve = Curve::Client { public: client_public, secret: client_secret, server: server_public };
     let knows = |key: [u8; 32]| {
-        let context = context();
-        let guard = Guard::start(libzmq(), context, Rule::Listed(Allowed::from([(key, "client".to_owned())])))
-            .expect("the guard starts");
+        let (transport, guard) = T::guarded(Rule::Listed(Allowed::from([(key, "client".to_owned())])));
         let options =
             SocketOptions { curve: Some(Curve::Server { secret: server_secret }), ..SocketOptions::default() };
-        let server = start_in::<LibzmqTransport, _>(Echo::server(ANY, options), context, Settings::default());
-        (server, guard)
+        let server = Handle::start(Echo::server(ANY, options), transport, Queued, Settings::default());
+        (server.expect("the role starts"), guard)
     };
     let options = SocketOptions { curve: Some(client_curve), ..SocketOptions::default() };
 
     let (server, guard) = knows(client_public);
-    let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options.clone()));
+    let client = start::<T, _>(Echo::client(&server.endpoints()[0], options.clone()));
     client.ask(number(1));
     read_until(&client, |events| messages(events) == 1);
     assert_eq!(guard.refused(), 0);
@@ -574,7 +585,7 @@ fn lets_in_whom_the_authenticator_knows() {
     guard.end();
 
     let (server, guard) = knows([7; 32]);
-    let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options.clone()));
+    let client = start::<T, _>(Echo::client(&server.endpoints()[0], options.clone()));
     client.ask(number(1));
     read_until(&server, |events| {
         events.iter().any(|event| matches!(event, Told::Socket(_, SocketEvent::HandshakeFailed { .. })))
@@ -586,7 +597,7 @@ fn lets_in_whom_the_authenticator_knows() {
     close(&client);
 
     guard.allow(Allowed::from([(client_public, "client".to_owned())]));
-    let client = start::<LibzmqTransport, _>(Echo::client(&server.endpoints()[0], options));
+    let client = start::<T, _>(Echo::client(&server.endpoints()[0], options));
     client.ask(number(1));
     read_until(&client, |events| messages(events) == 1);
     close(&client);

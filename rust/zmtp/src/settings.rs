@@ -54,6 +54,11 @@ impl Security {
         }
     }
 
+    /// Whether it is CURVE.
+    pub fn is_curve(&self) -> bool {
+        !matches!(self, Self::Null)
+    }
+
     /// Whether this side is the server of the handshake.
     pub(crate) fn is_server(&self) -> bool {
         matches!(self, Self::CurveServer(_))

@@ -1,15 +1,18 @@
-//! A small echo protocol to prove the engine on, and what the tests of both transports share.
+//! A small echo protocol to prove the engine on, and what the tests of all transports share.
 #![allow(dead_code)] // each file of tests takes what it needs
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use smallvec::smallvec;
 use trunkline_engine::libzmq::{Context, Libzmq, LibzmqTransport, Places, load};
 use trunkline_engine::zeromq::ZeromqTransport;
-use trunkline_engine::{Handle, Queued, Running as _, Settings, Transport, TransportError};
+use trunkline_engine::zmtp::{Admission, ZmtpSettings, ZmtpTransport, load_sodium};
+use trunkline_engine::{Guard, Handle, Queued, Running as _, Settings, Transport, TransportError};
+use trunkline_wire::zap::Rule;
 use trunkline_wire::{
     Event, Frames, Framing, Incoming, Label, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
     SocketOptions, Unsent, Verdict, Weight,
@@ -23,7 +26,18 @@ pub(crate) trait Tested: Transport {
     fn make(context: Context) -> Result<Self, TransportError>
     where
         Self: Sized;
+
+    /// One whose clients of CURVE are let in by a rule; only for those that have CURVE.
+    fn guarded(_rule: Rule) -> (Making<Self>, Guard)
+    where
+        Self: Sized,
+    {
+        unreachable!("it has no CURVE")
+    }
 }
+
+/// Makes a transport on the thread that it is to run on.
+pub(crate) type Making<T> = Box<dyn FnOnce() -> Result<T, TransportError> + Send>;
 
 pub(crate) fn libzmq() -> &'static Libzmq {
     let path = std::env::var_os("TRUNKLINE_LIBZMQ")
@@ -40,12 +54,39 @@ impl Tested for LibzmqTransport {
     fn make(context: Context) -> Result<Self, TransportError> {
         Ok(Self::new(libzmq(), context, vec![], Places::default()))
     }
+
+    fn guarded(rule: Rule) -> (Making<Self>, Guard) {
+        let context = context();
+        let guard = Guard::start(libzmq(), context, rule).expect("the guard starts");
+        (Box::new(move || Self::make(context)), guard)
+    }
 }
 
 impl Tested for ZeromqTransport {
     fn make(_context: Context) -> Result<Self, TransportError> {
         Self::new()
     }
+}
+
+impl Tested for ZmtpTransport {
+    fn make(_context: Context) -> Result<Self, TransportError> {
+        Self::new(settings())
+    }
+
+    fn guarded(rule: Rule) -> (Making<Self>, Guard) {
+        let admission = Arc::new(Admission::new().expect("a descriptor"));
+        let guard = Guard::asked_by(Arc::clone(&admission), rule).expect("the guard starts");
+        let settings = ZmtpSettings { admission: Some(admission), ..settings() };
+        (Box::new(move || Self::new(settings)), guard)
+    }
+}
+
+/// Those of a transport of ours, with the libsodium of the library that is tested with.
+pub(crate) fn settings() -> ZmtpSettings {
+    let path = std::env::var_os("TRUNKLINE_LIBZMQ").expect("as above");
+    let crypto = load_sodium(&PathBuf::from(path));
+    assert!(crypto.is_some(), "pyzmq's wheel carries libsodium");
+    ZmtpSettings { crypto, ..ZmtpSettings::default() }
 }
 
 pub(crate) fn start<T: Tested, M: Machine + Send + 'static>(machine: M) -> Handle<M> {

@@ -94,6 +94,11 @@ impl Req {
         Some(sent)
     }
 
+    /// Whether a request is held until there is somebody to send it to.
+    pub fn holds(&self) -> bool {
+        self.state == State::Held
+    }
+
     /// Takes a message.
     pub fn receive(&mut self, connection: ConnectionId, mut frames: Frames) -> Answer {
         let is_reply = frames.len() > 1 && frames[0].is_empty();

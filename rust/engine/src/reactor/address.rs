@@ -1,0 +1,159 @@
+//! Endpoints, as ZeroMQ writes them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use socket2::SockAddr;
+
+/// Where something listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// An address; port 0 is any that is free.
+    Tcp(SocketAddr),
+    /// A host by its name, which is looked up each time it is dialled.
+    Named {
+        /// The name.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// A path; an abstract name of Linux begins with a zero byte. Empty is any that is free.
+    Unix(PathBuf),
+}
+
+impl Place {
+    /// An endpoint that is to be listened at. An address may be the name of a network interface, `*` all of them; `any_v6`
+    /// takes IPv6 for that as well.
+    pub(crate) fn to_listen(endpoint: &str, any_v6: bool) -> io::Result<Self> {
+        let (host, port) = match split(endpoint)? {
+            Split::Unix(path) => return Ok(Self::Unix(path)),
+            Split::Tcp(host, port) => (host, port),
+        };
+        let port = if port == "*" { 0 } else { number(port)? };
+        let host = match (host, any_v6) {
+            ("*", false) => Ipv4Addr::UNSPECIFIED.into(),
+            ("*", true) => Ipv6Addr::UNSPECIFIED.into(),
+            _ => match bare(host).parse() {
+                Ok(host) => host,
+                Err(_) => of_interface(host)?,
+            },
+        };
+        Ok(Self::Tcp(SocketAddr::new(host, port)))
+    }
+
+    /// An endpoint that is to be dialled.
+    pub(crate) fn to_dial(endpoint: &str) -> io::Result<Self> {
+        let (host, port) = match split(endpoint)? {
+            Split::Unix(path) if path.as_os_str().is_empty() => return Err(Errno::EINVAL.into()),
+            Split::Unix(path) => return Ok(Self::Unix(path)),
+            Split::Tcp(host, port) => (host, number(port)?),
+        };
+        // Another address to dial from, and no name at all.
+        if port == 0 || host.contains(';') || host.is_empty() || host == "*" {
+            return Err(Errno::EINVAL.into());
+        }
+        let address = bare(host).parse::<IpAddr>();
+        Ok(address.map_or_else(
+            |_| Self::Named { host: host.to_owned(), port },
+            |address| Self::Tcp(SocketAddr::new(address, port)),
+        ))
+    }
+}
+
+enum Split<'a> {
+    Tcp(&'a str, &'a str),
+    Unix(PathBuf),
+}
+
+fn split(endpoint: &str) -> io::Result<Split<'_>> {
+    if let Some(path) = endpoint.strip_prefix("ipc://") {
+        return match path {
+            "" => Err(Errno::EINVAL.into()),
+            "*" => Ok(Split::Unix(PathBuf::new())),
+            _ => Ok(Split::Unix(path.strip_prefix('@').map_or_else(|| path.into(), |name| format!("\0{name}").into()))),
+        };
+    }
+    let address = endpoint.strip_prefix("tcp://").ok_or(Errno::EPROTONOSUPPORT)?;
+    let (host, port) = address.rsplit_once(':').ok_or(Errno::EINVAL)?;
+    Ok(Split::Tcp(host, port))
+}
+
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+fn number(port: &str) -> io::Result<u16> {
+    port.parse().map_err(|_| Errno::EINVAL.into())
+}
+
+/// The first address of an interface, of IPv4 where it has one.
+fn of_interface(name: &str) -> io::Result<IpAddr> {
+    let interfaces = getifaddrs()?.filter(|interface| interface.interface_name == name);
+    let address = |address: nix::sys::socket::SockaddrStorage| {
+        let four = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        four.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()))
+    };
+    let addresses = interfaces.filter_map(|interface| interface.address.and_then(address));
+    addresses.min_by_key(IpAddr::is_ipv6).ok_or_else(|| Errno::ENODEV.into())
+}
+
+/// The address of a path as the system has it.
+pub(super) fn unix(path: &Path) -> io::Result<SockAddr> {
+    // What is too long is refused in words that say so.
+    SockAddr::unix(path).map_err(|_| Errno::ENAMETOOLONG.into())
+}
+
+/// A path as an endpoint.
+pub(super) fn unix_endpoint(path: &Path) -> String {
+    let bytes = path.as_os_str().as_bytes();
+    match bytes.split_first() {
+        Some((0, name)) => format!("ipc://@{}", String::from_utf8_lossy(name)),
+        _ => format!("ipc://{}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read() {
+        let listen = |endpoint| Place::to_listen(endpoint, false).expect("an endpoint");
+        let tcp = |address: &str| Place::Tcp(address.parse().expect("an address"));
+        assert_eq!(listen("tcp://*:*"), tcp("0.0.0.0:0"));
+        assert_eq!(Place::to_listen("tcp://*:7", true).expect("an endpoint"), tcp("[::]:7"));
+        assert_eq!(listen("tcp://[::1]:*"), tcp("[::1]:0"));
+        assert_eq!(listen("tcp://lo:8"), tcp("127.0.0.1:8"));
+        assert_eq!(listen("ipc:///tmp/a b"), Place::Unix("/tmp/a b".into()));
+        assert_eq!(listen("ipc://@name"), Place::Unix("\0name".into()));
+        let dial = |endpoint| Place::to_dial(endpoint).expect("an endpoint");
+        assert_eq!(dial("tcp://127.0.0.1:5"), tcp("127.0.0.1:5"));
+        assert_eq!(dial("tcp://example.org:5"), Place::Named { host: "example.org".to_owned(), port: 5 });
+    }
+
+    #[test]
+    fn what_is_no_endpoint_is_refused() {
+        let errno = |result: io::Result<Place>| result.expect_err("no endpoint").raw_os_error();
+        let is = |errno: Errno| Some(errno as i32);
+        for endpoint in ["tcp://127.0.0.1", "tcp://127.0.0.1:x", "tcp://127.0.0.1:70000", "ipc://"] {
+            assert_eq!(errno(Place::to_listen(endpoint, false)), is(Errno::EINVAL), "{endpoint}");
+        }
+        for endpoint in ["tcp://*:5", "tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://:5", "ipc://*"] {
+            assert_eq!(errno(Place::to_dial(endpoint)), is(Errno::EINVAL), "{endpoint}");
+        }
+        assert_eq!(errno(Place::to_listen("tcp://nosuchcard:5", false)), is(Errno::ENODEV));
+        assert_eq!(errno(Place::to_dial("pgm://a:5")), is(Errno::EPROTONOSUPPORT));
+    }
+
+    #[test]
+    fn paths_are_written_as_they_were_read() {
+        for endpoint in ["ipc:///run/a", "ipc://@a"] {
+            let Ok(Place::Unix(path)) = Place::to_dial(endpoint) else { panic!("{endpoint}") };
+            assert_eq!(unix_endpoint(&path), endpoint);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Who listens, and how many are let in.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit};
+use nix::unistd::mkdtemp;
+use socket2::{SockAddr, Socket};
+
+use super::address::{self, Place};
+use super::stream::{self, StreamOptions};
+
+/// Peers that wait to be accepted; the system has a limit of its own.
+const BACKLOG: i32 = 4096;
+
+/// Where no descriptor is left, one may be soon.
+const WANT: Duration = Duration::from_millis(100);
+
+/// Descriptors that connections leave to the rest of the process: its captures have to go on.
+const KEPT_BACK: u64 = 64;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: Socket,
+    endpoint: String,
+    options: StreamOptions,
+    /// What is removed with it.
+    path: Option<PathBuf>,
+    directory: Option<PathBuf>,
+    /// Whether somebody may wait to be accepted.
+    is_ready: bool,
+    /// When to try again, where there was no descriptor left.
+    due: Option<Instant>,
+}
+
+impl Listener {
+    pub(super) fn open(place: &Place, options: StreamOptions) -> io::Result<Self> {
+        let (mut path, mut directory) = (None, None);
+        let address = match place {
+            Place::Tcp(address) => SockAddr::from(*address),
+            Place::Named { .. } => return Err(nix::errno::Errno::ENODEV.into()),
+            Place::Unix(given) => {
+                let mut given = given.clone();
+                if given.as_os_str().is_empty() {
+                    let made = mkdtemp(&std::env::temp_dir().join("trunkline-XXXXXX"))?;
+                    given = made.join("socket");
+                    directory = Some(made);
+                }
+                let address = address::unix(&given)?;
+                if given.as_os_str().as_bytes().first() != Some(&0) {
+                    remove_stale(&given, &address)?;
+                    path = Some(given);
+                }
+                address
+            }
+        };
+        let socket = stream::open(&address, options)?;
+        if let Place::Tcp(_) = place {
+            socket.set_reuse_address(true)?;
+        }
+        socket.bind(&address)?;
+        socket.listen(options.backlog.unwrap_or(BACKLOG))?;
+        let local = socket.local_addr()?;
+        let endpoint = match local.as_socket() {
+            Some(address) => format!("tcp://{address}"),
+            None => path.as_deref().map_or_else(|| abstract_endpoint(&local), address::unix_endpoint),
+        };
+        Ok(Self { socket, endpoint, options, path, directory, is_ready: true, due: None })
+    }
+
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    pub(super) fn set_ready(&mut self) {
+        self.is_ready = true;
+    }
+
+    /// When it is to be asked again of itself.
+    pub(super) fn due(&self) -> Option<Instant> {
+        if self.is_ready { Some(self.due.unwrap_or_else(Instant::now)) } else { None }
+    }
+
+    /// The next peer that waits; an error where there is no descriptor for it.
+    pub(super) fn accept(&mut self) -> io::Result<Option<(Socket, SockAddr)>> {
+        if !self.is_ready || self.due.is_some_and(|due| due > Instant::now()) {
+            return Ok(None);
+        }
+        self.due = None;
+        loop {
+            match self.socket.accept() {
+                Ok((socket, address)) => {
+                    // One that cannot be set up is gone already, and is found to be.
+                    let _ = socket
+                        .set_nonblocking(true)
+                        .and_then(|()| stream::set(&socket, address.domain(), self.options));
+                    return Ok(Some((socket, address)));
+                }
+                Err(error) => match error.raw_os_error() {
+                    _ if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.is_ready = false;
+                        return Ok(None);
+                    }
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        self.due = Some(Instant::now() + WANT);
+                        return Err(error);
+                    }
+                    // This one has hung up; there may be others.
+                    _ => {}
+                },
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Another may have taken it away.
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+        }
+        if let Some(directory) = &self.directory {
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+fn abstract_endpoint(address: &SockAddr) -> String {
+    address
+        .as_abstract_namespace()
+        .map_or_else(String::new, |name| format!("ipc://@{}", OsStr::from_bytes(name).to_string_lossy()))
+}
+
+/// Removes the socket of one that was killed; not that of one that is there.
+fn remove_stale(path: &std::path::Path, address: &SockAddr) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket());
+    if !is_socket {
+        return Ok(());
+    }
+    let dialled = stream::open(address, StreamOptions::default()).and_then(|socket| socket.connect(address));
+    match dialled {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        _ => Err(nix::errno::Errno::EADDRINUSE.into()),
+    }
+}
+
+/// How many peers are let in.
+#[derive(Debug)]
+pub(super) struct Limits {
+    connections: Option<usize>,
+    by_host: Option<usize>,
+    count: usize,
+    hosts: HashMap<IpAddr, usize, foldhash::quality::RandomState>,
+    turned_away: u64,
+}
+
+impl Limits {
+    pub(super) fn new(connections: Option<usize>, by_host: Option<usize>) -> Self {
+        Self { connections, by_host, count: 0, hosts: HashMap::default(), turned_away: 0 }
+    }
+
+    pub(super) fn turned_away(&self) -> u64 {
+        self.turned_away
+    }
+
+    /// Lets a peer in, or says why not.
+    pub(super) fn enter(&mut self, descriptor: RawFd, host: Option<IpAddr>) -> Result<(), String> {
+        let of_host = host.and_then(|host| self.hosts.get(&host)).copied().unwrap_or_default();
+        let reason = match (self.connections, self.by_host, last_descriptor()) {
+            (Some(limit), ..) if self.count >= limit => {
+                format!("the limit of {limit} connections, max_connections, is reached")
+            }
+            (_, Some(limit), _) if of_host >= limit => {
+                format!("the limit of {limit} connections of one host, max_connections_per_host, is reached")
+            }
+            (.., Some(last)) if u64::try_from(descriptor).is_ok_and(|number| number > last) => {
+                format!("the process may have {} open files and needs the last of them itself", last + KEPT_BACK)
+            }
+            _ => {
+                self.count += 1;
+                if let Some(host) = host {
+                    *self.hosts.entry(host).or_default() += 1;
+                }
+                return Ok(());
+            }
+        };
+        self.turned_away += 1;
+        Err(reason)
+    }
+
+    /// A peer is gone.
+    pub(super) fn leave(&mut self, host: Option<IpAddr>) {
+        self.count -= 1;
+        let Some(host) = host else { return };
+        if let Some(count) = self.hosts.get_mut(&host) {
+            *count -= 1;
+            if *count == 0 {
+                self.hosts.remove(&host);
+            }
+        }
+    }
+}
+
+/// The highest number that a descriptor of a connection may have: they are given out from the lowest up.
+fn last_descriptor() -> Option<u64> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    // Where there are few, a quarter of them is enough.
+    Some(limit - KEPT_BACK.min(limit / 4))
+}

@@ -1,0 +1,61 @@
+//! Looks names up, on threads of their own: the system may take its time.
+
+use std::collections::HashSet;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use mio::Waker;
+
+type Answer = (u64, Option<SocketAddr>);
+
+/// What names stand for.
+#[derive(Debug)]
+pub(super) struct Resolver {
+    waker: Arc<Waker>,
+    answers: Receiver<Answer>,
+    answering: Sender<Answer>,
+    /// The questions that are asked and not answered.
+    open: HashSet<u64>,
+}
+
+impl Resolver {
+    pub(super) fn new(waker: Arc<Waker>) -> Self {
+        let (answering, answers) = mpsc::channel();
+        Self { waker, answers, answering, open: HashSet::new() }
+    }
+
+    /// Asks where a host is; the answer has this number.
+    pub(super) fn ask(&mut self, number: u64, host: &str, port: u16) {
+        let (answering, waker, host) = (self.answering.clone(), Arc::clone(&self.waker), host.to_owned());
+        let asking = thread::Builder::new().name("trunkline-resolver".to_owned()).spawn(move || {
+            let addresses = (host.as_str(), port).to_socket_addrs();
+            // Of IPv4 where there is one, as libzmq has it.
+            let address = addresses.ok().and_then(|addresses| addresses.min_by_key(SocketAddr::is_ipv6));
+            // Nobody listens any more where the role is over.
+            let _ = answering.send((number, address));
+            let _ = waker.wake();
+        });
+        self.open.insert(number);
+        if asking.is_err() {
+            // As good as unknown: it is asked again later.
+            let _ = self.answering.send((number, None));
+        }
+    }
+
+    /// The answer is not waited for any more.
+    pub(super) fn forget(&mut self, number: u64) {
+        self.open.remove(&number);
+    }
+
+    /// The next answer.
+    pub(super) fn poll(&mut self) -> Option<Answer> {
+        loop {
+            let answer = self.answers.try_recv().ok()?;
+            if self.open.remove(&answer.0) {
+                return Some(answer);
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! One stream of the system, TCP or Unix, and what is set on it.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::time::Duration;
+
+use bytes::BufMut;
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+/// What came of a read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Read<T> {
+    /// Something came.
+    Some(T),
+    /// Nothing for now.
+    Nothing,
+    /// Nothing will come any more.
+    End,
+}
+
+/// What is set on each stream; what is not keeps the system's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamOptions {
+    /// When TCP asks an idle peer whether it is there: after how long, how often in vain, and how long apart.
+    pub(crate) keepalive: Option<(Duration, u32, Duration)>,
+    pub(crate) send_buffer: Option<usize>,
+    pub(crate) receive_buffer: Option<usize>,
+    /// The type of service, of IP.
+    pub(crate) tos: Option<u32>,
+    /// Peers that wait to be accepted at most.
+    pub(crate) backlog: Option<i32>,
+}
+
+/// A stream that does not block, not yet bound or connected.
+pub(super) fn open(address: &SockAddr, options: StreamOptions) -> io::Result<Socket> {
+    let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    set(&socket, address.domain(), options)?;
+    Ok(socket)
+}
+
+/// Sets what is to be set on a stream, of whichever side.
+pub(super) fn set(socket: &Socket, domain: Domain, options: StreamOptions) -> io::Result<()> {
+    let StreamOptions { keepalive, send_buffer, receive_buffer, tos, .. } = options;
+    if let Some(bytes) = send_buffer {
+        socket.set_send_buffer_size(bytes)?;
+    }
+    if let Some(bytes) = receive_buffer {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    if domain == Domain::UNIX {
+        return Ok(());
+    }
+    socket.set_tcp_nodelay(true)?;
+    if let Some((idle, count, interval)) = keepalive {
+        let keepalive = TcpKeepalive::new().with_time(idle).with_retries(count).with_interval(interval);
+        socket.set_tcp_keepalive(&keepalive)?;
+    }
+    if let (Some(tos), true) = (tos, domain == Domain::IPV4) {
+        socket.set_tos_v4(tos)?;
+    }
+    Ok(())
+}
+
+/// Reads once; whether there may be more.
+#[inline]
+pub(super) fn read(socket: &Socket, into: &mut impl BufMut) -> (Read<()>, bool) {
+    loop {
+        // SAFETY: what is behind the pointer may hold anything; `recv` writes bytes and says how many.
+        let room = unsafe { into.chunk_mut().as_uninit_slice_mut() };
+        let wanted = room.len();
+        return match SockRef::from(socket).recv(room) {
+            Ok(0) => (Read::End, false),
+            Ok(count) => {
+                // SAFETY: so many have been written.
+                unsafe { into.advance_mut(count) };
+                (Read::Some(()), count == wanted)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => (Read::Nothing, false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => (Read::End, false),
+        };
+    }
+}
+
+/// Writes once: how much. `None` where there is nobody left to read it.
+#[inline]
+pub(super) fn write(socket: &Socket, slices: &[IoSlice<'_>]) -> Option<usize> {
+    loop {
+        return match socket.send_vectored_with_flags(slices, NO_SIGNAL) {
+            Ok(count) => Some(count),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Some(0),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(_) => None,
+        };
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
+/// Elsewhere the socket says so.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+const NO_SIGNAL: i32 = 0;

@@ -1,0 +1,178 @@
+//! Asks who decides about clients of CURVE: another thread, which a busy role lets nobody wait for.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use mio::Waker;
+use nix::poll::{PollFd, PollFlags, poll};
+use smallvec::smallvec;
+use trunkline_wire::zap::Key;
+use trunkline_wire::{Frames, SocketEvent, SocketKind, SocketOptions};
+
+use crate::signal::Signal;
+use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
+
+/// What is asked and what was answered, between the two threads.
+#[derive(Default)]
+struct Waiting {
+    questions: VecDeque<Frames>,
+    /// The user that a client is let in as; none where it is not.
+    answers: VecDeque<(u64, Option<Bytes>)>,
+}
+
+/// Asks an authenticator in its own words, those of ZAP 1.0, and without a socket between.
+pub struct Admission {
+    waiting: Mutex<Waiting>,
+    /// Wakes the authenticator.
+    asked: Signal,
+    /// Wakes the role.
+    answered: OnceLock<Arc<Waker>>,
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Admission")
+    }
+}
+
+impl Admission {
+    /// Nothing was asked.
+    ///
+    /// # Errors
+    /// When the system gives no descriptor.
+    pub fn new() -> Result<Self, TransportError> {
+        let asked = Signal::new().map_err(|error| crate::reactor::failed(&error))?;
+        Ok(Self { waiting: Mutex::default(), asked, answered: OnceLock::new() })
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes the role that asks so.
+    pub(super) fn wake_by(&self, waker: Arc<Waker>) {
+        // There is one role for each.
+        let _ = self.answered.set(waker);
+    }
+
+    /// Asks about a client: RFC 27, "The ZAP Request".
+    pub(super) fn ask(&self, number: u64, host: Option<IpAddr>, key: &Key) {
+        let host = host.unwrap_or(Ipv4Addr::LOCALHOST.into());
+        let question = smallvec![
+            Bytes::new(),
+            Bytes::from_static(b"1.0"),
+            Bytes::copy_from_slice(&number.to_be_bytes()),
+            Bytes::new(),
+            Bytes::from(host.to_string()),
+            Bytes::new(),
+            Bytes::from_static(b"CURVE"),
+            Bytes::copy_from_slice(key),
+        ];
+        self.waiting().questions.push_back(question);
+        self.asked.notify();
+    }
+
+    /// The next answer: RFC 27, "The ZAP Reply".
+    pub(super) fn poll(&self) -> Option<(u64, Option<Bytes>)> {
+        self.waiting().answers.pop_front()
+    }
+
+    fn answer(&self, reply: &[Bytes]) {
+        let [_, _, number, status, _, user, ..] = reply else { return };
+        let Ok(number) = <[u8; 8]>::try_from(&number[..]) else { return };
+        let user = (status == &b"200"[..]).then(|| user.clone());
+        self.waiting().answers.push_back((u64::from_be_bytes(number), user));
+        if let Some(waker) = self.answered.get() {
+            // A role that is over asks no more.
+            let _ = waker.wake();
+        }
+    }
+}
+
+/// The transport of an authenticator that is asked so.
+pub struct Asking(Arc<Admission>);
+
+impl Asking {
+    /// Answers what is asked there.
+    pub fn new(admission: Arc<Admission>) -> Self {
+        Self(admission)
+    }
+}
+
+impl Transport for Asking {
+    type Socket = ();
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "admission",
+            curve: false,
+            zap: false,
+            inproc: true,
+            full_peer_refuses: false,
+            reports_unreachable: false,
+            reconnects: false,
+        }
+    }
+
+    fn open(&mut self, _kind: SocketKind, _options: &SocketOptions) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    fn bind(&mut self, (): &mut (), endpoint: &str) -> Result<String, TransportError> {
+        Ok(endpoint.to_owned())
+    }
+
+    fn connect(&mut self, (): &mut (), _endpoint: &str) -> Result<(), TransportError> {
+        Err(TransportError::Unsupported("connecting"))
+    }
+
+    fn disconnect(&mut self, (): &mut (), _endpoint: &str) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    fn receive(&mut self, (): &mut ()) -> Result<Option<Received>, TransportError> {
+        let question = self.0.waiting().questions.pop_front();
+        Ok(question.map(|frames| Received { peer: Some(Bytes::new()), frames, ..Received::default() }))
+    }
+
+    fn send(&mut self, (): &mut (), _to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
+        self.0.answer(frames);
+        Ok(Taken::Yes)
+    }
+
+    fn poll_monitor(&mut self, (): &mut ()) -> Option<SocketEvent> {
+        None
+    }
+
+    fn wait(
+        &mut self,
+        sockets: &mut [Interest<'_, ()>],
+        others: &[BorrowedFd<'_>],
+        timeout: Option<Duration>,
+    ) -> Result<bool, TransportError> {
+        self.0.asked.arm();
+        let is_asked = !self.0.waiting().questions.is_empty();
+        let timeout = if is_asked { Some(Duration::ZERO) } else { timeout };
+        let mut polled: Vec<_> = others.iter().map(|other| PollFd::new(*other, PollFlags::POLLIN)).collect();
+        polled.push(PollFd::new(self.0.asked.as_fd(), PollFlags::POLLIN));
+        // An error is an early end of the wait.
+        let _ = poll(&mut polled, crate::reactor::rounded(timeout));
+        let is = |polled: &PollFd<'_>| polled.any() == Some(true);
+        self.0.asked.disarm(polled.last().is_some_and(is));
+        for interest in sockets {
+            interest.readable = interest.read && !self.0.waiting().questions.is_empty();
+        }
+        Ok(polled[..others.len()].iter().any(is))
+    }
+
+    fn close(&mut self, (): (), _linger: Duration) {}
+
+    fn ending(&mut self) -> Ending {
+        Box::new(|| {})
+    }
+}

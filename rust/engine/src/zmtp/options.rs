@@ -1,0 +1,195 @@
+//! What is set on a socket, by names and by libzmq's numbers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trunkline_wire::{Curve, OptionValue, SocketKind, SocketOptions};
+use trunkline_zmtp::curve::{ClientKeys, Crypto, KeyPair, Secret, ServerKeys};
+use trunkline_zmtp::{Heartbeat, HighWater, Limits, Security, Settings, SocketType};
+
+use crate::reactor::{Backoff, StreamOptions};
+use crate::transport::TransportError;
+
+/// TCP asks an idle peer whether it is there, so long after it was heard, so often in vain, so long apart: a host that lost
+/// its power would else keep its routing id for ever.
+const KEEPALIVE: (Duration, u32, Duration) = (Duration::from_secs(30), 3, Duration::from_secs(10));
+
+/// libzmq's defaults.
+const RECONNECT: Duration = Duration::from_millis(100);
+const MESSAGES: usize = 1000;
+
+/// What waits for a peer at most, in bytes.
+const BYTES: usize = 16 << 20;
+
+/// Everything about a socket.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    pub(super) settings: Arc<Settings>,
+    pub(super) stream: StreamOptions,
+    pub(super) backoff: Backoff,
+    pub(super) high_water: HighWater,
+    pub(super) mandatory: bool,
+    pub(super) handover: bool,
+    pub(super) immediate: bool,
+    /// Whether `*` takes IPv6 as well.
+    pub(super) ipv6: bool,
+}
+
+/// The type of socket that a machine asks for.
+pub(super) fn socket_type(kind: SocketKind) -> Result<SocketType, TransportError> {
+    match kind {
+        SocketKind::Dealer => Ok(SocketType::Dealer),
+        SocketKind::Pull => Ok(SocketType::Pull),
+        SocketKind::Push => Ok(SocketType::Push),
+        SocketKind::Req => Ok(SocketType::Req),
+        SocketKind::Router => Ok(SocketType::Router),
+        SocketKind::Nats => Err(TransportError::Unsupported("NATS")),
+        SocketKind::Udp => Err(TransportError::Unsupported("UDP")),
+    }
+}
+
+/// What a socket is to be like.
+pub(super) fn choose(
+    kind: SocketKind,
+    options: &SocketOptions,
+    crypto: Option<&Arc<dyn Crypto>>,
+) -> Result<Chosen, TransportError> {
+    let identity = options.routing_id.clone().unwrap_or_default();
+    if identity.len() > 255 || identity.first() == Some(&0) {
+        return Err(invalid());
+    }
+    let mut settings = Settings::new(socket_type(kind)?, identity);
+    settings.security = security(options.curve.as_ref(), crypto)?;
+    settings.heartbeat = options.heartbeat.map(|(interval, timeout)| Heartbeat { interval, timeout, ttl: None });
+    if let Some(bytes) = options.max_message_bytes {
+        settings.limits = Limits { message_bytes: bytes, ..Limits::default() };
+    }
+    let mut numbered = Numbered::default();
+    for (number, value) in &options.extra {
+        let OptionValue::Int(value) = value else { return Err(TransportError::Unsupported("socket option of text")) };
+        numbered.set(*number, *value)?;
+    }
+    numbered.settle(&mut settings);
+    let messages = options.send_hwm.or(numbered.send_hwm).map_or(MESSAGES, |messages| match messages {
+        0 => usize::MAX,
+        messages => messages as usize,
+    });
+    Ok(Chosen {
+        settings: Arc::new(settings),
+        stream: numbered.stream(),
+        backoff: Backoff::new(numbered.reconnect.unwrap_or(RECONNECT), numbered.reconnect_most),
+        high_water: HighWater { messages, bytes: BYTES },
+        mandatory: options.mandatory || numbered.mandatory,
+        handover: numbered.handover,
+        immediate: options.immediate || numbered.immediate,
+        ipv6: numbered.ipv6,
+    })
+}
+
+fn security(curve: Option<&Curve>, crypto: Option<&Arc<dyn Crypto>>) -> Result<Security, TransportError> {
+    let Some(curve) = curve else { return Ok(Security::Null) };
+    let crypto = Arc::clone(crypto.ok_or(TransportError::Unsupported("CURVE"))?);
+    Ok(match curve {
+        Curve::Server { secret } => {
+            let secret = Secret::new(secret);
+            let keys = KeyPair { public: crypto.public_key(&secret), secret };
+            Security::CurveServer(Arc::new(ServerKeys { crypto, keys }))
+        }
+        Curve::Client { public, secret, server } => {
+            let keys = KeyPair { public: *public, secret: Secret::new(secret) };
+            Security::CurveClient(Arc::new(ClientKeys { crypto, keys, server: *server }))
+        }
+    })
+}
+
+/// Options by libzmq's numbers.
+#[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // each is an option of its own
+struct Numbered {
+    send_hwm: Option<u32>,
+    reconnect: Option<Duration>,
+    reconnect_most: Option<Duration>,
+    handshake: Option<Duration>,
+    ping: Option<Duration>,
+    ping_timeout: Option<Duration>,
+    ping_ttl: Option<Duration>,
+    mandatory: bool,
+    handover: bool,
+    immediate: bool,
+    ipv6: bool,
+    keepalive: Option<bool>,
+    idle: Option<Duration>,
+    probes: Option<u32>,
+    between: Option<Duration>,
+    rest: StreamOptions,
+}
+
+impl Numbered {
+    fn set(&mut self, number: i32, value: i64) -> Result<(), TransportError> {
+        let milliseconds = || u64::try_from(value).map(Duration::from_millis).map_err(|_| invalid());
+        let seconds = || u64::try_from(value).map(Duration::from_secs).map_err(|_| invalid());
+        let size = || u32::try_from(value).map_err(|_| invalid());
+        // What is negative, and a size of zero, leaves it to the system.
+        let own = |size: u32| (size > 0).then_some(size as usize);
+        match number {
+            11 if value < 0 => {}
+            11 => self.rest.send_buffer = own(size()?),
+            12 if value < 0 => {}
+            12 => self.rest.receive_buffer = own(size()?),
+            18 if value < 0 => return Err(TransportError::Unsupported("option RECONNECT_IVL of -1")),
+            18 => self.reconnect = Some(milliseconds()?),
+            19 => self.rest.backlog = Some(i32::try_from(value).map_err(|_| invalid())?),
+            21 => self.reconnect_most = Some(milliseconds()?),
+            23 => self.send_hwm = Some(size()?),
+            // What was received is not kept, but left with the system.
+            24 => {}
+            33 => self.mandatory = value != 0,
+            34 if value < 0 => {}
+            34 => self.keepalive = Some(value != 0),
+            35 if value < 0 => {}
+            35 => self.probes = Some(size()?),
+            36 if value < 0 => {}
+            36 => self.idle = Some(seconds()?),
+            37 if value < 0 => {}
+            37 => self.between = Some(seconds()?),
+            39 => self.immediate = value != 0,
+            42 => self.ipv6 = value != 0,
+            56 => self.handover = value != 0,
+            57 => self.rest.tos = Some(size()?),
+            66 => self.handshake = Some(milliseconds()?).filter(|time| !time.is_zero()),
+            75 => self.ping = Some(milliseconds()?),
+            76 => self.ping_ttl = Some(milliseconds()?),
+            77 => self.ping_timeout = Some(milliseconds()?),
+            _ => return Err(TransportError::Unsupported("socket option of this number")),
+        }
+        Ok(())
+    }
+
+    /// What of it is ZMTP's.
+    fn settle(&self, settings: &mut Settings) {
+        if let Some(time) = self.handshake {
+            settings.limits.handshake_time = time;
+        }
+        match self.ping {
+            Some(interval) if interval.is_zero() => settings.heartbeat = None,
+            Some(interval) => {
+                let timeout = self.ping_timeout.unwrap_or(interval);
+                settings.heartbeat = Some(Heartbeat { interval, timeout, ttl: None });
+            }
+            None => {}
+        }
+        if let Some(heartbeat) = &mut settings.heartbeat {
+            heartbeat.ttl = self.ping_ttl.filter(|ttl| !ttl.is_zero());
+        }
+    }
+
+    fn stream(&self) -> StreamOptions {
+        let (idle, probes, between) = KEEPALIVE;
+        let keepalive = (self.idle.unwrap_or(idle), self.probes.unwrap_or(probes), self.between.unwrap_or(between));
+        StreamOptions { keepalive: self.keepalive.unwrap_or(true).then_some(keepalive), ..self.rest }
+    }
+}
+
+fn invalid() -> TransportError {
+    crate::reactor::failed(&nix::errno::Errno::EINVAL.into())
+}

@@ -1,0 +1,46 @@
+//! One peer: its link, and what is spoken on it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use trunkline_zmtp::Connection;
+use trunkline_zmtp::patterns::{ConnectionId, Dial};
+
+use crate::reactor::LinkId;
+
+/// How far a peer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Its handshake goes on.
+    Shaking,
+    /// Messages come and go.
+    Ready,
+    /// All was written to it: its link ends when it ends it, or when its time is up.
+    Leaving,
+}
+
+/// A peer.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) link: LinkId,
+    pub(super) socket: usize,
+    pub(super) connection: Connection,
+    pub(super) stage: Stage,
+    /// Ours, at which it is connected.
+    pub(super) endpoint: Arc<str>,
+    /// The way to it that the socket knows, where it was dialled.
+    pub(super) lane: Option<Dial>,
+    /// The routing id it goes by at a ROUTER.
+    pub(super) routing_id: Option<Bytes>,
+    /// The user it was let in as.
+    pub(super) user: Option<Bytes>,
+    /// Whether something waits to be written, and is going to be.
+    pub(super) is_dirty: bool,
+}
+
+impl Peer {
+    /// The number by which a socket knows it.
+    pub(super) fn id(&self) -> ConnectionId {
+        ConnectionId(self.link.number())
+    }
+}

@@ -1,0 +1,264 @@
+//! One socket: its pattern, and the endpoints it has.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use trunkline_wire::{Backlog, Frames, SocketEvent, SocketKind};
+use trunkline_zmtp::patterns::{
+    Admitted, Answer, ConnectionId, Dial, Distributor, Placed, Req, Routed, Router, Turns, Unsent,
+};
+use trunkline_zmtp::{Ready, Reason};
+
+use super::options::Chosen;
+use crate::reactor::{DialId, LinkId, ListenerId};
+use crate::transport::{Received, Taken};
+
+/// News of one kind that is no news within so long of the last.
+const SAME: Duration = Duration::from_secs(1);
+
+/// The sending half of a socket.
+#[derive(Debug)]
+enum Sending {
+    None,
+    InTurn(Distributor),
+    InStep(Req),
+    Routed(Router),
+}
+
+/// An endpoint that is dialled.
+#[derive(Debug)]
+pub(super) struct Dialled {
+    pub(super) endpoint: Arc<str>,
+    pub(super) id: DialId,
+    pub(super) lane: Option<Dial>,
+}
+
+/// A socket.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) kind: SocketKind,
+    pub(super) chosen: Chosen,
+    /// Whether messages in an envelope tell their host.
+    pub(super) hosts: bool,
+    sending: Sending,
+    pub(super) turns: Turns,
+    pub(super) events: VecDeque<SocketEvent>,
+    pub(super) bound: Vec<(Arc<str>, ListenerId)>,
+    pub(super) dialled: Vec<Dialled>,
+    /// Whose message was received last.
+    pub(super) last: Option<LinkId>,
+    pub(super) is_reading: bool,
+    /// Until when it may go on sending, once it is closed.
+    pub(super) closing: Option<Instant>,
+    /// When it was last told that there is no room for another peer.
+    turned_away: Option<Instant>,
+}
+
+/// What becomes of a message that is to be sent.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// It goes to this connection now, as these frames if they are not those that were given.
+    Now(ConnectionId, Option<Frames>),
+    /// Nothing more is to be done.
+    Done(Taken),
+    /// There may be room once what is due is written: to this peer, or to any.
+    Full(Option<ConnectionId>),
+}
+
+impl Socket {
+    pub(super) fn new(kind: SocketKind, chosen: Chosen, hosts: bool) -> Self {
+        let Chosen { high_water, mandatory, handover, immediate, .. } = chosen;
+        let sending = match kind {
+            SocketKind::Dealer | SocketKind::Push => Sending::InTurn(Distributor::new(high_water, immediate)),
+            SocketKind::Req => Sending::InStep(Req::new(high_water, immediate)),
+            SocketKind::Router => Sending::Routed(Router::new(high_water, mandatory, handover, first_id())),
+            SocketKind::Pull | SocketKind::Nats | SocketKind::Udp => Sending::None,
+        };
+        Self {
+            kind,
+            chosen,
+            hosts,
+            sending,
+            turns: Turns::new(),
+            events: VecDeque::new(),
+            bound: vec![],
+            dialled: vec![],
+            last: None,
+            is_reading: true,
+            closing: None,
+            turned_away: None,
+        }
+    }
+
+    /// Whether its user receives.
+    pub(super) fn receives(&self) -> bool {
+        self.kind != SocketKind::Push
+    }
+
+    /// The lane of an endpoint that is dialled from now on.
+    pub(super) fn dial(&mut self) -> Option<Dial> {
+        match &mut self.sending {
+            Sending::InTurn(peers) => Some(peers.dial()),
+            Sending::InStep(req) => Some(req.dial()),
+            Sending::None | Sending::Routed(_) => None,
+        }
+    }
+
+    /// An endpoint is dialled no more: how many messages that waited for it are lost.
+    pub(super) fn hang_up(&mut self, lane: Dial) {
+        match &mut self.sending {
+            Sending::InTurn(peers) => drop(peers.hang_up(lane)),
+            Sending::InStep(req) => drop(req.hang_up(lane)),
+            Sending::None | Sending::Routed(_) => {}
+        }
+    }
+
+    /// A peer is ready: lets it in, or says why not.
+    pub(super) fn admit(
+        &mut self,
+        peer: ConnectionId,
+        lane: Option<Dial>,
+        ready: &Ready,
+    ) -> Result<Option<Admitted>, Reason> {
+        match &mut self.sending {
+            Sending::InTurn(peers) => peers.connected(peer, lane),
+            Sending::InStep(req) => req.connected(peer, lane),
+            Sending::Routed(router) => {
+                return router.connected(peer, ready.identity.clone(), ready.user.clone()).map(Some);
+            }
+            Sending::None => {}
+        }
+        Ok(None)
+    }
+
+    /// A peer is gone: gives what waited for it alone.
+    pub(super) fn disconnected(&mut self, peer: ConnectionId) -> Vec<Frames> {
+        self.turns.leave(peer);
+        match &mut self.sending {
+            Sending::InTurn(peers) => return peers.disconnected(peer),
+            Sending::InStep(req) => drop(req.disconnected(peer)),
+            Sending::Routed(router) => drop(router.disconnected(peer)),
+            Sending::None => {}
+        }
+        vec![]
+    }
+
+    /// What waits for a peer; true where messages that were held may go now.
+    pub(super) fn handle_backlog(&mut self, peer: ConnectionId, backlog: Backlog) {
+        match &mut self.sending {
+            Sending::InTurn(peers) => peers.handle_backlog(peer, backlog),
+            Sending::InStep(req) => req.handle_backlog(peer, backlog),
+            Sending::Routed(router) => router.handle_backlog(peer, backlog),
+            Sending::None => {}
+        }
+    }
+
+    /// The next message that was held and is to be sent now.
+    pub(super) fn poll_send(&mut self) -> Option<(ConnectionId, Frames)> {
+        match &mut self.sending {
+            Sending::InTurn(peers) => peers.poll_send(),
+            Sending::InStep(req) => req.poll_send(),
+            Sending::None | Sending::Routed(_) => None,
+        }
+    }
+
+    /// Whether messages wait for peers that are not there.
+    pub(super) fn holds(&self) -> bool {
+        match &self.sending {
+            Sending::InTurn(peers) => peers.held().messages > 0,
+            Sending::InStep(req) => req.holds(),
+            Sending::None | Sending::Routed(_) => false,
+        }
+    }
+
+    /// Whether a message to no one in particular would be taken.
+    pub(super) fn is_writable(&self) -> bool {
+        match &self.sending {
+            Sending::InTurn(peers) => peers.is_writable(),
+            Sending::InStep(req) => req.is_writable(),
+            Sending::None | Sending::Routed(_) => false,
+        }
+    }
+
+    /// Finds the way of a message.
+    #[inline]
+    pub(super) fn way(&mut self, to: Option<&Bytes>, frames: &[Bytes]) -> Way {
+        match &mut self.sending {
+            Sending::Routed(router) => {
+                let to = to.map(|to| &to[..]).unwrap_or_default();
+                match router.route(to, None, frames) {
+                    Ok(Routed::To(peer)) => Way::Now(peer, None),
+                    // Nobody asked to be told.
+                    Ok(Routed::Dropped(_)) => Way::Done(Taken::Yes),
+                    Err(Unsent::Full) => Way::Full(router.connection(to)),
+                    Err(Unsent::Unreachable) => Way::Done(Taken::Unreachable),
+                }
+            }
+            Sending::InTurn(peers) => match peers.place(frames) {
+                Placed::Now(peer) => Way::Now(peer, None),
+                Placed::Held => Way::Done(Taken::Yes),
+                Placed::Full => Way::Full(None),
+            },
+            Sending::InStep(req) => match req.place(frames) {
+                (Placed::Now(peer), request) => Way::Now(peer, Some(request)),
+                (Placed::Held, _) => Way::Done(Taken::Yes),
+                (Placed::Full, _) => Way::Full(None),
+            },
+            Sending::None => Way::Done(Taken::Unreachable),
+        }
+    }
+
+    /// A message as it is received from a peer; `None` where it is no reply to what was asked.
+    #[inline]
+    pub(super) fn received(
+        &mut self,
+        peer: &super::peer::Peer,
+        host: Option<std::net::IpAddr>,
+        frames: Frames,
+    ) -> Option<Received> {
+        let frames = match &mut self.sending {
+            Sending::InStep(req) => match req.receive(peer.id(), frames) {
+                Answer::Reply(frames) => frames,
+                Answer::Stray => return None,
+            },
+            Sending::None | Sending::InTurn(_) | Sending::Routed(_) => frames,
+        };
+        self.last = Some(peer.link);
+        let last = frames.len().saturating_sub(1);
+        let in_envelope = |(at, frame): (usize, &Bytes)| frame.is_empty() && (at == 0 || at < last);
+        let host = host.filter(|_| self.hosts && frames.iter().enumerate().any(in_envelope));
+        Some(Received {
+            peer: peer.routing_id.clone(),
+            user_id: peer.user.clone(),
+            host: host.map(|host| host.to_string().into()),
+            frames,
+        })
+    }
+
+    /// Tells that a peer was turned away, unless that was told just now.
+    pub(super) fn turn_away(&mut self, endpoint: &str, reason: String) {
+        let now = Instant::now();
+        if self.turned_away.replace(now).is_none_or(|last| now - last >= SAME) {
+            self.events.push_back(SocketEvent::HandshakeFailed { endpoint: endpoint.to_owned(), reason });
+        }
+    }
+
+    /// Where it is bound under this number.
+    pub(super) fn bound_at(&self, id: ListenerId) -> Arc<str> {
+        self.bound
+            .iter()
+            .find(|(_, bound)| *bound == id)
+            .map_or_else(|| Arc::from(""), |(endpoint, _)| Arc::clone(endpoint))
+    }
+}
+
+/// Where the routing ids that are given away begin: another number in each process, lest an answer to one of a role that is
+/// gone finds somebody.
+fn first_id() -> u32 {
+    let mut bytes = [0; 4];
+    // A beginning at zero is as good where there is no chance.
+    let _ = getrandom::fill(&mut bytes);
+    u32::from_ne_bytes(bytes)
+}
