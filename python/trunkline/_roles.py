@@ -142,8 +142,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
             "messages of the handshake are that large, and no connection could be made"
         )
         raise LocalProtocolError(message)
-    if chosen["transport"] == "zeromq":
-        _refuse_beside_zeromq(chosen, bind, connect)
+    _refuse_beside(chosen, bind, connect)
     if context is None and any(endpoint.startswith("inproc:") for endpoint in (*bind, *connect)):
         message = "inproc:// needs context=, the pyzmq Context in which both ends are"
         raise LocalProtocolError(message)
@@ -239,19 +238,28 @@ def capture_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _refuse_beside_zeromq(chosen: RoleOptions, bound: list[str], dialled: list[str]) -> None:
-    """Refuses what the transport of that name lacks, each by its name; warns where strangers can connect."""
-    beside = [name for name in ("curve", "socket", "context", "max_connections") if chosen[name] is not None]
-    beside += ["options"] if chosen["options"] else []
-    if beside:
-        message = f"transport='zeromq' does not support {beside[0]}=: leave it out, or use transport='libzmq'"
-        raise LocalProtocolError(message)
+# What a transport lacks, of the options that may be None or empty.
+_LACKS = {
+    "zmtp": ("socket", "context"),
+    "zeromq": ("curve", "socket", "context", "max_connections", "options"),
+}
+
+
+def _refuse_beside(chosen: RoleOptions, bound: list[str], dialled: list[str]) -> None:
+    """Refuses what the chosen transport lacks, each by its name; warns where strangers can connect to one without limits."""
+    transport = chosen["transport"]
+    if transport not in _LACKS:
+        return
+    for name in _LACKS[transport]:
+        if chosen[name]:  # type: ignore[literal-required]  # they are names of options
+            message = f"transport={transport!r} does not support {name}=: leave it out, or use transport='libzmq'"
+            raise LocalProtocolError(message)
     for endpoint in (*bound, *dialled):
         if endpoint.startswith("inproc:"):
-            message = f"transport='zeromq' does not support {endpoint}: use tcp:// or ipc://, or transport='libzmq'"
+            message = f"transport={transport!r} does not support {endpoint}: use tcp:// or ipc://, or transport='libzmq'"
             raise LocalProtocolError(message)
     for endpoint in bound:
-        if is_public(endpoint):
+        if transport == "zeromq" and is_public(endpoint):
             text = f"{endpoint}: transport='zeromq' has no limits for peers, any of which can end the process: trusted peers only"
             logging.getLogger("trunkline").warning(text)
 
@@ -336,6 +344,11 @@ class Role:
     def closed(self) -> bool:
         """Whether the role is closed, or has ended by itself."""
         return self._native is not None and bool(self._native.closed)
+
+    @property
+    def transport(self) -> str | None:
+        """The implementation of ZeroMQ that it runs over, e.g. ``"libzmq"``; None of one without, as those of CDT and CHIRP."""
+        return getattr(self._role, "transport", None)
 
     @property
     def metrics_url(self) -> str | None:

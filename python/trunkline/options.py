@@ -21,7 +21,7 @@ __dir__ = __all__.copy
 Endpoints = str | Sequence[str]
 Overflow = Literal["block", "raise"]
 CaptureOverflow = Literal["count", "block"]
-Transport = Literal["libzmq", "zeromq"]
+Transport = Literal["auto", "zmtp", "libzmq", "zeromq"]
 
 
 class SocketOptions(TypedDict, total=False):
@@ -51,10 +51,14 @@ class SocketOptions(TypedDict, total=False):
             is low. Default: none.
         raise_file_limit: Raise the process's soft limit of open files to its hard limit: each accepted connection takes a
             file descriptor. Default: False.
-        transport: The implementation of ZeroMQ: the libzmq that pyzmq has loaded (``"libzmq"``), or the Rust crate
-            ``"zeromq"``, which is part of this package. The crate does not support `curve`, ``inproc://``, `options`, `socket`,
-            `context` or `max_connections`, each of which raises `LocalProtocolError`, does not reconnect after a
-            connection is lost, and does not enforce `max_message_bytes`: use it with trusted peers only. None: libzmq where pyzmq exposes it, else the crate. Default: none.
+        transport: The implementation of ZeroMQ. ``"libzmq"`` is the one that pyzmq has loaded. ``"zmtp"`` is our own, on the
+            thread of the role: faster, and what a peer can make it hold is bounded while it comes; it does not support
+            ``inproc://``, `socket`, `context`, or `options` whose numbers it does not know, each of which raises
+            `LocalProtocolError`, and takes CURVE from the libsodium that comes with pyzmq. ``"zeromq"`` is the Rust crate of
+            that name: without `curve`, ``inproc://``, `options`, `socket`, `context` and `max_connections`, without
+            reconnection, and without limits: use it with trusted peers only. ``"auto"``, or None: libzmq where pyzmq exposes
+            it, else our own; our own wherever it suits where the environment variable ``TRUNKLINE_TRANSPORT`` is ``zmtp``.
+            Default: none.
         metrics: Where to serve the counters of the role for Prometheus, over HTTP: ``"127.0.0.1:9100"``, or a port alone, which
             means 127.0.0.1; port 0 is a free one, see ``metrics_url``. ``/metrics`` has the counters, ``/healthz`` says
             whether the role serves. Anyone who can connect may read both. Needs the extra ``metrics``. Default: none.

@@ -63,6 +63,7 @@ def test_brokers_until_it_is_stopped(start, peers):
         "capture_lost": 0,
         "refused": 0,
         "turned_away": 0,
+        "connection_failures": {},
     }
     assert command.quietly() == ("", "")
 

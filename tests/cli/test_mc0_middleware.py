@@ -54,6 +54,7 @@ def test_passes_on_until_it_is_stopped(start, ask, number):
         "capture_lost": 0,
         "refused": 0,
         "turned_away": 0,
+        "connection_failures": {},
     }
     assert command.quietly() == ("", "")
 

@@ -469,6 +469,7 @@ def test_services_have_a_row_each(capsys):
             capture_lost=0,
             refused=0,
             turned_away=0,
+            connection_failures={},
         )
 
     panel = _Panel(lambda: stats(10), "dcp.broker", None, "received", None)

@@ -78,6 +78,7 @@ def test_the_last_line_has_the_counters(start, push):
             "capture_lost": 0,
             "refused": 0,
             "turned_away": 0,
+            "connection_failures": {},
         },
     }
     _, err = command.end()

@@ -41,6 +41,7 @@ def test_a_file_is_a_message(start, pull, tmp_path):
             "capture_lost": 0,
             "refused": 0,
             "turned_away": 0,
+            "connection_failures": {},
         },
     }
     assert command.quietly() == ("", "")
@@ -124,6 +125,7 @@ def test_it_waits_for_a_receiver(start, dial, tmp_path):
         "capture_lost": 0,
         "refused": 0,
         "turned_away": 0,
+        "connection_failures": {},
     }
     assert dial(zmq.PULL, endpoint).recv_multipart()[1] == b"x"
     rest, _ = command.end()

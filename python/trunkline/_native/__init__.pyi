@@ -148,6 +148,10 @@ class Role:
         """Messages taken in since the start."""
 
     @property
+    def transport(self) -> str:
+        """The implementation of ZeroMQ that it runs over."""
+
+    @property
     def guard(self) -> Guard | None:
         """Who lets clients in, where there is an allow-list."""
 

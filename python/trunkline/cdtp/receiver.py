@@ -61,6 +61,8 @@ class ReceiverStats:
         capture_lost: Rows dropped because the capture could not keep up.
         refused: CURVE clients that were refused.
         turned_away: Connections closed at once because ``max_connections`` was reached.
+        connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
+            ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
     """
 
     received: Count
@@ -77,6 +79,7 @@ class ReceiverStats:
     capture_lost: Count
     refused: Count
     turned_away: Count
+    connection_failures: Mapping[str, Count]
 
 
 def machine_settings(

@@ -45,6 +45,8 @@ class RecorderStats:
         runs: The ``run_id`` of each sender that is in a run; empty if the BOR has none.
         refused: CURVE clients that were refused.
         turned_away: Connections closed at once because ``max_connections`` was reached.
+        connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
+            ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
     """
 
     received: Count
@@ -60,6 +62,7 @@ class RecorderStats:
     runs: Mapping[SenderName, RunId]
     refused: Count
     turned_away: Count
+    connection_failures: Mapping[str, Count]
 
 
 class _Watch:

@@ -132,6 +132,8 @@ class Source(Endpoints):
 class Transport(StrEnum):
     """An implementation of ZeroMQ."""
 
+    AUTO = "auto"
+    ZMTP = "zmtp"
     LIBZMQ = "libzmq"
     ZEROMQ = "zeromq"
 
@@ -158,7 +160,7 @@ class DialingSockets:
         Transport | None,
         typer.Option(
             "--transport",
-            help="The ZeroMQ implementation; zeromq has no encryption and does not reconnect. [default: libzmq, if available]",
+            help="The ZeroMQ implementation: zmtp is our own; zeromq has no encryption and does not reconnect. [default: libzmq, if available]",
         ),
     ] = None
 

@@ -84,6 +84,8 @@ class BrokerStats:
         capture_lost: Rows dropped because the capture could not keep up.
         refused: CURVE clients that were refused.
         turned_away: Connections closed at once because ``max_connections`` was reached.
+        connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
+            ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
     """
 
     received: Count
@@ -98,6 +100,7 @@ class BrokerStats:
     capture_lost: Count
     refused: Count
     turned_away: Count
+    connection_failures: Mapping[str, Count]
 
 
 class Brokering(Role):

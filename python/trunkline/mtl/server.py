@@ -104,6 +104,8 @@ class ServerStats:
         resources: One entry per resource, at most 1000.
         capture_lost: Rows dropped because the capture could not keep up.
         turned_away: Connections closed at once because ``max_connections`` was reached.
+        connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
+            ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
     """
 
     received: Count
@@ -117,6 +119,7 @@ class ServerStats:
     resources: Sequence[ResourceStats]
     capture_lost: Count
     turned_away: Count
+    connection_failures: Mapping[str, Count]
 
 
 class Serving(AttendedRole):

@@ -14,6 +14,7 @@ use trunkline_capture::Direction;
 use trunkline_wire::{
     Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent, Weight, cost,
 };
+use trunkline_zmtp::Tally;
 
 use self::ending::Ending;
 use self::sending::Letter;
@@ -162,7 +163,14 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         tap: Option<Tap>,
         outbox_bytes: usize,
     ) -> Self {
-        let core = Arc::new(Mutex::new(Core { machine, tap, peer_full: 0, unroutable: 0, turned_away: 0 }));
+        let core = Arc::new(Mutex::new(Core {
+            machine,
+            tap,
+            peer_full: 0,
+            unroutable: 0,
+            turned_away: 0,
+            failures: Tally::default(),
+        }));
         shared.show(Some(&core));
         Self {
             core: core.lock_arc(),
@@ -284,6 +292,11 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 
     fn monitor(&mut self) {
         self.core.turned_away = self.transport.turned_away();
+        if self.slots.iter().any(|slot| slot.monitored)
+            && let Some(failures) = self.transport.failures()
+        {
+            self.core.failures.clone_from(failures);
+        }
         for at in 0..self.slots.len() {
             while let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.monitored) {
                 let Some(event) = self.transport.poll_monitor(&mut slot.socket) else {

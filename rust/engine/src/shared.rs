@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use trunkline_capture::Progress;
 use trunkline_wire::{Backlog, Event, Machine, Weight};
+use trunkline_zmtp::Tally;
 
 use crate::signal::Signal;
 use crate::tap::Tap;
@@ -241,6 +242,8 @@ pub(crate) struct Core<M> {
     pub(crate) unroutable: u64,
     /// Peers there was no room for.
     pub(crate) turned_away: u64,
+    /// Connections that were given up.
+    pub(crate) failures: Tally,
 }
 
 impl<M: Machine> Core<M> {
@@ -252,6 +255,7 @@ impl<M: Machine> Core<M> {
             peer_full: self.peer_full,
             unroutable: self.unroutable,
             turned_away: self.turned_away,
+            failures: self.failures.clone(),
             ..Snapshot::default()
         }
     }
@@ -275,6 +279,8 @@ pub struct Snapshot<S> {
     pub unroutable: u64,
     /// Peers that were turned away since there was no room for another.
     pub turned_away: u64,
+    /// Connections that were given up, by why, where the transport knows.
+    pub failures: Tally,
     /// Events that wait for the user.
     pub queued: Backlog,
     /// Notices the user was too slow for.

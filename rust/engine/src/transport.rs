@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trunkline_wire::{Frames, SocketEvent, SocketKind, SocketOptions};
+use trunkline_zmtp::Tally;
 
 /// A ZeroMQ implementation, owned and driven by one thread. No method waits but [`wait`](Self::wait).
 pub trait Transport {
@@ -50,6 +51,16 @@ pub trait Transport {
 
     /// How many peers were turned away since there was no room for another.
     fn turned_away(&self) -> u64 {
+        0
+    }
+
+    /// The connections that were given up, by why, where it knows.
+    fn failures(&self) -> Option<&Tally> {
+        None
+    }
+
+    /// What it has taken and not sent yet, in bytes, where it knows.
+    fn waiting(&self) -> usize {
         0
     }
 

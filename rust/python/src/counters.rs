@@ -4,18 +4,19 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Serialize;
+use trunkline_engine::Snapshot;
 
 use crate::msgpack;
 
-/// What is counted beside a machine that listens: rows its capture missed, connections it hung up on, keys it let not in.
-pub(crate) fn add_listening(
-    stats: &Bound<'_, PyDict>,
-    capture_lost: u64,
-    turned_away: u64,
-    refused: u64,
-) -> PyResult<()> {
-    stats.set_item("capture_lost", capture_lost)?;
-    stats.set_item("turned_away", turned_away)?;
+/// What is counted beside a machine that listens: rows its capture missed, connections it gave up, keys it did not let in.
+pub(crate) fn add_listening<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>, refused: u64) -> PyResult<()> {
+    stats.set_item("capture_lost", snapshot.capture_lost)?;
+    stats.set_item("turned_away", snapshot.turned_away)?;
+    let failures = PyDict::new(stats.py());
+    for (reason, count) in snapshot.failures.iter() {
+        failures.set_item(reason.slug(), count)?;
+    }
+    stats.set_item("connection_failures", failures)?;
     stats.set_item("refused", refused)
 }
 

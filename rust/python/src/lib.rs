@@ -26,6 +26,7 @@ mod rooms;
 mod scalars;
 mod summary;
 mod told;
+mod transport;
 mod writer;
 
 /// The native part of trunkline; use the package around it.
@@ -43,11 +44,13 @@ mod _native {
     #[pymodule_export]
     use crate::machine::{PyDriver, PyMessages, PySimulation, Simulated};
     #[pymodule_export]
-    use crate::role::{PyGuard, Role, shutdown, use_libzmq};
+    use crate::role::{PyGuard, Role, shutdown};
     #[pymodule_export]
     use crate::rooms::{decode, topic};
     #[pymodule_export]
     use crate::told::PyTold;
+    #[pymodule_export]
+    use crate::transport::use_libzmq;
 
     /// "release", or "debug" for a build that is many times slower.
     #[pymodule_export]

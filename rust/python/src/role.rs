@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
 use std::iter;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,19 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyTuple};
 use trunkline_capture::{Access, LowSpace};
-use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, Places, SocketPtr, load};
+use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, Places, SocketPtr};
 use trunkline_engine::zeromq::ZeromqTransport;
+use trunkline_engine::zmtp::{Admission, ZmtpSettings, ZmtpTransport};
 use trunkline_engine::{
     Bounds, Capture, CaptureOverflow, End, Guard, Handle, Recording, Running, Settings, Signal, Sink, StartError,
-    TransportError, Trouble, join_orphans,
+    Trouble, join_orphans,
 };
 use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Candidate, Rule, ZapEvent};
 use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, Remote, SocketOptions};
 
 use crate::errors::{ClosedError, LocalProtocolError, TimeoutError, capture_error, ended, start_error};
+use crate::transport::{Chosen, libzmq, sodium};
 
 /// Waits look for signals this often; a signal handler that ran just before a wait would go unseen otherwise.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -31,7 +33,6 @@ pub(crate) const SLICE: Duration = Duration::from_millis(100);
 /// How long an engine that is to end at once may take.
 const PARTING: Duration = Duration::from_secs(1);
 
-static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
 static ROLES: Mutex<Vec<Weak<dyn Running>>> = Mutex::new(vec![]);
 
 /// The part of a role that does not depend on its protocol.
@@ -40,6 +41,7 @@ pub(crate) struct Role {
     inner: Arc<dyn Running>,
     guard: Option<Arc<Guard>>,
     recording: Option<Recording>,
+    transport: &'static str,
 }
 
 /// CURVE servers in contexts that they share: whether each has an allow-list.
@@ -47,12 +49,12 @@ static ADMISSIONS: Mutex<BTreeMap<ContextPtr, Vec<bool>>> = Mutex::new(BTreeMap:
 
 /// A CURVE server in a context that others may be in. A context has one authenticator, which knows of no
 /// sockets: its allow-list would be in force for all servers there.
-struct Admission {
+struct Admitted {
     context: ContextPtr,
     is_listed: bool,
 }
 
-impl Admission {
+impl Admitted {
     fn claim(context: ContextPtr, is_listed: bool) -> PyResult<Self> {
         let mut all = ADMISSIONS.lock().unwrap_or_else(PoisonError::into_inner);
         let servers = all.entry(context).or_default();
@@ -66,7 +68,7 @@ impl Admission {
     }
 }
 
-impl Drop for Admission {
+impl Drop for Admitted {
     fn drop(&mut self) {
         let mut all = ADMISSIONS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(servers) = all.get_mut(&self.context) {
@@ -219,11 +221,17 @@ impl Role {
         self.inner.endpoints()
     }
 
+    /// The implementation of ZeroMQ that it runs over.
+    #[getter]
+    fn transport(&self) -> &'static str {
+        self.transport
+    }
+
     /// Who lets clients in, where there is an allow-list.
     #[getter]
     fn guard(&self, py: Python<'_>) -> PyResult<Option<Py<PyGuard>>> {
         let Some(guard) = self.guard.clone() else { return Ok(None) };
-        let role = Self { inner: guard.handle().clone(), guard: None, recording: None };
+        let role = Self { inner: guard.handle().clone(), guard: None, recording: None, transport: self.transport };
         Py::new(py, PyClassInitializer::from(role).add_subclass(PyGuard(guard))).map(Some)
     }
 
@@ -409,7 +417,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     framing: Framing,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
-    let library = LIBRARY.get().map_or(Err(TransportError::Unsupported("libzmq")), |path| load(path));
+    let transport = Chosen::of(&options);
     let RoleOptions { bounds, capture, overflow, grace, outbox_bytes, socket: SocketOptions { curve, .. }, .. } =
         options;
     let is_owner = matches!(capture, Some(Recorded::In(..)));
@@ -429,12 +437,23 @@ pub(crate) fn start<M: Machine + Send + 'static>(
         name: name.to_owned(),
         grace,
     };
-    let RoleOptions { context, adopted, rule, keep_alive, .. } = options;
-    let places = Places::new(options.max_connections);
-    let (handle, guard) = match (options.transport, library) {
-        (None | Some(Chosen::Libzmq), Ok(zmq)) => {
+    let RoleOptions { context, adopted, rule, keep_alive, max_connections, .. } = options;
+    let (handle, guard) = match transport {
+        Chosen::Zmtp => {
+            let admission = rule.as_ref().map(|_| Admission::new().map(Arc::new)).transpose();
+            let admission = admission.map_err(|error| start_error(StartError::Transport(error)))?;
+            let guard = admission.clone().zip(rule).map(|(admission, rule)| Guard::asked_by(admission, rule));
+            let guard = guard.transpose().map_err(start_error)?.map(Arc::new);
+            settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), keep_alive)));
+            let crypto = curve.as_ref().and_then(|_| sodium());
+            let given = ZmtpSettings { max_connections, outbox_bytes, crypto, admission, ..ZmtpSettings::default() };
+            (py.detach(|| Handle::start(machine, || ZmtpTransport::new(given), sink, settings)), guard)
+        }
+        Chosen::Libzmq => {
+            let zmq = libzmq().map_err(|error| start_error(StartError::Transport(error)))?;
+            let places = Places::new(max_connections);
             let admission = match (context, &curve) {
-                (Some(context), Some(Curve::Server { .. })) => Some(Admission::claim(context, rule.is_some())?),
+                (Some(context), Some(Curve::Server { .. })) => Some(Admitted::claim(context, rule.is_some())?),
                 _ => None,
             };
             let context = context.map_or_else(|| Context::new(zmq), |context| Ok(Context::Borrowed(context)));
@@ -445,8 +464,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
             let transport = move || Ok(LibzmqTransport::new(zmq, context, adopted, places));
             (py.detach(|| Handle::start(machine, transport, sink, settings)), guard)
         }
-        (Some(Chosen::Libzmq), Err(error)) => return Err(start_error(StartError::Transport(error))),
-        (None | Some(Chosen::Zeromq), _) => {
+        Chosen::Zeromq => {
             if rule.is_some() {
                 return Err(LocalProtocolError::new_err(
                     "this transport has no ZAP and therefore no allow-list: use libzmq",
@@ -460,7 +478,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
     roles.retain(|role| role.strong_count() > 0);
     roles.push(Arc::downgrade(&inner));
-    Ok((handle, Role { inner, guard, recording }))
+    Ok((handle, Role { inner, guard, recording, transport: transport.name() }))
 }
 
 /// What a role has to say since the last call, each as `told` has it, and what has come up with its capture.
@@ -506,13 +524,6 @@ pub(crate) fn trouble(trouble: Trouble) -> (&'static str, String) {
     }
 }
 
-/// Says which library pyzmq has loaded.
-#[pyfunction]
-pub(crate) fn use_libzmq(path: PathBuf) {
-    // The first one stays: there is one pyzmq a process.
-    let _ = LIBRARY.set(path);
-}
-
 /// Ends every role of this process, within the time its lingering takes. A signal whose handler raises ends the lingering.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) {
@@ -548,15 +559,6 @@ pub(crate) fn shutdown(py: Python<'_>) {
     }
 }
 
-/// The implementation of ZeroMQ that a role is given.
-#[derive(Clone, Copy)]
-enum Chosen {
-    /// The one that pyzmq has loaded.
-    Libzmq,
-    /// The crate of that name.
-    Zeromq,
-}
-
 /// Where a role is recorded.
 pub(crate) enum Recorded {
     /// In a capture of its own.
@@ -575,10 +577,10 @@ pub(crate) struct RoleOptions {
     pub(crate) overflow: CaptureOverflow,
     pub(crate) grace: Duration,
     pub(crate) outbox_bytes: usize,
-    transport: Option<Chosen>,
+    pub(crate) transport: Option<Chosen>,
     max_connections: Option<usize>,
-    context: Option<ContextPtr>,
-    adopted: Vec<SocketPtr>,
+    pub(crate) context: Option<ContextPtr>,
+    pub(crate) adopted: Vec<SocketPtr>,
     /// Who is let in, where not everybody is.
     rule: Option<Rule>,
     keep_alive: Vec<Py<PyAny>>,
@@ -632,15 +634,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             }
         };
         let transport: Option<String> = optional("transport").map(PyAnyMethods::extract).transpose()?;
-        let transport = match transport.as_deref() {
-            None => None,
-            Some("libzmq") => Some(Chosen::Libzmq),
-            Some("zeromq") => Some(Chosen::Zeromq),
-            Some(other) => {
-                let text = format!("transport must be 'libzmq' or 'zeromq', not {other:?}");
-                return Err(PyValueError::new_err(text));
-            }
-        };
+        let transport = transport.map_or(Ok(None), |name| Chosen::named(&name))?;
         let mut keep_alive = vec![];
         let mut adopted = vec![];
         let mut context = None;

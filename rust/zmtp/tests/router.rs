@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use trunkline_wire::Backlog;
-use trunkline_zmtp::patterns::{Admitted, ConnectionId, Routed, Router, RouterCounts, Unsent};
+use trunkline_zmtp::patterns::{Admitted, ConnectionId, Holder, Routed, Router, RouterCounts, Unsent};
 use trunkline_zmtp::{HighWater, Reason};
 
 const MOST: HighWater = HighWater { messages: 3, bytes: 1000 };
@@ -14,9 +14,9 @@ const FIRST: u32 = u32::MAX - 2;
 
 #[derive(Clone, Debug)]
 enum Operation {
-    Connect { identity: u8, user: Option<u8> },
+    Connect { identity: u8, user: Option<u8>, host: Option<u8> },
     Disconnect(usize),
-    Send { to: usize, meant: Option<usize>, bytes: usize },
+    Send { to: usize, bytes: usize },
     SendTo(u8),
     Drain(usize, usize),
 }
@@ -24,10 +24,10 @@ enum Operation {
 fn operation() -> impl Strategy<Value = Operation> {
     let place = 0usize..40;
     prop_oneof![
-        (0u8..6, prop::option::of(0u8..2)).prop_map(|(identity, user)| Operation::Connect { identity, user }),
+        (0u8..6, prop::option::of(0u8..2), prop::option::of(0u8..2))
+            .prop_map(|(identity, user, host)| Operation::Connect { identity, user, host }),
         place.clone().prop_map(Operation::Disconnect),
-        (place.clone(), prop::option::of(place.clone()), prop_oneof![0usize..10, 300usize..1100])
-            .prop_map(|(to, meant, bytes)| Operation::Send { to, meant, bytes }),
+        (place.clone(), prop_oneof![0usize..10, 300usize..1100]).prop_map(|(to, bytes)| Operation::Send { to, bytes }),
         (0u8..7).prop_map(Operation::SendTo),
         (place, 0usize..4).prop_map(|(at, messages)| Operation::Drain(at, messages)),
     ]
@@ -36,26 +36,21 @@ fn operation() -> impl Strategy<Value = Operation> {
 struct Peer {
     connection: ConnectionId,
     id: Bytes,
-    user: Option<Bytes>,
+    holder: Holder,
     backlog: Backlog,
 }
 
 #[derive(Default)]
 struct Model {
     peers: Vec<Peer>,
+    holders: Vec<(Bytes, Holder)>,
     counts: RouterCounts,
 }
 
 impl Model {
-    fn route(
-        &mut self,
-        mandatory: bool,
-        to: &[u8],
-        meant: Option<ConnectionId>,
-        size: usize,
-    ) -> Result<Routed, Unsent> {
+    fn route(&mut self, mandatory: bool, to: &[u8], size: usize) -> Result<Routed, Unsent> {
         let mut peers = self.peers.iter_mut();
-        let unsent = match peers.find(|peer| peer.id == to && meant.is_none_or(|meant| peer.connection == meant)) {
+        let unsent = match peers.find(|peer| peer.id == to) {
             None => Unsent::Unreachable,
             Some(Peer { connection, backlog, .. }) => {
                 if backlog.messages == 0 || backlog.messages < MOST.messages && backlog.bytes < MOST.bytes {
@@ -90,12 +85,14 @@ proptest! {
         let mut known: Vec<(ConnectionId, Bytes)> = vec![];
         for (at, operation) in operations.into_iter().enumerate() {
             match operation {
-                Operation::Connect { identity, user } => {
-                    let (connection, user) = (ConnectionId(at as u64), user.map(bytes));
-                    let given = router.connected(connection, bytes(identity), user.clone());
+                Operation::Connect { identity, user, host } => {
+                    let connection = ConnectionId(at as u64);
+                    let host = host.map(|host| [10, 0, 0, host].into());
+                    let holder = Holder { user: user.map(bytes), host };
+                    let given = router.connected(connection, bytes(identity), holder.clone());
                     let before = model.peers.iter().position(|peer| identity > 0 && peer.id == bytes(identity));
                     let replaced = before.map(|place| model.peers[place].connection);
-                    if before.is_some_and(|place| !handover || model.peers[place].user != user) {
+                    if before.is_some_and(|place| !handover || model.peers[place].holder.user != holder.user) {
                         model.counts.taken += 1;
                         prop_assert_eq!(given, Err(Reason::IdentityTaken));
                         continue;
@@ -107,11 +104,15 @@ proptest! {
                     let id = given.clone().expect("it is let in").routing_id;
                     prop_assert_eq!(given, Ok(Admitted { routing_id: id.clone(), replaced }));
                     let is_given = id[0] == 0 && id.len() == 5;
-                    prop_assert_eq!(is_given, identity == 0);
+                    let first = model.holders.iter().find(|(id, _)| *id == bytes(identity)).map(|(_, first)| first);
+                    prop_assert_eq!(is_given, identity == 0 || first.is_some_and(|first| *first != holder));
+                    if identity > 0 && first.is_none() {
+                        model.holders.push((bytes(identity), holder.clone()));
+                    }
                     prop_assert!(is_given || id == bytes(identity));
                     prop_assert!(model.peers.iter().all(|peer| peer.id != id));
                     known.push((connection, id.clone()));
-                    model.peers.push(Peer { connection, id, user, backlog: Backlog::default() });
+                    model.peers.push(Peer { connection, id, holder, backlog: Backlog::default() });
                 }
                 Operation::Disconnect(place) => {
                     let Some((connection, _)) = known.get(place) else { continue };
@@ -119,15 +120,14 @@ proptest! {
                     let id = place.map(|place| model.peers.remove(place).id);
                     prop_assert_eq!(router.disconnected(*connection), id);
                 }
-                Operation::Send { to, meant, bytes } => {
+                Operation::Send { to, bytes } => {
                     let Some((_, id)) = known.get(to) else { continue };
-                    let meant = meant.and_then(|meant| known.get(meant)).map(|(connection, _)| *connection);
-                    let routed = router.route(id, meant, &[Bytes::from(vec![0; bytes])]);
-                    prop_assert_eq!(routed, model.route(mandatory, id, meant, bytes));
+                    let routed = router.route(id, &[Bytes::from(vec![0; bytes])]);
+                    prop_assert_eq!(routed, model.route(mandatory, id, bytes));
                 }
                 Operation::SendTo(identity) => {
-                    let routed = router.route(&bytes(identity), None, &[Bytes::new()]);
-                    prop_assert_eq!(routed, model.route(mandatory, &bytes(identity), None, 0));
+                    let routed = router.route(&bytes(identity), &[Bytes::new()]);
+                    prop_assert_eq!(routed, model.route(mandatory, &bytes(identity), 0));
                 }
                 Operation::Drain(place, messages) => {
                     let Some((connection, _)) = known.get(place) else { continue };

@@ -125,7 +125,8 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 
     /// Keeps to what all peers of the role may have waiting: the fullest loses first.
     fn bound_outboxes(&mut self, now: Nanos) {
-        while self.slots.iter().map(|slot| slot.outboxes.bytes()).sum::<usize>() > self.outbox_bytes {
+        let taken = self.transport.waiting();
+        while taken + self.slots.iter().map(|slot| slot.outboxes.bytes()).sum::<usize>() > self.outbox_bytes {
             let most = self.slots.iter().map(|slot| slot.outboxes.most());
             let fullest = most.enumerate().filter_map(|(at, most)| Some((most?, at))).max();
             let Some((_, at)) = fullest else { return };

@@ -150,6 +150,10 @@ impl Links {
         id
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
     #[inline]
     pub(super) fn get(&self, id: LinkId) -> Option<&Link> {
         self.slab.get(id.index()).filter(|link| link.id == id)

@@ -6,6 +6,7 @@ mod backoff;
 mod links;
 mod listener;
 mod resolver;
+mod slabs;
 mod stream;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -14,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use foldhash::fast::RandomState;
 use mio::event::Event;
 use mio::unix::SourceFd;
@@ -28,18 +29,14 @@ use trunkline_wire::Nanos;
 pub(crate) use self::address::Place;
 pub(crate) use self::backoff::Backoff;
 pub(crate) use self::links::{Link, LinkId, Origin};
+pub(crate) use self::slabs::copied;
 pub(crate) use self::stream::{Read, StreamOptions};
 
 use self::links::Links;
 use self::listener::{Limits, Listener};
 use self::resolver::Resolver;
+use self::slabs::Slabs;
 use crate::transport::TransportError;
-
-/// What is read at one time, of all links into one buffer.
-const SLAB: usize = 64 << 10;
-
-/// A read has at least this much room.
-const ROOM: usize = 16 << 10;
 
 /// Connections accepted before others have their turn.
 const ACCEPTS: usize = 64;
@@ -95,7 +92,7 @@ pub(crate) struct Reactor {
     next_dial: u64,
     resolver: Resolver,
     waker: Arc<Waker>,
-    slab: BytesMut,
+    slabs: Slabs,
     origin: Instant,
     timers: BTreeSet<(Nanos, LinkId)>,
     news: VecDeque<News>,
@@ -118,7 +115,7 @@ impl Reactor {
             next_listener: 0,
             dials: HashMap::default(),
             next_dial: 0,
-            slab: BytesMut::new(),
+            slabs: Slabs::default(),
             origin: Instant::now(),
             timers: BTreeSet::new(),
             news: VecDeque::new(),
@@ -196,6 +193,11 @@ impl Reactor {
         }
     }
 
+    /// How many links there are.
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+
     /// A link, as long as it is there.
     pub(crate) fn link(&self, id: LinkId) -> Option<&Link> {
         self.links.get(id)
@@ -250,14 +252,12 @@ impl Reactor {
     #[inline]
     pub(crate) fn read(&mut self, id: LinkId) -> Read<Bytes> {
         let Some(link) = self.links.get_mut(id) else { return Read::Nothing };
-        if self.slab.capacity() - self.slab.len() < ROOM {
-            self.slab.reserve(SLAB);
-        }
-        match link.read(&mut self.slab) {
-            Read::Some(()) => Read::Some(self.slab.split().freeze()),
-            Read::Nothing => Read::Nothing,
-            Read::End => Read::End,
-        }
+        self.slabs.read(|slab| link.read(slab))
+    }
+
+    /// Whether what is read is to be copied before it is kept: too much memory is kept by pieces of it.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.slabs.are_scarce()
     }
 
     /// Reads what there is to where it belongs.

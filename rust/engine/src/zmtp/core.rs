@@ -11,14 +11,14 @@ use foldhash::fast::RandomState;
 use trunkline_wire::{Nanos, Remote, SocketEvent, SocketKind, SocketOptions, cost};
 use trunkline_zmtp::curve::Crypto;
 use trunkline_zmtp::patterns::{ConnectionId, Dial};
-use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side};
+use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side, Tally};
 
 use super::ZmtpSettings;
 use super::admission::Admission;
 use super::options::choose;
 use super::peer::{Peer, Stage};
 use super::socket::{Dialled, Socket, Way};
-use crate::reactor::{DialId, Link, LinkId, ListenerId, News, Place, Reactor, Read, failed};
+use crate::reactor::{DialId, Link, LinkId, ListenerId, News, Place, Reactor, Read, copied, failed};
 use crate::transport::{Interest, Received, Taken, TransportError};
 
 /// Pieces that are written with one call.
@@ -33,6 +33,9 @@ const PUMPED: usize = 256;
 
 /// How long a peer that has something to say is not held to be silent.
 const UNREAD: Duration = Duration::from_millis(20);
+
+/// Peers that may each keep the memory that they were last written from.
+const FEW: usize = 256;
 
 /// How long a peer may take what waits for it when its endpoint is disconnected.
 const HANGING_UP: Duration = Duration::from_secs(5);
@@ -52,6 +55,11 @@ pub(super) struct Core {
     again: Vec<LinkId>,
     /// Peers that leave.
     leaving: usize,
+    /// What waits to be written to all peers, in bytes, and how much of it may.
+    waiting: usize,
+    waiting_limit: usize,
+    /// Connections that were given up, but not those that their peers ended.
+    failures: Tally,
     now: Nanos,
     crypto: Option<Arc<dyn Crypto>>,
     admission: Option<Arc<Admission>>,
@@ -59,7 +67,7 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(settings: ZmtpSettings) -> Result<Self, TransportError> {
-        let ZmtpSettings { max_connections, max_connections_per_host, crypto, admission } = settings;
+        let ZmtpSettings { max_connections, max_connections_per_host, outbox_bytes, crypto, admission } = settings;
         let reactor = Reactor::new(max_connections, max_connections_per_host)?;
         if let Some(admission) = &admission {
             admission.wake_by(reactor.waker());
@@ -74,6 +82,10 @@ impl Core {
             dirty: vec![],
             again: vec![],
             leaving: 0,
+            waiting: 0,
+            // What waits elsewhere has the other half.
+            waiting_limit: outbox_bytes / 2,
+            failures: Tally::default(),
             crypto,
             admission,
         })
@@ -81,6 +93,15 @@ impl Core {
 
     pub(super) fn turned_away(&self) -> u64 {
         self.reactor.turned_away()
+    }
+
+    pub(super) fn failures(&self) -> &Tally {
+        &self.failures
+    }
+
+    /// What waits to be written to all peers, in bytes.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
     }
 
     pub(super) fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<usize, TransportError> {
@@ -178,8 +199,11 @@ impl Core {
                 continue;
             };
             match peer.connection.poll_event() {
-                Some(Event::Message(frames)) => {
+                Some(Event::Message(mut frames)) => {
                     socket.turns.took(cost(&frames));
+                    if self.reactor.is_scarce() {
+                        copied(&mut frames);
+                    }
                     let host = if socket.hosts { self.reactor.link(link).and_then(|link| link.host) } else { None };
                     if let Some(received) = socket.received(peer, host, frames) {
                         return Some(received);
@@ -203,7 +227,8 @@ impl Core {
     pub(super) fn send(&mut self, at: usize, to: Option<&Bytes>, frames: &[Bytes]) -> Taken {
         loop {
             let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return Taken::Unreachable };
-            match socket.way(to, frames) {
+            let is_tight = self.waiting >= self.waiting_limit;
+            match socket.way(to, frames, is_tight) {
                 Way::Now(peer, request) => {
                     let is_sent = self.put(peer, request.as_deref().unwrap_or(frames));
                     return if is_sent { Taken::Yes } else { Taken::Unreachable };
@@ -296,6 +321,7 @@ impl Core {
             routing_id: None,
             user: None,
             is_dirty: false,
+            counted: 0,
         };
         let index = link.index();
         if self.peers.len() <= index {
@@ -428,7 +454,8 @@ impl Core {
         let Some(peer) = find(&mut self.peers, link) else { return };
         let at = peer.socket;
         let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return };
-        let admitted = match socket.admit(peer.id(), peer.lane, ready) {
+        let host = self.reactor.link(link).and_then(|link| link.host);
+        let admitted = match socket.admit(peer.id(), peer.lane, ready, host) {
             Ok(admitted) => admitted,
             Err(reason) => return peer.connection.refuse(reason),
         };
@@ -455,18 +482,23 @@ impl Core {
         self.flush_peer(link);
         let address = self.reactor.link(link).and_then(|link| link.address.as_deref().map(str::to_owned));
         let Some(peer) = self.peers.get_mut(link.index()).and_then(Option::take) else { return };
+        self.waiting -= peer.counted;
         let is_dialled = self.reactor.link(link).is_some_and(Link::is_dialled);
         self.reactor.close(link, is_final(failure.reason));
         let Some(socket) = self.sockets.get_mut(peer.socket).and_then(Option::as_mut) else { return };
         socket.disconnected(peer.id());
         let endpoint = peer.endpoint.to_string();
-        socket.events.push_back(if peer.stage == Stage::Ready {
-            SocketEvent::Disconnected(Remote { endpoint, address })
-        } else {
+        let is_end = peer.stage == Stage::Ready && matches!(failure.reason, Reason::HungUp | Reason::MessageCut);
+        if !is_end {
             let words = refusal(failure, is_dialled, socket.chosen.settings.security.is_curve());
-            let reason = address.map_or_else(|| words.clone(), |address| format!("{address}: {words}"));
-            SocketEvent::HandshakeFailed { endpoint, reason }
-        });
+            let reason = address.as_ref().map_or_else(|| words.clone(), |address| format!("{address}: {words}"));
+            let endpoint = endpoint.clone();
+            socket.events.push_back(SocketEvent::HandshakeFailed { endpoint, reason });
+            self.failures.count(failure.reason);
+        }
+        if peer.stage == Stage::Ready {
+            socket.events.push_back(SocketEvent::Disconnected(Remote { endpoint, address }));
+        }
     }
 
     /// Sends a message on a connection.
@@ -475,6 +507,7 @@ impl Core {
         let link = LinkId::of(id.0);
         let Some(peer) = find(&mut self.peers, link) else { return false };
         let is_sent = peer.connection.send(frames);
+        peer.count(&mut self.waiting);
         if !std::mem::replace(&mut peer.is_dirty, true) {
             self.dirty.push(link);
         }
@@ -511,6 +544,7 @@ impl Core {
             let Some(written) = self.reactor.write(link, &pieces[..count]) else { break };
             peer.connection.handle_written(written);
         }
+        peer.count(&mut self.waiting);
         let (backlog, stage, at) = (peer.connection.backlog(), peer.stage, peer.socket);
         match stage {
             Stage::Shaking => {}
@@ -522,6 +556,9 @@ impl Core {
             }
             Stage::Ready => {
                 let id = peer.id();
+                if backlog.bytes == 0 && self.reactor.len() > FEW {
+                    peer.connection.shrink();
+                }
                 if let Some(Some(socket)) = self.sockets.get_mut(at) {
                     socket.handle_backlog(id, backlog);
                 }
@@ -606,10 +643,9 @@ impl Core {
 
     /// Ends the link of a peer that has left.
     fn forget(&mut self, link: LinkId) {
-        if let Some(peer) = self.peers.get_mut(link.index()).and_then(Option::take)
-            && peer.stage == Stage::Leaving
-        {
-            self.leaving -= 1;
+        if let Some(peer) = self.peers.get_mut(link.index()).and_then(Option::take) {
+            self.waiting -= peer.counted;
+            self.leaving -= usize::from(peer.stage == Stage::Leaving);
         }
         self.reactor.close(link, false);
     }
@@ -657,6 +693,8 @@ fn refusal(failure: &Failure, is_dialled: bool, is_curve: bool) -> String {
         Reason::HandshakeCut => "the peer disconnected during the handshake: is only one side encrypted, or are there \
             too many connections?"
             .to_owned(),
+        Reason::OtherMechanism => format!("{failure}: is only one side encrypted?"),
+        Reason::BadHello | Reason::BadInitiate => format!("the keys of the two sides do not fit together: {failure}"),
         Reason::Denied => "its key is not allowed".to_owned(),
         Reason::Refused if is_dialled && failure.detail.as_deref() == Some("400") => {
             "the peer does not allow this key".to_owned()

@@ -13,25 +13,42 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trunkline_wire::{SocketEvent, SocketKind, SocketOptions};
+use trunkline_zmtp::Tally;
 use trunkline_zmtp::curve::Crypto;
 
 pub use self::admission::{Admission, Asking};
+pub use self::options::takes;
 pub use self::sodium::load_sodium;
 
 use self::core::Core;
+use crate::outbox::OUTBOX_BYTES;
 use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
 
 /// What a transport of ours is given.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ZmtpSettings {
     /// Peers at most.
     pub max_connections: Option<usize>,
     /// Peers of one host at most.
     pub max_connections_per_host: Option<usize>,
+    /// What may wait for all peers together, in bytes; half of it here, the other with the engine.
+    pub outbox_bytes: usize,
     /// What computes for CURVE.
     pub crypto: Option<Arc<dyn Crypto>>,
     /// Who decides about clients of CURVE; without, each is let in that has a key.
     pub admission: Option<Arc<Admission>>,
+}
+
+impl Default for ZmtpSettings {
+    fn default() -> Self {
+        Self {
+            max_connections: None,
+            max_connections_per_host: None,
+            outbox_bytes: OUTBOX_BYTES,
+            crypto: None,
+            admission: None,
+        }
+    }
 }
 
 /// Sockets of ZMTP.
@@ -108,6 +125,14 @@ impl Transport for ZmtpTransport {
 
     fn turned_away(&self) -> u64 {
         self.core.as_ref().map_or(0, Core::turned_away)
+    }
+
+    fn failures(&self) -> Option<&Tally> {
+        self.core.as_ref().map(Core::failures)
+    }
+
+    fn waiting(&self) -> usize {
+        self.core.as_ref().map_or(0, Core::waiting)
     }
 
     fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {

@@ -48,6 +48,11 @@ pub(super) fn socket_type(kind: SocketKind) -> Result<SocketType, TransportError
     }
 }
 
+/// Whether the options by libzmq's numbers are known here.
+pub fn takes(options: &SocketOptions) -> bool {
+    Numbered::read(options).is_ok()
+}
+
 /// What a socket is to be like.
 pub(super) fn choose(
     kind: SocketKind,
@@ -64,11 +69,7 @@ pub(super) fn choose(
     if let Some(bytes) = options.max_message_bytes {
         settings.limits = Limits { message_bytes: bytes, ..Limits::default() };
     }
-    let mut numbered = Numbered::default();
-    for (number, value) in &options.extra {
-        let OptionValue::Int(value) = value else { return Err(TransportError::Unsupported("socket option of text")) };
-        numbered.set(*number, *value)?;
-    }
+    let numbered = Numbered::read(options)?;
     numbered.settle(&mut settings);
     let messages = options.send_hwm.or(numbered.send_hwm).map_or(MESSAGES, |messages| match messages {
         0 => usize::MAX,
@@ -125,6 +126,17 @@ struct Numbered {
 }
 
 impl Numbered {
+    fn read(options: &SocketOptions) -> Result<Self, TransportError> {
+        let mut numbered = Self::default();
+        for (number, value) in &options.extra {
+            let OptionValue::Int(value) = value else {
+                return Err(TransportError::Unsupported("socket option of text"));
+            };
+            numbered.set(*number, *value)?;
+        }
+        Ok(numbered)
+    }
+
     fn set(&mut self, number: i32, value: i64) -> Result<(), TransportError> {
         let milliseconds = || u64::try_from(value).map(Duration::from_millis).map_err(|_| invalid());
         let seconds = || u64::try_from(value).map(Duration::from_secs).map_err(|_| invalid());

@@ -36,11 +36,19 @@ pub(super) struct Peer {
     pub(super) user: Option<Bytes>,
     /// Whether something waits to be written, and is going to be.
     pub(super) is_dirty: bool,
+    /// What waits to be written, as it was counted last.
+    pub(super) counted: usize,
 }
 
 impl Peer {
     /// The number by which a socket knows it.
     pub(super) fn id(&self) -> ConnectionId {
         ConnectionId(self.link.number())
+    }
+
+    /// Counts what waits to be written with what waits for all.
+    pub(super) fn count(&mut self, all: &mut usize) {
+        let waiting = self.connection.backlog().bytes;
+        *all = *all - std::mem::replace(&mut self.counted, waiting) + waiting;
     }
 }

@@ -1,13 +1,14 @@
 //! One socket: its pattern, and the endpoints it has.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use trunkline_wire::{Backlog, Frames, SocketEvent, SocketKind};
 use trunkline_zmtp::patterns::{
-    Admitted, Answer, ConnectionId, Dial, Distributor, Placed, Req, Routed, Router, Turns, Unsent,
+    Admitted, Answer, ConnectionId, Dial, Distributor, Holder, Placed, Req, Routed, Router, Turns, Unsent,
 };
 use trunkline_zmtp::{Ready, Reason};
 
@@ -121,12 +122,14 @@ impl Socket {
         peer: ConnectionId,
         lane: Option<Dial>,
         ready: &Ready,
+        host: Option<IpAddr>,
     ) -> Result<Option<Admitted>, Reason> {
         match &mut self.sending {
             Sending::InTurn(peers) => peers.connected(peer, lane),
             Sending::InStep(req) => req.connected(peer, lane),
             Sending::Routed(router) => {
-                return router.connected(peer, ready.identity.clone(), ready.user.clone()).map(Some);
+                let holder = Holder { user: ready.user.clone(), host };
+                return router.connected(peer, ready.identity.clone(), holder).map(Some);
             }
             Sending::None => {}
         }
@@ -182,13 +185,16 @@ impl Socket {
         }
     }
 
-    /// Finds the way of a message.
+    /// Finds the way of a message; where memory `is_tight`, none to a peer for which something waits.
     #[inline]
-    pub(super) fn way(&mut self, to: Option<&Bytes>, frames: &[Bytes]) -> Way {
+    pub(super) fn way(&mut self, to: Option<&Bytes>, frames: &[Bytes], is_tight: bool) -> Way {
         match &mut self.sending {
             Sending::Routed(router) => {
                 let to = to.map(|to| &to[..]).unwrap_or_default();
-                match router.route(to, None, frames) {
+                if is_tight && router.waits(to) {
+                    return Way::Full(router.connection(to));
+                }
+                match router.route(to, frames) {
                     Ok(Routed::To(peer)) => Way::Now(peer, None),
                     // Nobody asked to be told.
                     Ok(Routed::Dropped(_)) => Way::Done(Taken::Yes),
@@ -215,7 +221,7 @@ impl Socket {
     pub(super) fn received(
         &mut self,
         peer: &super::peer::Peer,
-        host: Option<std::net::IpAddr>,
+        host: Option<IpAddr>,
         frames: Frames,
     ) -> Option<Received> {
         let frames = match &mut self.sending {

@@ -85,7 +85,7 @@ impl Spoken for Announced {
 
     fn counters<'py>(py: Python<'py>, stats: &(SenderStats, BeaconStats)) -> PyResult<Bound<'py, PyDict>> {
         let stats = counters(py, &stats.0)?;
-        add_listening(&stats, 0, 0, 0)?;
+        add_listening(&stats, &Snapshot::<()>::default(), 0)?;
         Ok(stats)
     }
 }
@@ -119,8 +119,7 @@ impl Spoken for FindingSenders {
 
     fn counters<'py>(py: Python<'py>, stats: &(ReceiverStats, BeaconStats)) -> PyResult<Bound<'py, PyDict>> {
         let snapshot = Snapshot { machine: stats.clone(), ..Snapshot::default() };
-        let stats = receiver::stats_dict(py, &snapshot, 0)?;
-        stats.set_item("refused", 0)?;
+        let stats = receiver::stats_dict(py, &snapshot, 0, 0)?;
         Ok(stats)
     }
 }

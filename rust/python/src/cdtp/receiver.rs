@@ -15,7 +15,7 @@ use trunkline_wire::chirp::{Beacon, BeaconStats, Service};
 
 use super::message::{Headers, Message, settings};
 use crate::chirp::BeaconOptions;
-use crate::counters::counters;
+use crate::counters::{add_listening, counters};
 use crate::errors::dropped;
 use crate::frames::Frame;
 use crate::reader::{Look, Next, Reader};
@@ -201,8 +201,7 @@ impl PyReceiver {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.reader.handle.stats());
         let waiting = this.reader.count(|event| matches!(event, ReceiverEvent::Message { .. }));
-        let stats = stats_dict(py, &snapshot, waiting)?;
-        stats.set_item("refused", slf.as_super().get().refused(py))?;
+        let stats = stats_dict(py, &snapshot, waiting, slf.as_super().get().refused(py))?;
         Ok(stats)
     }
 }
@@ -232,6 +231,7 @@ pub(super) fn stats_dict<'py>(
     py: Python<'py>,
     snapshot: &Snapshot<(ReceiverStats, BeaconStats)>,
     waiting: usize,
+    refused: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (machine, beacon) = &snapshot.machine;
     let stats = counters(py, machine)?;
@@ -242,7 +242,6 @@ pub(super) fn stats_dict<'py>(
     stats.set_item("recorded", recorded)?;
     stats.set_item("durable", durable)?;
     stats.set_item("segments", segments)?;
-    stats.set_item("capture_lost", snapshot.capture_lost)?;
-    stats.set_item("turned_away", snapshot.turned_away)?;
+    add_listening(&stats, snapshot, refused)?;
     Ok(stats)
 }

@@ -219,7 +219,7 @@ impl PySender {
         let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine.0)?;
         let refused = slf.as_super().get().refused(py);
-        add_listening(&stats, snapshot.capture_lost, snapshot.turned_away, refused)?;
+        add_listening(&stats, &snapshot, refused)?;
         Ok(stats)
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use trunkline_engine::Snapshot;
 use trunkline_wire::CallId;
 use trunkline_wire::dcp::{
     Broker, BrokerEvent, BrokerSettings, BrokerStats, Client, ClientEvent, ClientSettings, ClientStats, ClientVerb,
@@ -79,7 +80,7 @@ impl Spoken for Broker {
 
     fn counters<'py>(py: Python<'py>, stats: &BrokerStats) -> PyResult<Bound<'py, PyDict>> {
         let stats = counters(py, stats)?;
-        add_listening(&stats, 0, 0, 0)?;
+        add_listening(&stats, &Snapshot::<()>::default(), 0)?;
         Ok(stats)
     }
 }

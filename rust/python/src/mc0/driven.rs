@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use trunkline_engine::Snapshot;
 use trunkline_wire::CallId;
 use trunkline_wire::mc0::{
     Asked, Connector, ConnectorEvent, ConnectorSettings, ConnectorStats, ConnectorVerb, Middleware, MiddlewareEvent,
@@ -76,7 +77,7 @@ impl Spoken for Middleware {
 
     fn counters<'py>(py: Python<'py>, stats: &MiddlewareStats) -> PyResult<Bound<'py, PyDict>> {
         let stats = counters(py, stats)?;
-        add_listening(&stats, 0, 0, 0)?;
+        add_listening(&stats, &Snapshot::<()>::default(), 0)?;
         Ok(stats)
     }
 }

@@ -115,7 +115,7 @@ impl PyMiddleware {
         let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine)?;
         let refused = slf.as_super().get().refused(py);
-        add_listening(&stats, snapshot.capture_lost, snapshot.turned_away, refused)?;
+        add_listening(&stats, &snapshot, refused)?;
         Ok(stats)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use trunkline_engine::Snapshot;
 use trunkline_wire::mtl::client::{Client, ClientAnswer, ClientEvent, ClientSettings, ClientStats, ClientVerb};
 use trunkline_wire::mtl::control::Command;
 use trunkline_wire::mtl::server::{
@@ -103,7 +104,7 @@ impl Spoken for Server {
 
     fn counters<'py>(py: Python<'py>, stats: &ServerStats) -> PyResult<Bound<'py, PyDict>> {
         let counted = counters(py, stats)?;
-        add_listening(&counted, 0, 0, stats.refused)?;
+        add_listening(&counted, &Snapshot::<()>::default(), stats.refused)?;
         Ok(counted)
     }
 }

@@ -264,7 +264,7 @@ impl PyServer {
         let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine)?;
         let refused = snapshot.machine.refused + slf.as_super().get().refused(py);
-        add_listening(&stats, snapshot.capture_lost, snapshot.turned_away, refused)?;
+        add_listening(&stats, &snapshot, refused)?;
         Ok(stats)
     }
 }

@@ -265,6 +265,11 @@ impl Connection {
         self.outbox.backlog()
     }
 
+    /// Lets go of memory that nothing is in, as a peer may not be written to again soon.
+    pub fn shrink(&mut self) {
+        self.outbox.shrink();
+    }
+
     fn fail(&mut self, Fault(reason, detail): Fault) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Over => return,

@@ -143,6 +143,13 @@ impl Outbox {
         }
     }
 
+    /// Lets go of memory that nothing is in.
+    pub(crate) fn shrink(&mut self) {
+        if self.tail.is_empty() {
+            self.tail = BytesMut::new();
+        }
+    }
+
     /// Lets go of all there is.
     pub(crate) fn clear(&mut self) {
         (self.chunks, self.ends, self.pongs) = Default::default();

@@ -16,7 +16,7 @@ use trunkline_wire::nbytes;
 pub use distributor::{Dial, Distributor, Placed};
 pub use rep::Rep;
 pub use req::{Answer, Req};
-pub use router::{Admitted, Routed, Router, RouterCounts, Unsent};
+pub use router::{Admitted, Holder, Routed, Router, RouterCounts, Unsent};
 pub use turns::Turns;
 
 /// One connection among all there ever are: a number that is never used again, so that what was meant for a peer that is

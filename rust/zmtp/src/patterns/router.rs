@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::net::IpAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use foldhash::quality::RandomState;
@@ -10,10 +11,24 @@ use trunkline_wire::Backlog;
 use super::{ConnectionId, wire_bytes};
 use crate::{HighWater, Reason};
 
+/// Routing ids whose holders are remembered. Who claims one beyond these is given another: what a role keeps for a routing
+/// id is nobody's who is not known to have had it.
+const HOLDERS: usize = 1 << 16;
+
+/// Who holds a routing id: its connections have what waits for it, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    /// The user that authentication found.
+    pub user: Option<Bytes>,
+    /// Where it comes from; none on this machine's file system.
+    pub host: Option<IpAddr>,
+}
+
 /// A peer that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// The routing id it has from now on: its own, or one it was given.
+    /// The routing id it has from now on: the one it claims, or one it was given, as it claims none or one that was another
+    /// holder's.
     pub routing_id: Bytes,
     /// The connection that had it, and is to be closed: with [`Reason::HandedOver`].
     pub replaced: Option<ConnectionId>,
@@ -33,7 +48,7 @@ pub enum Routed {
 pub enum Unsent {
     /// As much waits for the peer as may.
     Full,
-    /// Nobody has this routing id, or not the connection that was meant.
+    /// Nobody has this routing id.
     Unreachable,
 }
 
@@ -53,7 +68,7 @@ pub struct RouterCounts {
 #[derive(Debug)]
 struct Peer {
     connection: ConnectionId,
-    user: Option<Bytes>,
+    holder: Holder,
     backlog: Backlog,
 }
 
@@ -65,6 +80,8 @@ pub struct Router {
     handover: bool,
     peers: HashMap<Bytes, Peer, RandomState>,
     ids: HashMap<ConnectionId, Bytes, RandomState>,
+    /// Who has claimed which routing id first.
+    holders: HashMap<Bytes, Holder, RandomState>,
     /// The number in the next routing id that is given away.
     next: u32,
     counts: RouterCounts,
@@ -80,6 +97,7 @@ impl Router {
             handover,
             peers: HashMap::default(),
             ids: HashMap::default(),
+            holders: HashMap::default(),
             next: first,
             counts: RouterCounts::default(),
         }
@@ -89,32 +107,38 @@ impl Router {
     ///
     /// # Errors
     /// Where the id is another's: the connection is to be closed with this reason.
-    pub fn connected(
-        &mut self,
-        connection: ConnectionId,
-        identity: Bytes,
-        user: Option<Bytes>,
-    ) -> Result<Admitted, Reason> {
-        let routing_id = if identity.is_empty() { self.unused() } else { identity };
-        let peer = Peer { connection, user, backlog: Backlog::default() };
-        let replaced = match self.peers.entry(routing_id.clone()) {
-            Entry::Vacant(vacant) => {
-                vacant.insert(peer);
-                None
-            }
-            Entry::Occupied(mut before) if self.handover && before.get().user == peer.user => {
-                let before = before.insert(peer).connection;
-                self.ids.remove(&before);
-                self.counts.handed_over += 1;
-                Some(before)
-            }
-            Entry::Occupied(_) => {
-                self.counts.taken += 1;
-                return Err(Reason::IdentityTaken);
-            }
-        };
+    pub fn connected(&mut self, connection: ConnectionId, identity: Bytes, holder: Holder) -> Result<Admitted, Reason> {
+        if let Some(before) = self.peers.get(&identity).filter(|_| !identity.is_empty())
+            && !(self.handover && before.holder.user == holder.user)
+        {
+            self.counts.taken += 1;
+            return Err(Reason::IdentityTaken);
+        }
+        let replaced = self.peers.get(&identity).map(|before| before.connection);
+        if let Some(before) = replaced {
+            self.disconnected(before);
+            self.counts.handed_over += 1;
+        }
+        let routing_id = if self.holds(&identity, &holder) { identity } else { self.unused() };
         self.ids.insert(connection, routing_id.clone());
+        self.peers.insert(routing_id.clone(), Peer { connection, holder, backlog: Backlog::default() });
         Ok(Admitted { routing_id, replaced })
+    }
+
+    /// Whether a routing id is this holder's, or becomes it.
+    fn holds(&mut self, identity: &Bytes, holder: &Holder) -> bool {
+        if identity.is_empty() {
+            return false;
+        }
+        let has_room = self.holders.len() < HOLDERS;
+        match self.holders.entry(identity.clone()) {
+            Entry::Occupied(known) => known.get() == holder,
+            Entry::Vacant(vacant) if has_room => {
+                vacant.insert(holder.clone());
+                true
+            }
+            Entry::Vacant(_) => false,
+        }
     }
 
     /// A connection is gone. Gives the routing id that nobody has now, if it had one.
@@ -134,13 +158,17 @@ impl Router {
         self.peers.get(routing_id).map(|peer| peer.connection)
     }
 
-    /// Finds the connection for a message to a routing id; what is meant for one connection, as an answer is, goes to no
-    /// other that has its routing id by now.
+    /// Whether something waits for the peer of a routing id.
+    pub fn waits(&self, routing_id: &[u8]) -> bool {
+        self.peers.get(routing_id).is_some_and(|peer| peer.backlog.messages > 0)
+    }
+
+    /// Finds the connection for a message to a routing id.
     ///
     /// # Errors
     /// Where it cannot be sent, if it is mandatory to be told.
-    pub fn route(&mut self, to: &[u8], meant: Option<ConnectionId>, frames: &[Bytes]) -> Result<Routed, Unsent> {
-        let peer = self.peers.get_mut(to).filter(|peer| meant.is_none_or(|meant| meant == peer.connection));
+    pub fn route(&mut self, to: &[u8], frames: &[Bytes]) -> Result<Routed, Unsent> {
+        let peer = self.peers.get_mut(to);
         let unsent = match peer {
             Some(peer) if self.high_water.admits(peer.backlog) => {
                 peer.backlog.messages += 1;

@@ -1,0 +1,88 @@
+//! Which implementation of ZeroMQ a role runs over.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use trunkline_engine::TransportError;
+use trunkline_engine::libzmq::{Libzmq, load};
+use trunkline_engine::zmtp::{load_sodium, takes};
+use trunkline_zmtp::curve::Crypto;
+
+use crate::role::RoleOptions;
+
+/// Names the transport that is taken where it suits and none is asked for.
+const PREFERRED: &str = "TRUNKLINE_TRANSPORT";
+
+static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+
+/// An implementation of ZeroMQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chosen {
+    /// Our own.
+    Zmtp,
+    /// The one that pyzmq has loaded.
+    Libzmq,
+    /// The crate of that name.
+    Zeromq,
+}
+
+impl Chosen {
+    const ALL: [Self; 3] = [Self::Zmtp, Self::Libzmq, Self::Zeromq];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Zmtp => "zmtp",
+            Self::Libzmq => "libzmq",
+            Self::Zeromq => "zeromq",
+        }
+    }
+
+    /// The one of this name; `None` is left to us.
+    pub(crate) fn named(name: &str) -> PyResult<Option<Self>> {
+        if name == "auto" {
+            return Ok(None);
+        }
+        let found = Self::ALL.into_iter().find(|chosen| chosen.name() == name);
+        found.map(Some).ok_or_else(|| PyValueError::new_err(format!("there is no transport {name:?}")))
+    }
+
+    /// The one that is asked for, or else that suits.
+    pub(crate) fn of(options: &RoleOptions) -> Self {
+        options.transport.unwrap_or_else(|| {
+            let is_preferred = std::env::var(PREFERRED).is_ok_and(|name| name == Self::Zmtp.name());
+            match (is_preferred || libzmq().is_err(), suit_ours(options)) {
+                (true, true) => Self::Zmtp,
+                _ if libzmq().is_err() => Self::Zeromq,
+                _ => Self::Libzmq,
+            }
+        })
+    }
+}
+
+/// The libsodium that comes with pyzmq's libzmq, or the system's.
+pub(crate) fn sodium() -> Option<Arc<dyn Crypto>> {
+    load_sodium(LIBRARY.get().map_or(Path::new(""), |path| path))
+}
+
+/// Whether our own transport does all that is asked for.
+fn suit_ours(options: &RoleOptions) -> bool {
+    let is_ours = |endpoint: &String| endpoint.starts_with("tcp://") || endpoint.starts_with("ipc://");
+    let endpoints = options.bind.iter().chain(&options.connect).all(is_ours);
+    let is_alone = options.context.is_none() && options.adopted.is_empty();
+    let curve = options.socket.curve.is_none() || sodium().is_some();
+    endpoints && is_alone && curve && takes(&options.socket)
+}
+
+/// The library that pyzmq has loaded.
+pub(crate) fn libzmq() -> Result<&'static Libzmq, TransportError> {
+    LIBRARY.get().map_or(Err(TransportError::Unsupported("libzmq")), |path| load(path))
+}
+
+/// Says which library pyzmq has loaded.
+#[pyfunction]
+pub(crate) fn use_libzmq(path: PathBuf) {
+    // The first one stays: there is one pyzmq a process.
+    let _ = LIBRARY.set(path);
+}

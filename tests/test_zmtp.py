@@ -1,0 +1,263 @@
+"""Our own transport: what strangers may make it hold, who may have which routing id, and the endpoints there are."""
+
+import os
+import socket
+import stat
+import struct
+import time
+
+import pytest
+import zmq
+
+from peers import dcp as wire
+from peers.roles import ANY, opened
+from peers.waiting import PATIENCE_S, until
+from trunkline import Curve, cdtp, dcp, mc0
+from trunkline.errors import LocalProtocolError, TrunklineError
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+LISTENING = {"cdtp.Recorder": b"PUSH", "dcp.Broker": b"DEALER", "mc0.Middleware": b"DEALER", "mtl.Server": b"DEALER"}
+
+
+def ready(kind, identity=b""):
+    """READY of RFC 37, with the properties of a socket."""
+    named = {b"Socket-Type": kind, b"Identity": identity}
+    body = b"\x05READY" + b"".join(bytes([len(name)]) + name + struct.pack(">I", len(value)) + value for name, value in named.items())
+    return bytes([4, len(body)]) + body
+
+
+class Stranger:
+    """A connection whose every byte is written by hand."""
+
+    def __init__(self, endpoint):
+        host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
+        self.stream = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stream.close()
+
+    def shake(self, kind, identity=b""):
+        self.stream.sendall(GREETING)
+        self.take(64)
+        self.stream.sendall(ready(kind, identity))
+        head = self.take(2)
+        assert head[0] == 4
+        self.take(head[1])
+        return self
+
+    def take(self, count):
+        taken = b""
+        while len(taken) < count:
+            more = self.stream.recv(count - len(taken))
+            assert more, "it was hung up on"
+            taken += more
+        return taken
+
+    def send(self, data):
+        """Sends as much as is taken; whether that was all."""
+        try:
+            self.stream.sendall(data)
+        except OSError:
+            return False
+        return True
+
+    def ends(self):
+        """Waits until it is hung up on."""
+        try:
+            while self.stream.recv(1 << 16):
+                pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
+
+
+@pytest.fixture(params=sorted(LISTENING))
+def role(request, tmp_path):
+    name = request.param
+    with opened(name, tmp_path, transport="zmtp", max_message_bytes=1 << 20) as role:
+        assert role.transport == "zmtp"
+        yield role
+
+
+@pytest.fixture
+def kind(request, role):
+    """The type of socket that goes with the role's."""
+    return LISTENING[request.node.callspec.params["role"]]
+
+
+@pytest.fixture
+def failures(role):
+    return lambda: role.stats.connection_failures
+
+
+def frames(count, flags=1):
+    return bytes([flags, 0]) * count
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("not_zmtp", b"GET / HTTP/1.1\r\n\r\n"),
+        ("zmtp_1", b"\x01\0"),
+        ("zmtp_2", b"\xff" + bytes(8) + b"\x7f\x01\x05\0\0"),
+        ("other_mechanism", GREETING.replace(b"NULL\0", b"CURVE")),
+        ("bad_mechanism", GREETING.replace(b"NULL\0", b"PLAIN")),
+        ("unexpected_message", GREETING + b"\0\x01x"),
+        ("handshake_too_large", GREETING + b"\x06" + struct.pack(">Q", 1 << 30)),
+        ("bad_socket_type", GREETING + ready(b"XPUB")),
+        ("bad_identity", GREETING + ready(b"DEALER", b"\0\x6b\x8b\x45\x67")),
+        ("bad_flags", GREETING + b"\x80\0"),
+    ],
+)
+def test_who_breaks_the_handshake_is_refused_with_a_reason(role, kind, failures, reason, said):
+    if reason == "bad_identity" and kind == b"PUSH":
+        pytest.skip("a PUSH has no routing id")
+    with Stranger(role.endpoints[0]) as stranger:
+        stranger.send(said)
+        assert stranger.ends()
+        until(lambda: failures() == {reason: 1})
+    with Stranger(role.endpoints[0]) as other:
+        other.shake(kind)
+
+
+def test_a_message_without_an_end_is_refused_at_the_frame_that_passes_the_limit(role, kind, failures):
+    with Stranger(role.endpoints[0]) as stranger:
+        stranger.shake(kind)
+        # Each is empty, and the last one would be one too many.
+        stranger.send(frames(10_001))
+        stranger.send(frames(1))
+        assert stranger.ends()
+        until(lambda: failures() == {"too_many_frames": 1})
+    assert role.stats.received == 0
+
+
+def test_bytes_count_over_the_frames_of_a_message_and_before_they_come(role, kind, failures):
+    half = b"\x03" + struct.pack(">Q", 600_000)
+    with Stranger(role.endpoints[0]) as stranger:
+        stranger.shake(kind)
+        stranger.send(half + bytes(600_000))
+        assert stranger.send(half[:1])
+        assert failures() == {}
+        # Not one byte of it was sent.
+        stranger.send(half[1:])
+        assert stranger.ends()
+        until(lambda: failures() == {"message_too_large": 1})
+
+
+def test_who_is_slow_to_say_who_it_is_is_hung_up_on_and_others_are_not_kept_waiting(tmp_path):
+    with dcp.Broker(bind=ANY, transport="zmtp", options={zmq.HANDSHAKE_IVL: 300}) as broker:
+        silent = [Stranger(broker.endpoints[0]) for _ in range(50)]
+        slow = Stranger(broker.endpoints[0])
+        with Stranger(broker.endpoints[0]) as honest:
+            honest.shake(b"DEALER")
+            for byte in GREETING[:20]:
+                if not slow.send(bytes([byte])):
+                    break
+                time.sleep(0.03)
+            until(lambda: broker.stats.connection_failures == {"handshake_timeout": 51})
+            assert broker.stats.peers == 1
+        for stranger in [*silent, slow]:
+            assert stranger.ends()
+            stranger.stream.close()
+
+
+@pytest.mark.req("DCP-03")
+def test_a_routing_id_that_is_taken_is_refused(open_socket):
+    with dcp.Broker(bind=ANY, transport="zmtp") as broker:
+        worker = open_socket(zmq.DEALER, connect=broker.endpoints[0], routing_id=b"W")
+        worker.send_multipart(wire.register(b"echo"))
+        until(lambda: broker.stats.peers == 1)
+        with Stranger(broker.endpoints[0]) as stranger:
+            stranger.send(GREETING + ready(b"DEALER", b"W"))
+            assert stranger.ends()
+        until(lambda: broker.stats.connection_failures == {"identity_taken": 1})
+        client = open_socket(zmq.DEALER, connect=broker.endpoints[0])
+        client.send_multipart(wire.request(b"echo", b"1"))
+        assert worker.recv_multipart()[-1] == b"1"
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_who_takes_over_a_routing_id_has_what_it_was_for_only_as_the_same_user(open_socket, tmp_path, is_same):
+    server, first, second = (zmq.curve_keypair() for _ in range(3))
+    curve = Curve(server, allow=[first, second])
+
+    def dial(keys):
+        own = {"curve_publickey": keys[0], "curve_secretkey": keys[1], "curve_serverkey": server[0]}
+        return open_socket(zmq.DEALER, connect=bus.endpoints[0], routing_id=b"S", **own)
+
+    with mc0.Middleware(bind=ANY, transport="zmtp", curve=curve) as bus:
+        peer = dial(first)
+        peer.send_multipart([b"", b"SUB", b"ID", b"1", b"TOPIC", b"secret"])
+        peer.recv_multipart()
+        peer.close(linger=0)
+        until(lambda: bus.stats.peers == 0)
+        heir = dial(first if is_same else second)
+        until(lambda: bus.stats.peers == 1)
+        with mc0.Connector(connect=bus.endpoints, transport="zmtp", curve=Curve(first, server_key=server[0])) as other:
+            other.put(b"secret", b"4712", confirm=True, timeout_s=PATIENCE_S)
+        if is_same:
+            assert b"4712" in heir.recv_multipart()
+        else:
+            heir.rcvtimeo = 300
+            with pytest.raises(zmq.Again):
+                heir.recv_multipart()
+
+
+def test_endpoints_are_interfaces_addresses_and_paths(tmp_path, open_socket):
+    path = f"ipc://{tmp_path}/socket"
+    binds = ["tcp://lo:*", "tcp://[::1]:*", path, "ipc://@trunkline-%d" % os.getpid(), "ipc://*"]
+    with cdtp.Receiver(bind=binds, transport="zmtp") as receiver:
+        assert receiver.endpoints[0].startswith("tcp://127.0.0.1:")
+        assert receiver.endpoints[1].startswith("tcp://[::1]:")
+        assert receiver.endpoints[2:4] == tuple(binds[2:4])
+        for endpoint in receiver.endpoints:
+            with cdtp.Sender("Det", connect=endpoint, transport="zmtp", header="A") as sender:
+                sender.begin_run()
+                sender.end_run()
+            run = [receiver.receive(timeout_s=PATIENCE_S) for _ in range(2)]
+            assert [message.type.name for message in run] == ["BOR", "EOR"]
+        assert stat.S_ISSOCK(os.stat(tmp_path / "socket").st_mode)
+    assert not (tmp_path / "socket").exists()
+
+
+def test_the_socket_of_one_that_was_killed_is_taken_over_and_that_of_one_that_lives_is_not(tmp_path):
+    path = f"{tmp_path}/socket"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(path)
+    with dcp.Broker(bind=f"ipc://{path}", transport="zmtp"):
+        with pytest.raises(OSError, match="Address already in use"):
+            dcp.Broker(bind=f"ipc://{path}", transport="zmtp")
+        assert os.path.exists(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"context": True}, "context="),
+        ({"bind": "inproc://here"}, "inproc://here"),
+        ({"options": {9999: 1}}, "option"),
+        ({"bind": "tcp://nosuchcard:*"}, "No such device"),
+    ],
+)
+def test_what_it_does_not_do_is_refused_by_name(given, named):
+    if "context" in given:
+        given = {"context": zmq.Context.instance()}
+    with pytest.raises((LocalProtocolError, OSError), match=named):
+        dcp.Broker(**{"bind": ANY, **given}, transport="zmtp")
+
+
+def test_a_host_that_comes_later_by_name_is_found(open_socket):
+    """A name is looked up each time it is dialled."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with dcp.Client(connect=f"tcp://localhost:{port}", transport="zmtp") as client:
+        router = open_socket(zmq.ROUTER, bind=f"tcp://127.0.0.1:{port}")
+        with pytest.raises(TrunklineError):
+            client.request(b"echo", [b"x"], timeout_s=1)
+        assert router.recv_multipart()[-1] == b"x"
