@@ -118,7 +118,8 @@ def test_no_other_peer_takes_the_routing_id_of_a_live_worker(dial, work, is_curv
         worker, client = work(broker, b"W", **options), dial(broker, b"C", **options)
         for _ in range(3):
             dial(broker, b"W", **others).send_multipart(register(b"other"))
-        until(lambda: broker.stats.peers == 5)
+        # libzmq keeps them and hears none of them; our own transport refuses them.
+        until(lambda: broker.stats.peers == 5 or broker.stats.connection_failures.get("identity_taken", 0) >= 3)
         for number in [b"1", b"2"]:
             client.send_multipart(request(b"echo", number))
             worker.send_multipart(answer(worker.recv_multipart(), number))

@@ -12,6 +12,7 @@ use trunkline_zmtp::{Connection, Event, Limits, Settings, Side, SocketType};
 const LIMITS: Limits = Limits {
     handshake_time: std::time::Duration::from_secs(10),
     handshake_bytes: 4096,
+    frame_bytes: 100_000,
     message_bytes: 100_000,
     message_frames: 20,
 };

@@ -11,6 +11,8 @@ pub struct Limits {
     pub handshake_time: Duration,
     /// The bytes of a peer to the end of its handshake; a command has as many at most ever after.
     pub handshake_bytes: usize,
+    /// The bytes of one frame of a message: refused at its head.
+    pub frame_bytes: u64,
     /// The bytes of one message, all frames together: refused at the head of the frame that passes them.
     pub message_bytes: u64,
     /// The frames of one message: refused at the head of the first that is too many.
@@ -22,9 +24,21 @@ impl Default for Limits {
         Self {
             handshake_time: Duration::from_secs(10),
             handshake_bytes: 64 << 10,
-            message_bytes: 1 << 30,
+            frame_bytes: 1 << 30,
+            message_bytes: (1 << 30) + ENVELOPE,
             message_frames: MAX_FRAMES,
         }
+    }
+}
+
+/// What a message may have beside a frame of the largest size.
+const ENVELOPE: u64 = 64 << 10;
+
+impl Limits {
+    /// With frames of so many bytes, and messages of little more.
+    #[must_use]
+    pub fn with_frames_of(self, bytes: u64) -> Self {
+        Self { frame_bytes: bytes, message_bytes: bytes.saturating_add(ENVELOPE), ..self }
     }
 }
 

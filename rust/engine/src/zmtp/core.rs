@@ -6,9 +6,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use foldhash::fast::RandomState;
-use trunkline_wire::{Nanos, Remote, SocketEvent, SocketKind, SocketOptions, cost};
+use trunkline_wire::{Nanos, Remote, SocketEvent, SocketKind, SocketOptions};
 use trunkline_zmtp::curve::Crypto;
 use trunkline_zmtp::patterns::{ConnectionId, Dial};
 use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side, Tally};
@@ -29,7 +29,10 @@ const PIECES: usize = 64;
 const PARTING: Duration = Duration::from_millis(50);
 
 /// Events of a peer that is not read by the role's user before others have their turn.
-const PUMPED: usize = 256;
+const PUMPED: usize = 64;
+
+/// Reads without a message before others have their turn.
+const READS: usize = 32;
 
 /// How long a peer that has something to say is not held to be silent.
 const UNREAD: Duration = Duration::from_millis(20);
@@ -190,7 +193,9 @@ impl Core {
     /// The next message of a socket.
     #[inline]
     pub(super) fn receive(&mut self, at: usize) -> Option<Received> {
-        loop {
+        // A message that comes and comes is not waited for.
+        let mut reads = 0;
+        while reads < READS {
             let socket = self.sockets.get_mut(at)?.as_mut()?;
             let id = socket.turns.first()?;
             let link = LinkId::of(id.0);
@@ -200,7 +205,6 @@ impl Core {
             };
             match peer.connection.poll_event() {
                 Some(Event::Message(mut frames)) => {
-                    socket.turns.took(cost(&frames));
                     if self.reactor.is_scarce() {
                         copied(&mut frames);
                     }
@@ -211,15 +215,21 @@ impl Core {
                 }
                 Some(event) => self.handle(link, event),
                 None => {
-                    if !self.read(link) {
-                        if let Some(Some(socket)) = self.sockets.get_mut(at) {
+                    let read = self.read(link);
+                    reads += 1;
+                    let Some(Some(socket)) = self.sockets.get_mut(at) else { return None };
+                    match read {
+                        // Whose turn is over gives what it has read in its next.
+                        Some(bytes) => socket.turns.took(bytes),
+                        None => {
                             socket.turns.leave(id);
+                            self.settle(link);
                         }
-                        self.settle(link);
                     }
                 }
             }
         }
+        None
     }
 
     /// Takes a message for a peer, or leaves it.
@@ -357,7 +367,7 @@ impl Core {
                 // Nobody receives here.
                 Some(Event::Message(_)) => {}
                 Some(event) => self.handle(link, event),
-                None if self.read(link) => {}
+                None if self.read(link).is_some() => {}
                 None => return self.settle(link),
             }
         }
@@ -365,31 +375,36 @@ impl Core {
         self.settle(link);
     }
 
-    /// Reads once; false where there is nothing for now.
+    /// Reads once: how many bytes. `None` where there is nothing for now.
     #[inline]
-    fn read(&mut self, link: LinkId) -> bool {
-        let Some(peer) = find(&mut self.peers, link) else { return false };
+    fn read(&mut self, link: LinkId) -> Option<usize> {
+        let peer = find(&mut self.peers, link)?;
         if !self.reactor.link(link).is_some_and(Link::is_readable) {
-            return false;
+            return None;
         }
-        let read = if let Some(mut landing) = peer.connection.landing() {
-            self.reactor.read_to(link, &mut landing)
-        } else {
-            match self.reactor.read(link) {
-                Read::Some(bytes) => {
-                    peer.connection.receive(self.now, bytes);
-                    return true;
-                }
-                Read::Nothing => Read::Nothing,
-                Read::End => Read::End,
+        if let Some(mut landing) = peer.connection.landing() {
+            let room = landing.remaining_mut();
+            let read = self.reactor.read_to(link, &mut landing);
+            let bytes = room - landing.remaining_mut();
+            match read {
+                Read::Some(()) => peer.connection.handle_landed(self.now),
+                Read::Nothing => return None,
+                Read::End => peer.connection.handle_eof(),
             }
-        };
-        match read {
-            Read::Some(()) => peer.connection.handle_landed(self.now),
-            Read::Nothing => return false,
-            Read::End => peer.connection.handle_eof(),
+            return Some(bytes);
         }
-        true
+        match self.reactor.read(link) {
+            Read::Some(bytes) => {
+                let len = bytes.len();
+                peer.connection.receive(self.now, bytes);
+                Some(len)
+            }
+            Read::Nothing => None,
+            Read::End => {
+                peer.connection.handle_eof();
+                Some(0)
+            }
+        }
     }
 
     fn due(&mut self, link: LinkId) {

@@ -67,7 +67,7 @@ pub(super) fn choose(
     settings.security = security(options.curve.as_ref(), crypto)?;
     settings.heartbeat = options.heartbeat.map(|(interval, timeout)| Heartbeat { interval, timeout, ttl: None });
     if let Some(bytes) = options.max_message_bytes {
-        settings.limits = Limits { message_bytes: bytes, ..Limits::default() };
+        settings.limits = Limits::default().with_frames_of(bytes);
     }
     let numbered = Numbered::read(options)?;
     numbered.settle(&mut settings);

@@ -354,7 +354,7 @@ impl Connection {
             let Phase::Traffic(cipher) = &mut self.phase else { return Ok(None) };
             let limits = &self.settings.limits;
             let has_room = self.partial.len() < limits.message_frames;
-            let room = limits.message_bytes.saturating_sub(self.partial_bytes);
+            let room = limits.frame_bytes.min(limits.message_bytes.saturating_sub(self.partial_bytes));
             let commands = limits.handshake_bytes as u64;
             let is_secret = cipher.is_some();
             let admits = |head: Head, _| {
