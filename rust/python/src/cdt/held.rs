@@ -58,11 +58,17 @@ impl Held {
     }
 
     /// Its body, bit for bit where it is wanted as it was.
-    pub(super) fn encoded<'py>(&self, py: Python<'py>, settings: Settings) -> Bound<'py, PyBytes> {
+    pub(super) fn encoded<'py>(&self, py: Python<'py>, settings: Settings) -> PyResult<Bound<'py, PyBytes>> {
         let is_kept = |read: &Settings| (read.codec, read.bytes_encoding) == (settings.codec, settings.bytes_encoding);
         match &self.settings {
-            Some(read) if is_kept(read) => self.body.object(py),
-            _ => PyBytes::new(py, &cdt::encode(self.message(), &settings)),
+            Some(read) if is_kept(read) => Ok(self.body.object(py)),
+            _ => {
+                let body = cdt::body(self.message(), &settings);
+                PyBytes::new_with(py, body.length(), |place| {
+                    body.write(place);
+                    Ok(())
+                })
+            }
         }
     }
 }

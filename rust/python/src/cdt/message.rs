@@ -140,7 +140,7 @@ fn reduced<'py, 'a>(py: Python<'py>, held: &'a Held) -> PyResult<Reduced<'py, 'a
         };
         (codec, bytes_encoding, settings.strict, held.originator())
     });
-    let body = held.encoded(py, held.settings().unwrap_or_default());
+    let body = held.encoded(py, held.settings().unwrap_or_default())?;
     let restore = py.import("trunkline.cdt")?.getattr("_restore")?;
     Ok((restore, (held.message().kind.name(), body, read)))
 }
@@ -251,7 +251,7 @@ macro_rules! messages {
         fn encoded<'py>(message: &Bound<'py, PyAny>, settings: Settings) -> PyResult<Bound<'py, PyBytes>> {
             $(
                 if let Ok(said) = message.cast::<$class>() {
-                    return Ok(said.get().0.encoded(message.py(), settings));
+                    return said.get().0.encoded(message.py(), settings);
                 }
             )*
             Err(PyTypeError::new_err(format!("message must be a message of CDT, not {}", message.get_type().name()?)))

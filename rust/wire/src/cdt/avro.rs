@@ -1,5 +1,6 @@
 //! Messages as binary Avro, by the schemas of the time of the specification.
 
+use super::body::{Body, Form};
 use super::draft::Draft;
 use super::fields::{Field, Holds};
 use super::message::{Kind, Message, Rejected};
@@ -55,21 +56,25 @@ fn fields<'a>(
 }
 
 /// Writes a body.
-pub(super) fn encode(message: &Message<'_>) -> Vec<u8> {
-    let content = message.content.as_ref().map_or(0, |content| content.len());
-    let mut body = Vec::with_capacity(320 + content);
+pub(super) fn encode<'a>(message: &'a Message<'_>) -> Body<'a> {
+    let mut body = Body::new(Form::Plain);
     for entry in message.kind.entries().iter().filter(|entry| entry.in_avro) {
         let field = entry.field;
         match entry.holds {
-            Holds::Time | Holds::Timeout | Holds::Status => long(&mut body, message.number(field)),
+            Holds::Time | Holds::Timeout | Holds::Status => long(body.around(), message.number(field)),
             Holds::Content => match &message.content {
-                None => long(&mut body, 0),
+                None => long(body.around(), 0),
                 Some(content) => {
-                    long(&mut body, 1);
-                    bytes(&mut body, content);
+                    long(body.around(), 1);
+                    length(body.around(), content);
+                    body.add_content(content);
                 }
             },
-            Holds::Text => bytes(&mut body, message.text(field).as_bytes()),
+            Holds::Text => {
+                let text = message.text(field).as_bytes();
+                length(body.around(), text);
+                body.around().extend_from_slice(text);
+            }
         }
     }
     body
@@ -85,9 +90,8 @@ fn long(body: &mut Vec<u8>, value: i64) {
     body.push((left & 0x7f) as u8);
 }
 
-fn bytes(body: &mut Vec<u8>, bytes: &[u8]) {
+fn length(body: &mut Vec<u8>, bytes: &[u8]) {
     long(body, i64::try_from(bytes.len()).unwrap_or(i64::MAX));
-    body.extend_from_slice(bytes);
 }
 
 /// What a zigzag stands for.

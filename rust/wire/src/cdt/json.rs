@@ -9,6 +9,7 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::body::{Body, Form};
 use super::draft::Draft;
 use super::fields::{Field, Holds};
 use super::found::{Found, Value};
@@ -60,46 +61,43 @@ pub(super) fn decode_any<'a>(body: &'a [u8], kind: Kind, settings: Settings) -> 
 }
 
 /// Writes a body.
-pub(super) fn encode(message: &Message<'_>, encoding: BytesEncoding) -> Vec<u8> {
-    let content = message.content.as_ref().map_or(0, |content| STANDARD.encoded_length(content.len()));
-    let mut body = Vec::with_capacity(512 + content);
+pub(super) fn encode<'a>(message: &'a Message<'_>, encoding: BytesEncoding) -> Body<'a> {
+    let mut body = Body::new(Form::Base64);
     for entry in message.kind.entries() {
         let field = entry.field;
         match entry.holds {
             Holds::Time | Holds::Timeout | Holds::Status => {
-                begin(&mut body, field);
-                write(&mut body, &message.number(field));
+                begin(body.around(), field);
+                write(body.around(), &message.number(field));
             }
             Holds::Content => {
                 if let Some(content) = &message.content {
-                    begin(&mut body, field);
-                    body.extend_from_slice(b"{\"bytes\":");
+                    begin(body.around(), field);
+                    body.around().extend_from_slice(b"{\"bytes\":");
                     match encoding {
                         BytesEncoding::Base64 => {
-                            body.push(b'"');
-                            let start = body.len();
-                            body.resize(start + STANDARD.encoded_length(content.len()), 0);
-                            let _ = STANDARD.encode(content, base64_simd::Out::from_slice(&mut body[start..]));
-                            body.push(b'"');
+                            body.around().push(b'"');
+                            body.add_content(content);
+                            body.around().push(b'"');
                         }
                         BytesEncoding::Latin1 => {
                             let text: String = content.iter().copied().map(char::from).collect();
-                            write(&mut body, &text);
+                            write(body.around(), &text);
                         }
                     }
-                    body.push(b'}');
+                    body.around().push(b'}');
                 }
             }
             Holds::Text => {
                 let text = message.text(field);
                 if !(text.is_empty() && entry.is_left_out()) {
-                    begin(&mut body, field);
-                    write(&mut body, text);
+                    begin(body.around(), field);
+                    write(body.around(), text);
                 }
             }
         }
     }
-    body.push(b'}');
+    body.around().push(b'}');
     body
 }
 

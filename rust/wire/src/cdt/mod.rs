@@ -1,6 +1,7 @@
 //! CDT: configurations of endpoints over NATS. Targets store them, sources pull and push them; both announce changes by events.
 
 mod avro;
+mod body;
 mod content;
 mod draft;
 mod fields;
@@ -20,6 +21,7 @@ use std::str::Utf8Error;
 use ascii::AsAsciiStr;
 use bytes::Bytes;
 
+pub use body::Body;
 pub use content::Content;
 pub use framing::Cdt;
 pub use message::{Kind, Message, Received, Rejected};
@@ -91,6 +93,11 @@ pub fn decode_shared<'a>(body: &'a Bytes, kind: Kind, settings: &Settings) -> Re
 
 /// Encodes the body of a message.
 pub fn encode(message: &Message<'_>, settings: &Settings) -> Vec<u8> {
+    body(message, settings).into_bytes()
+}
+
+/// The body of a message, for whoever has a place to write it to.
+pub fn body<'a>(message: &'a Message<'_>, settings: &Settings) -> Body<'a> {
     match settings.codec {
         Codec::Json => json::encode(message, settings.bytes_encoding),
         Codec::Avro => avro::encode(message),
