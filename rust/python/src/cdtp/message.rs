@@ -4,6 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
@@ -44,6 +45,7 @@ pub(crate) struct Message {
     timestamp: Option<Timestamp>,
     sequence: Option<u64>,
     tags: Range<usize>,
+    tags_are_read: AtomicBool,
     tags_object: PyOnceLock<Py<PyAny>>,
     payload_object: PyOnceLock<Py<PyTuple>>,
 }
@@ -143,6 +145,7 @@ impl Message {
             timestamp: head.timestamp,
             sequence: head.sequence,
             tags: head.tags,
+            tags_are_read: AtomicBool::new(false),
             tags_object: PyOnceLock::new(),
             payload_object: PyOnceLock::new(),
         }
@@ -160,6 +163,7 @@ impl Message {
             timestamp: None,
             sequence: Some(record.sequence),
             tags: record.tags.clone(),
+            tags_are_read: AtomicBool::new(false),
             tags_object: PyOnceLock::new(),
             payload_object: PyOnceLock::new(),
         }
@@ -215,16 +219,18 @@ impl Message {
         Ok(Some(msgpack::to_python(py, map)?.into_bound(py)))
     }
 
+    /// The tags map, made anew.
+    fn new_tags(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if self.has_too_many_tags() {
+            let meaning = format!("the tags have more than {MAX_OBJECTS} objects");
+            return Err(DecodeError::new_err(("cdtp", "too_many_objects", 0, self.tags.start, meaning)));
+        }
+        msgpack::to_python(py, self.tags_bytes())
+    }
+
     /// The tags map, decoded on first use.
     fn tags_once<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
-        let tags = self.tags_object.get_or_try_init(py, || {
-            if self.has_too_many_tags() {
-                let meaning = format!("the tags have more than {MAX_OBJECTS} objects");
-                return Err(DecodeError::new_err(("cdtp", "too_many_objects", 0, self.tags.start, meaning)));
-            }
-            msgpack::to_python(py, self.tags_bytes())
-        })?;
-        Ok(tags.bind(py))
+        Ok(self.tags_object.get_or_try_init(py, || self.new_tags(py))?.bind(py))
     }
 
     fn equals(&self, py: Python<'_>, other: &Self) -> PyResult<bool> {
@@ -354,10 +360,14 @@ impl Message {
         self.timestamp.map(|time| i128::from(time.seconds()) * 1_000_000_000 + i128::from(time.nanoseconds()))
     }
 
-    /// The tags map, decoded on first use; a copy, since a message does not change.
+    /// The tags map; the caller's own, since a message does not change.
     #[getter]
     fn tags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.tags_once(py)?.call_method0(intern!(py, "copy"))
+        // Most read it once: only who comes again is given copies of one that is kept.
+        if !self.tags_are_read.swap(true, Ordering::Relaxed) {
+            return Ok(self.new_tags(py)?.into_bound(py));
+        }
+        Ok(self.tags_once(py)?.cast::<PyDict>()?.copy()?.into_any())
     }
 
     /// The configuration in a BOR.
