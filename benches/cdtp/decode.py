@@ -1,4 +1,4 @@
-"""Decoding one message into a Python object, beside msgpack: `python -m benches.cdtp.decode [--fast]`."""
+"""Decoding one message into a Python object, beside msgpack and ormsgpack: `python -m benches.cdtp.decode [--fast]`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import argparse
 from collections.abc import Callable
 
 import msgpack
+import ormsgpack
 
 from benches.measure import calls, machine, write
 from trunkline import cdtp
 
-HEADER = (
-    b"\xa5CDTP\x01\xacDetector.one\xd7\xff\x1d\x6f\x34\x54\x65\x53\xf1\x00\x83"
-    b"\xa3run\x07\xa5dtype\xa5uint8\xa5event\xcf\x00\x00\x00\x00\x00\x00\x00\x01"
-)
+TAGS = b"\x83\xa3run\x07\xa5dtype\xa5uint8\xa5event\xcf\x00\x00\x00\x00\x00\x00\x00\x01"
+HEADER = b"\xa5CDTP\x01\xacDetector.one\xd7\xff\x1d\x6f\x34\x54\x65\x53\xf1\x00" + TAGS
 FRAMES = [HEADER, bytes(100)]
 
 
@@ -23,10 +22,11 @@ def main(*, fast: bool) -> None:
     head = machine()
     cases: dict[str, Callable[[], object]] = {
         "msgpack.unpackb": lambda: msgpack.unpackb(b"\x94" + HEADER),
+        "ormsgpack.unpackb, the tags alone": lambda: ormsgpack.unpackb(TAGS),
         "cdtp.decode": lambda: cdtp.decode(FRAMES),
         "cdtp.decode, tags used": lambda: cdtp.decode(FRAMES).tags,
     }
-    assert cdtp.decode(FRAMES).tags == msgpack.unpackb(b"\x94" + HEADER)[3]
+    assert cdtp.decode(FRAMES).tags == msgpack.unpackb(b"\x94" + HEADER)[3] == ormsgpack.unpackb(TAGS)
     done = calls(cases, count=count, rounds=rounds)
     if not fast:
         method = (
