@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::decode::is_map;
-use super::{Head, Layout, MessageType, Settings, decode_header};
+use super::{Accept, Head, Layout, MessageType, Settings, decode_header};
 use crate::{
     ErrorKind,
     msgpack::{Reader, Value},
@@ -419,7 +419,9 @@ pub struct Unfollowed {
 impl RunBook {
     /// Takes a row in. What is no CDTP message, or one that knows no runs, changes nothing.
     pub fn record(&mut self, row: &RunRow<'_>) {
-        let Ok(layout) = decode_header(row.header, Some(row.n_frames), &Settings::default()) else { return };
+        // A header that knows no runs is passed over before its tags are looked at.
+        let settings = Settings { accept: Accept::RUNS, ..Settings::default() };
+        let Ok(layout) = decode_header(row.header, Some(row.n_frames), &settings) else { return };
         let Some((message_type, _)) = numbers(&layout).next() else { return };
         let Ok(name) = std::str::from_utf8(&row.header[layout.sender()]) else { return };
         let &RunRow { segment, seq, received_at_ns, n_bytes, .. } = row;

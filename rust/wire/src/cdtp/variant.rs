@@ -103,6 +103,9 @@ impl Accept {
     /// All of them.
     pub const ALL: Self = Self(0b1111);
 
+    /// Those of messages that say where they are in a run.
+    pub const RUNS: Self = Self(Self::ALL.0 & !(1 << Variant::S as u8));
+
     /// Whether `variant` is in the set.
     #[inline]
     pub const fn contains(self, variant: Variant) -> bool {
@@ -163,6 +166,7 @@ mod tests {
         let held = Variant::ALL.map(|variant| accept.contains(variant));
         assert_eq!(held, [true, false, false, true]);
         assert_eq!(Variant::ALL.into_iter().collect::<Accept>(), Accept::ALL);
+        assert_eq!(Variant::ALL.map(|variant| Accept::RUNS.contains(variant)), [false, true, true, true]);
         let ones: Accept = [Variant::B].into_iter().collect();
         assert!(ones.contains_version(1) && !ones.contains_version(2));
     }
