@@ -38,8 +38,9 @@ const ROW_BYTES: u64 = 48;
 /// What a frame in a list takes beside its bytes, so that empty ones are not free for those who read them.
 const LISTED_BYTES: u64 = 12;
 
-/// Small enough that a page, its compressed form and the batch it comes from stay in the cache.
-const PAGE_BYTES: usize = 256 << 10;
+/// Small enough that a page and its compressed form stay in the cache, and that the allocator gives their memory out again:
+/// for larger ones it asks the system each time.
+const PAGE_BYTES: usize = 64 << 10;
 
 const CAPTURE_ID: &str = "trunkline.capture_id";
 const FIRST_SEQ: &str = "trunkline.first_seq";
@@ -188,6 +189,12 @@ fn properties(header: &Header) -> WriterProperties {
     }
     for name in ["segment", "seq", "received_at_ns", "n_head", "n_frames", "n_bytes"] {
         builder = builder.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
+    }
+    // Lengths between frames cost a compressor more than the frames: it finds what repeats sooner without.
+    for path in
+        [ColumnPath::from("header"), ColumnPath::new(["payload", "list", "element"].map(str::to_owned).to_vec())]
+    {
+        builder = builder.set_column_encoding(path, Encoding::DELTA_LENGTH_BYTE_ARRAY);
     }
     for name in ["segment", "seq", "received_at_ns"] {
         builder = builder.set_column_statistics_enabled(ColumnPath::from(name), EnabledStatistics::Chunk);
