@@ -100,32 +100,32 @@ impl Columns {
     }
 
     pub(crate) fn push<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>, n_bytes: u64) {
+        let at = self.rows();
         self.received_at_ns.push(row.received_at_ns);
         self.protocol.push(row.framing as i8);
-        self.endpoint.push(row.endpoint);
-        self.peer.push(row.peer);
+        self.endpoint.push(at, row.endpoint);
+        self.peer.push(at, row.peer);
         self.direction.push(row.direction as i8);
-        self.reply_to.push(row.reply_to.map(str::as_bytes));
+        self.reply_to.push(at, row.reply_to.map(str::as_bytes));
         self.n_frames.push(i32::try_from(row.frames.len()).unwrap_or(i32::MAX));
         self.n_bytes.push(i64::try_from(n_bytes).unwrap_or(i64::MAX));
         if n_bytes > MESSAGE_BYTES_MAX {
-            self.topic.push(row.topic.map(str::as_bytes));
+            self.topic.push(at, row.topic.map(str::as_bytes));
             self.envelope.push::<F>(&[]);
-            self.header.push(None);
             self.payload.push::<F>(&[]);
             self.n_head.push(0);
-            self.error.push(Some(MESSAGE_TOO_LARGE));
+            self.error.push(at, Some(MESSAGE_TOO_LARGE));
             return;
         }
         let split = row.framing.split(row.frames);
         self.n_head.push(i32::try_from(split.head()).unwrap_or(i32::MAX));
         let frame = |at: usize| row.frames[at].as_ref();
         let topic = row.topic.or_else(|| split.topic.and_then(|at| str::from_utf8(frame(at)).ok()));
-        self.topic.push(topic.map(str::as_bytes));
+        self.topic.push(at, topic.map(str::as_bytes));
         self.envelope.push(&row.frames[split.envelope]);
-        self.header.push(split.header.map(frame));
+        self.header.push(at, split.header.map(frame));
         self.payload.push(&row.frames[split.payload]);
-        self.error.push(row.error);
+        self.error.push(at, row.error);
         self.frame_bytes += n_bytes;
     }
 
@@ -139,7 +139,7 @@ impl Columns {
                 None,
                 Framing::ALL.iter().map(|framing| framing.name()),
             )?,
-            self.endpoint.finish()?,
+            self.endpoint.finish(rows)?,
             Arc::new(self.peer.finish_binary(rows)?),
             dictionary::<Int8Type, _>(take(&mut self.direction), None, Direction::ALL.map(Direction::name))?,
             Arc::new(self.topic.finish_string(rows)?),
@@ -150,7 +150,7 @@ impl Columns {
             Arc::new(Int32Array::from(take(&mut self.n_head))),
             Arc::new(Int32Array::from(take(&mut self.n_frames))),
             Arc::new(Int64Array::from(take(&mut self.n_bytes))),
-            self.error.finish()?,
+            self.error.finish(rows)?,
         ];
         let columns = RecordBatch::try_new(journal_schema(), columns)?;
         Ok(Batch { columns, frame_bytes: std::mem::take(&mut self.frame_bytes) })
@@ -173,42 +173,45 @@ fn dictionary<K: ArrowDictionaryKeyType, S: AsRef<str>>(
     Ok(Arc::new(DictionaryArray::try_new(keys, Arc::new(values))?))
 }
 
-/// Which rows have a value. No bit is written while all have or all have not.
+/// Which rows have a value. It is told of those alone, and writes no bit before a row without one precedes one with.
 #[derive(Debug, Default)]
 struct Validity {
-    rows: usize,
     valid: usize,
     bits: Option<BooleanBufferBuilder>,
 }
 
 impl Validity {
     #[inline]
-    fn push(&mut self, is_valid: bool) {
-        let uniform = if is_valid { self.valid == self.rows } else { self.valid == 0 };
-        if !uniform && self.bits.is_none() {
-            self.start_bits();
+    fn push(&mut self, row: usize) {
+        if self.bits.is_some() || row != self.valid {
+            self.push_bit(row);
         }
-        if let Some(bits) = &mut self.bits {
-            bits.append(is_valid);
-        }
-        self.rows += 1;
-        self.valid += usize::from(is_valid);
+        self.valid += 1;
     }
 
-    #[cold]
-    fn start_bits(&mut self) {
-        let mut bits = BooleanBufferBuilder::new(2 * self.rows);
-        bits.append_n(self.rows, self.valid > 0);
-        self.bits = Some(bits);
+    #[inline(never)]
+    fn push_bit(&mut self, row: usize) {
+        let bits = self.bits.get_or_insert_with(|| {
+            let mut bits = BooleanBufferBuilder::new(2 * row);
+            bits.append_n(self.valid, true);
+            bits
+        });
+        bits.append_n(row - bits.len(), false);
+        bits.append(true);
     }
 
-    fn finish(&mut self) -> Option<NullBuffer> {
-        let Self { rows, valid, bits } = std::mem::take(self);
-        match bits {
-            Some(mut bits) => Some(NullBuffer::new(bits.finish())),
-            None if valid == rows => None,
-            None => Some(NullBuffer::new_null(rows)),
+    fn finish(&mut self, rows: usize) -> Option<NullBuffer> {
+        let Self { valid, bits } = std::mem::take(self);
+        if valid == rows {
+            return None;
         }
+        let mut bits = bits.unwrap_or_else(|| {
+            let mut bits = BooleanBufferBuilder::new(rows);
+            bits.append_n(valid, true);
+            bits
+        });
+        bits.append_n(rows - bits.len(), false);
+        Some(NullBuffer::new(bits.finish()))
     }
 }
 
@@ -222,13 +225,12 @@ struct Blobs {
 
 impl Blobs {
     #[inline]
-    fn push(&mut self, value: Option<&[u8]>) {
-        if let Some(value) = value {
-            self.catch_up(self.validity.rows);
-            self.data.extend_from_slice(value);
-            self.ends.push(offset(self.data.len()));
-        }
-        self.validity.push(value.is_some());
+    fn push(&mut self, row: usize, value: Option<&[u8]>) {
+        let Some(value) = value else { return };
+        self.catch_up(row);
+        self.data.extend_from_slice(value);
+        self.ends.push(offset(self.data.len()));
+        self.validity.push(row);
     }
 
     #[inline]
@@ -240,7 +242,7 @@ impl Blobs {
 
     fn finish(&mut self, rows: usize) -> (OffsetBuffer<i32>, Vec<u8>, Option<NullBuffer>) {
         self.catch_up(rows);
-        (offsets(take(&mut self.ends)), take(&mut self.data), self.validity.finish())
+        (offsets(take(&mut self.ends)), take(&mut self.data), self.validity.finish(rows))
     }
 
     fn finish_binary(&mut self, rows: usize) -> Result<BinaryArray, ArrowError> {
@@ -279,7 +281,7 @@ impl Lists {
     }
 }
 
-/// A column of names that come again and again.
+/// A column of names that come again and again. Keys of nulls are written when a name or the end comes.
 #[derive(Debug, Default)]
 struct Names {
     keys: Vec<i32>,
@@ -291,14 +293,13 @@ struct Names {
 
 impl Names {
     #[inline]
-    fn push(&mut self, name: Option<&str>) {
-        let key = match name {
-            None => 0,
-            Some(name) if self.seen.get(self.latest).is_some_and(|latest| **latest == *name) => offset(self.latest),
-            Some(name) => self.find(name),
-        };
+    fn push(&mut self, row: usize, name: Option<&str>) {
+        let Some(name) = name else { return };
+        let is_latest = self.seen.get(self.latest).is_some_and(|latest| **latest == *name);
+        let key = if is_latest { offset(self.latest) } else { self.find(name) };
+        self.keys.resize(row, 0);
         self.keys.push(key);
-        self.validity.push(name.is_some());
+        self.validity.push(row);
     }
 
     fn find(&mut self, name: &str) -> i32 {
@@ -313,11 +314,12 @@ impl Names {
         key
     }
 
-    fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
+    fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
+        self.keys.resize(rows, 0);
         self.by_name.clear();
         self.latest = 0;
         let names = std::mem::take(&mut self.seen);
-        dictionary::<Int32Type, _>(take(&mut self.keys), self.validity.finish(), names)
+        dictionary::<Int32Type, _>(take(&mut self.keys), self.validity.finish(rows), names)
     }
 }
 
