@@ -36,6 +36,7 @@ __all__ = [
     "protocols",
     "shutdown",
     "topic",
+    "transports",
     "use_libzmq",
 ]
 
@@ -113,6 +114,9 @@ class Protocol:
     @property
     def ddl(self) -> str:
         """The columns that decoding gives unless options say otherwise, in the words of Spark."""
+
+def transports() -> list[tuple[str, bool]]:
+    """The implementations of ZeroMQ that there are, and whether each has CURVE."""
 
 def use_libzmq(path: str | os.PathLike[str]) -> None:
     """Says which library pyzmq has loaded."""

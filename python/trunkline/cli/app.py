@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -70,6 +71,9 @@ class LogFormat(StrEnum):
 def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
     if value:
         typer.echo(doctor.version())
+        # This one is looked at before any other option.
+        if {"-v", "--verbose"} & set(sys.argv[1:]):
+            typer.echo(doctor.transports())
         raise typer.Exit
 
 
@@ -133,7 +137,7 @@ def _trunkline(
             is_eager=True,
             callback=_show_version,
             allow_from_autoenv=False,
-            help="Show the version and exit.",
+            help="Show the version and exit; with -v the transports as well.",
         ),
     ] = False,
 ) -> None:

@@ -21,7 +21,7 @@ from trunkline.cli.options import Json
 from trunkline.cli.output import Output
 from trunkline.errors import TrunklineError
 
-__all__ = ["doctor", "version"]
+__all__ = ["doctor", "transports", "version"]
 
 # Connections of a role take a descriptor each, and so does each segment that is read.
 _FEW_FILES = 1024
@@ -51,6 +51,17 @@ def version() -> str:
     """
     build = f"{build_profile} build for {platform.system()} {platform.machine()}"
     return f"trunkline {__version__} ({build}, Python {platform.python_version()})"
+
+
+def transports() -> str:
+    """The implementations of ZeroMQ that there are, the one that roles take first."""
+    from trunkline._native import transports as found
+    from trunkline.cdtp import Receiver
+
+    with Receiver(bind="tcp://127.0.0.1:*") as role:
+        chosen = role.transport
+    named = {name: f"{name} ({'' if has_curve else 'no '}CURVE)" for name, has_curve in found()}
+    return "transports: " + ", ".join(sorted(named.values(), key=lambda text: not text.startswith(f"{chosen} ")))
 
 
 def doctor(*, as_json: Json = False) -> None:

@@ -50,7 +50,7 @@ mod _native {
     #[pymodule_export]
     use crate::told::PyTold;
     #[pymodule_export]
-    use crate::transport::use_libzmq;
+    use crate::transport::{transports, use_libzmq};
 
     /// "release", or "debug" for a build that is many times slower.
     #[pymodule_export]

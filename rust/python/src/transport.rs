@@ -63,7 +63,7 @@ impl Chosen {
 
 /// The libsodium that comes with pyzmq's libzmq, or the system's.
 pub(crate) fn sodium() -> Option<Arc<dyn Crypto>> {
-    load_sodium(LIBRARY.get().map_or(Path::new(""), |path| path))
+    load_sodium(LIBRARY.get().map(PathBuf::as_path).unwrap_or_else(|| Path::new("")))
 }
 
 /// Whether our own transport does all that is asked for.
@@ -78,6 +78,17 @@ fn suit_ours(options: &RoleOptions) -> bool {
 /// The library that pyzmq has loaded.
 pub(crate) fn libzmq() -> Result<&'static Libzmq, TransportError> {
     LIBRARY.get().map_or(Err(TransportError::Unsupported("libzmq")), |path| load(path))
+}
+
+/// The transports that there are, and whether each has CURVE.
+#[pyfunction]
+pub(crate) fn transports() -> Vec<(&'static str, bool)> {
+    let curve = |chosen| match chosen {
+        Chosen::Zmtp => Some(sodium().is_some()),
+        Chosen::Libzmq => libzmq().ok().map(|zmq| zmq.has(c"curve")),
+        Chosen::Zeromq => Some(false),
+    };
+    Chosen::ALL.into_iter().filter_map(|chosen| Some((chosen.name(), curve(chosen)?))).collect()
 }
 
 /// Says which library pyzmq has loaded.

@@ -192,7 +192,7 @@ impl Libzmq {
     }
 
     /// Whether the library was built with a capability, as `curve`.
-    pub(super) fn has(&self, capability: &CStr) -> bool {
+    pub fn has(&self, capability: &CStr) -> bool {
         // SAFETY: a string goes in, a number comes out.
         unsafe { (self.has)(capability.as_ptr()) == 1 }
     }

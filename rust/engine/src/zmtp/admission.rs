@@ -62,7 +62,7 @@ impl Admission {
 
     /// Asks about a client: RFC 27, "The ZAP Request".
     pub(super) fn ask(&self, number: u64, host: Option<IpAddr>, key: &Key) {
-        let host = host.unwrap_or(Ipv4Addr::LOCALHOST.into());
+        let host = host.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let question = smallvec![
             Bytes::new(),
             Bytes::from_static(b"1.0"),

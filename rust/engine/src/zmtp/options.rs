@@ -23,6 +23,7 @@ const BYTES: usize = 16 << 20;
 
 /// Everything about a socket.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is an option of its own
 pub(super) struct Chosen {
     pub(super) settings: Arc<Settings>,
     pub(super) stream: StreamOptions,
@@ -141,12 +142,12 @@ impl Numbered {
         let milliseconds = || u64::try_from(value).map(Duration::from_millis).map_err(|_| invalid());
         let seconds = || u64::try_from(value).map(Duration::from_secs).map_err(|_| invalid());
         let size = || u32::try_from(value).map_err(|_| invalid());
-        // What is negative, and a size of zero, leaves it to the system.
+        // So is a size of zero.
         let own = |size: u32| (size > 0).then_some(size as usize);
         match number {
-            11 if value < 0 => {}
+            // What is negative is left to the system, or to us.
+            11 | 12 | 34..=37 if value < 0 => {}
             11 => self.rest.send_buffer = own(size()?),
-            12 if value < 0 => {}
             12 => self.rest.receive_buffer = own(size()?),
             18 if value < 0 => return Err(TransportError::Unsupported("option RECONNECT_IVL of -1")),
             18 => self.reconnect = Some(milliseconds()?),
@@ -156,13 +157,9 @@ impl Numbered {
             // What was received is not kept, but left with the system.
             24 => {}
             33 => self.mandatory = value != 0,
-            34 if value < 0 => {}
             34 => self.keepalive = Some(value != 0),
-            35 if value < 0 => {}
             35 => self.probes = Some(size()?),
-            36 if value < 0 => {}
             36 => self.idle = Some(seconds()?),
-            37 if value < 0 => {}
             37 => self.between = Some(seconds()?),
             39 => self.immediate = value != 0,
             42 => self.ipv6 = value != 0,

@@ -42,8 +42,10 @@ impl fmt::Debug for Sodium {
     }
 }
 
+type Loaded = HashMap<PathBuf, Option<Arc<dyn Crypto>>>;
+
 /// Those that were loaded, which stay for good.
-static LOADED: Mutex<Option<HashMap<PathBuf, Option<Arc<dyn Crypto>>>>> = Mutex::new(None);
+static LOADED: Mutex<Option<Loaded>> = Mutex::new(None);
 
 /// Loads the libsodium that a libzmq brings along, or else the system's; `None` where there is none.
 pub fn load_sodium(libzmq: &Path) -> Option<Arc<dyn Crypto>> {

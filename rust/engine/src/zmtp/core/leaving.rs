@@ -1,0 +1,98 @@
+//! How sockets close, and peers are let go.
+
+use std::time::{Duration, Instant};
+
+use trunkline_wire::{Remote, SocketEvent};
+
+use super::{Core, find};
+use crate::reactor::{Link, LinkId};
+use crate::zmtp::peer::Stage;
+use crate::zmtp::socket::Dialled;
+
+impl Core {
+    /// Closes a socket, which may go on sending for so long.
+    pub(in crate::zmtp) fn close(&mut self, at: usize, linger: Duration) {
+        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return };
+        for (_, id) in socket.bound.drain(..) {
+            self.listeners.remove(&id);
+            self.reactor.unlisten(id);
+        }
+        socket.closing = Some(Instant::now() + linger);
+        self.flush();
+        self.settle_closing();
+    }
+
+    /// Ends the closed sockets that have nothing left to send, or no time.
+    pub(super) fn settle_closing(&mut self) {
+        for at in 0..self.sockets.len() {
+            let Some(socket) = self.sockets[at].as_mut() else { continue };
+            let Some(until) = socket.closing else { continue };
+            let now = Instant::now();
+            if socket.holds() && now < until {
+                continue;
+            }
+            for Dialled { id, .. } in std::mem::take(&mut socket.dialled) {
+                self.dials.remove(&id);
+                self.reactor.hang_up(id);
+            }
+            self.sockets[at] = None;
+            let links: Vec<_> =
+                self.peers.iter().flatten().filter(|peer| peer.socket == at).map(|peer| peer.link).collect();
+            for link in links {
+                self.part(link, until.saturating_duration_since(now));
+            }
+        }
+    }
+
+    /// Lets a peer go: what waits for it is written if that takes no longer than this.
+    pub(super) fn part(&mut self, link: LinkId, linger: Duration) {
+        let Some(peer) = find(&mut self.peers, link) else { return self.reactor.close(link, false) };
+        if peer.stage == Stage::Leaving {
+            return;
+        }
+        let (id, stage, at) = (peer.id(), peer.stage, peer.socket);
+        if let Some(Some(socket)) = self.sockets.get_mut(at) {
+            let held = socket.disconnected(id);
+            if stage == Stage::Ready {
+                let address = self.reactor.link(link).and_then(|link| link.address.as_deref().map(str::to_owned));
+                let remote = Remote { endpoint: peer.endpoint.to_string(), address };
+                socket.events.push_back(SocketEvent::Disconnected(remote));
+            }
+            for frames in held {
+                // One that is not ready has nothing held.
+                let _ = peer.connection.send(&frames);
+            }
+        }
+        if stage != Stage::Ready || linger.is_zero() {
+            return self.forget(link);
+        }
+        peer.stage = Stage::Leaving;
+        self.leaving += 1;
+        self.reactor.set_timer(link, Some(self.reactor.now() + linger));
+        self.flush_peer(link);
+        if self.reactor.link(link).is_some_and(Link::is_readable) {
+            self.pump(link);
+        }
+    }
+
+    /// Ends the link of a peer that has left.
+    pub(super) fn forget(&mut self, link: LinkId) {
+        if let Some(peer) = self.peers.get_mut(link.index()).and_then(Option::take) {
+            self.waiting -= peer.counted;
+            self.leaving -= usize::from(peer.stage == Stage::Leaving);
+        }
+        self.reactor.close(link, false);
+    }
+
+    /// Whether there is anything left to do once all sockets are closed.
+    pub(in crate::zmtp) fn lingers(&self) -> bool {
+        self.leaving > 0 || self.sockets.iter().any(Option::is_some)
+    }
+
+    /// Does it.
+    pub(in crate::zmtp) fn linger(mut self) {
+        while self.lingers() && self.turn(&[], None).is_ok() {
+            self.flush();
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Everything that happens on the connections of one role.
+
+mod leaving;
+mod news;
+mod refusal;
+
+use std::collections::HashMap;
+use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use trunkline_wire::{Nanos, SocketEvent, SocketKind, SocketOptions};
+use trunkline_zmtp::curve::Crypto;
+use trunkline_zmtp::patterns::ConnectionId;
+use trunkline_zmtp::{Event, Tally};
+
+use crate::reactor::{DialId, Link, LinkId, ListenerId, Place, Reactor, copied, failed};
+use crate::transport::{Interest, Received, Taken, TransportError};
+use crate::zmtp::ZmtpSettings;
+use crate::zmtp::admission::Admission;
+use crate::zmtp::options::choose;
+use crate::zmtp::peer::{Peer, Stage};
+use crate::zmtp::socket::{Dialled, Socket, Way};
+
+/// Pieces that are written with one call.
+const PIECES: usize = 64;
+
+/// How long a peer to which all was written may take to end its side: what it has not read yet would be lost with a link
+/// that is torn down.
+const PARTING: Duration = Duration::from_millis(50);
+
+/// Reads without a message before others have their turn.
+const READS: usize = 32;
+
+/// Peers that may each keep the memory that they were last written from.
+const FEW: usize = 256;
+
+/// How long a peer may take what waits for it when its endpoint is disconnected.
+const HANGING_UP: Duration = Duration::from_secs(5);
+
+/// The connections of one role, and its sockets.
+pub(in crate::zmtp) struct Core {
+    reactor: Reactor,
+    /// Those that were closed are not there any more.
+    sockets: Vec<Option<Socket>>,
+    /// By the numbers of their links.
+    peers: Vec<Option<Peer>>,
+    listeners: HashMap<ListenerId, usize, RandomState>,
+    dials: HashMap<DialId, usize, RandomState>,
+    /// Peers to which something is to be written.
+    dirty: Vec<LinkId>,
+    /// Peers that may have more to say than they were let.
+    again: Vec<LinkId>,
+    /// Peers that leave.
+    leaving: usize,
+    /// What waits to be written to all peers, in bytes, and how much of it may.
+    waiting: usize,
+    waiting_limit: usize,
+    /// Connections that were given up, but not those that their peers ended.
+    failures: Tally,
+    now: Nanos,
+    crypto: Option<Arc<dyn Crypto>>,
+    admission: Option<Arc<Admission>>,
+}
+
+impl Core {
+    pub(in crate::zmtp) fn new(settings: ZmtpSettings) -> Result<Self, TransportError> {
+        let ZmtpSettings { max_connections, max_connections_per_host, outbox_bytes, crypto, admission } = settings;
+        let reactor = Reactor::new(max_connections, max_connections_per_host)?;
+        if let Some(admission) = &admission {
+            admission.wake_by(reactor.waker());
+        }
+        Ok(Self {
+            now: reactor.now(),
+            reactor,
+            sockets: vec![],
+            peers: vec![],
+            listeners: HashMap::default(),
+            dials: HashMap::default(),
+            dirty: vec![],
+            again: vec![],
+            leaving: 0,
+            waiting: 0,
+            // What waits elsewhere has the other half.
+            waiting_limit: outbox_bytes / 2,
+            failures: Tally::default(),
+            crypto,
+            admission,
+        })
+    }
+
+    pub(in crate::zmtp) fn turned_away(&self) -> u64 {
+        self.reactor.turned_away()
+    }
+
+    pub(in crate::zmtp) fn failures(&self) -> &Tally {
+        &self.failures
+    }
+
+    /// What waits to be written to all peers, in bytes.
+    pub(in crate::zmtp) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    pub(in crate::zmtp) fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<usize, TransportError> {
+        let chosen = choose(kind, options, self.crypto.as_ref())?;
+        self.sockets.push(Some(Socket::new(kind, chosen, options.hosts)));
+        Ok(self.sockets.len() - 1)
+    }
+
+    pub(in crate::zmtp) fn bind(&mut self, at: usize, endpoint: &str) -> Result<String, TransportError> {
+        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else {
+            return Err(TransportError::Terminated);
+        };
+        let place = Place::to_listen(endpoint, socket.chosen.ipv6).map_err(|error| failed(&error))?;
+        let (id, real) = self.reactor.listen(&place, socket.chosen.stream)?;
+        socket.bound.push((Arc::from(real.as_str()), id));
+        self.listeners.insert(id, at);
+        Ok(real)
+    }
+
+    pub(in crate::zmtp) fn connect(&mut self, at: usize, endpoint: &str) -> Result<(), TransportError> {
+        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else {
+            return Err(TransportError::Terminated);
+        };
+        let place = Place::to_dial(endpoint).map_err(|error| failed(&error))?;
+        let id = self.reactor.dial(place, socket.chosen.stream, socket.chosen.backoff);
+        let lane = socket.dial();
+        socket.dialled.push(Dialled { endpoint: Arc::from(endpoint), id, lane });
+        self.dials.insert(id, at);
+        Ok(())
+    }
+
+    pub(in crate::zmtp) fn disconnect(&mut self, at: usize, endpoint: &str) -> Result<(), TransportError> {
+        let unknown = || failed(&nix::errno::Errno::ENOENT.into());
+        let socket = self.sockets.get_mut(at).and_then(Option::as_mut).ok_or(TransportError::Terminated)?;
+        if let Some(found) = socket.bound.iter().position(|(bound, _)| **bound == *endpoint) {
+            let (_, id) = socket.bound.swap_remove(found);
+            self.listeners.remove(&id);
+            self.reactor.unlisten(id);
+            return Ok(());
+        }
+        let found = socket.dialled.iter().position(|dialled| *dialled.endpoint == *endpoint).ok_or_else(unknown)?;
+        let Dialled { id, lane, .. } = socket.dialled.swap_remove(found);
+        self.dials.remove(&id);
+        let link = self.reactor.hang_up(id);
+        if let Some(lane) = lane {
+            socket.hang_up(lane);
+        }
+        if let Some(link) = link {
+            self.part(link, HANGING_UP);
+        }
+        Ok(())
+    }
+
+    /// The next that has happened to a socket.
+    pub(in crate::zmtp) fn poll_monitor(&mut self, at: usize) -> Option<SocketEvent> {
+        self.sockets.get_mut(at)?.as_mut()?.events.pop_front()
+    }
+
+    /// Where the peer is whose message was received last.
+    pub(in crate::zmtp) fn address(&self, at: usize) -> Option<Box<str>> {
+        let link = self.sockets.get(at)?.as_ref()?.last?;
+        self.reactor.link(link)?.address.as_deref().map(Into::into)
+    }
+
+    /// Notes what a socket can do; whether that is anything.
+    pub(in crate::zmtp) fn ready(&mut self, interest: &mut Interest<'_, crate::zmtp::Socket>) -> bool {
+        let Some(socket) = self.sockets.get_mut(interest.socket.0).and_then(Option::as_mut) else { return false };
+        interest.readable = interest.read && socket.turns.first().is_some();
+        interest.writable = interest.write && socket.is_writable();
+        interest.monitored = !socket.events.is_empty();
+        interest.readable || interest.writable || interest.monitored
+    }
+
+    /// A socket is read from now on, or not: silence is not held against a peer that is not.
+    pub(in crate::zmtp) fn set_reading(&mut self, at: usize, is_reading: bool) {
+        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return };
+        if !socket.receives() || std::mem::replace(&mut socket.is_reading, is_reading) == is_reading {
+            return;
+        }
+        for peer in self.peers.iter_mut().flatten().filter(|peer| peer.socket == at && peer.stage == Stage::Ready) {
+            peer.connection.handle_reading(self.now, is_reading);
+            self.reactor.set_timer(peer.link, peer.connection.poll_timeout());
+        }
+    }
+
+    /// The next message of a socket.
+    #[inline]
+    pub(in crate::zmtp) fn receive(&mut self, at: usize) -> Option<Received> {
+        // A message that comes and comes is not waited for.
+        let mut reads = 0;
+        while reads < READS {
+            let socket = self.sockets.get_mut(at)?.as_mut()?;
+            let id = socket.turns.first()?;
+            let link = LinkId::of(id.0);
+            let Some(peer) = find(&mut self.peers, link) else {
+                socket.turns.leave(id);
+                continue;
+            };
+            match peer.connection.poll_event() {
+                Some(Event::Message(mut frames)) => {
+                    if self.reactor.is_scarce() {
+                        copied(&mut frames);
+                    }
+                    let host = if socket.hosts { self.reactor.link(link).and_then(|link| link.host) } else { None };
+                    if let Some(received) = socket.received(peer, host, frames) {
+                        return Some(received);
+                    }
+                }
+                Some(event) => self.handle(link, event),
+                None => {
+                    let read = self.read(link);
+                    reads += 1;
+                    let Some(Some(socket)) = self.sockets.get_mut(at) else { return None };
+                    if let Some(bytes) = read {
+                        // Whose turn is over gives what it has read in its next.
+                        socket.turns.took(bytes);
+                    } else {
+                        socket.turns.leave(id);
+                        self.settle(link);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes a message for a peer, or leaves it.
+    #[inline]
+    pub(in crate::zmtp) fn send(&mut self, at: usize, to: Option<&Bytes>, frames: &[Bytes]) -> Taken {
+        loop {
+            let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return Taken::Unreachable };
+            let is_tight = self.waiting >= self.waiting_limit;
+            match socket.way(to, frames, is_tight) {
+                Way::Now(peer, request) => {
+                    let is_sent = self.put(peer, request.as_deref().unwrap_or(frames));
+                    return if is_sent { Taken::Yes } else { Taken::Unreachable };
+                }
+                Way::Done(taken) => return taken,
+                Way::Full(peer) => {
+                    let link = peer.map(|peer| LinkId::of(peer.0));
+                    match link.and_then(|link| find(&mut self.peers, link)) {
+                        Some(peer) if peer.is_dirty => {
+                            let link = peer.link;
+                            self.flush_peer(link);
+                        }
+                        None if link.is_none() && !self.dirty.is_empty() => self.flush(),
+                        _ => return Taken::Full,
+                    }
+                }
+            }
+        }
+    }
+
+    /// One pass: waits, and takes in what has come up.
+    pub(in crate::zmtp) fn turn(
+        &mut self,
+        others: &[BorrowedFd<'_>],
+        timeout: Option<Duration>,
+    ) -> Result<bool, TransportError> {
+        let closing = self.sockets.iter().flatten().filter_map(|socket| socket.closing).min();
+        let closing = closing.map(|until| until.saturating_duration_since(Instant::now()));
+        let now = (!self.again.is_empty()).then_some(Duration::ZERO);
+        let is_other = self.reactor.wait(others, timeout.into_iter().chain(closing).chain(now).min())?;
+        self.now = self.reactor.now();
+        for link in std::mem::take(&mut self.again) {
+            self.pump(link);
+        }
+        while let Some(news) = self.reactor.poll_news() {
+            self.take(news);
+        }
+        self.decide();
+        self.settle_closing();
+        Ok(is_other)
+    }
+
+    /// Sends a message on a connection.
+    #[inline]
+    fn put(&mut self, id: ConnectionId, frames: &[Bytes]) -> bool {
+        let link = LinkId::of(id.0);
+        let Some(peer) = find(&mut self.peers, link) else { return false };
+        let is_sent = peer.connection.send(frames);
+        peer.count(&mut self.waiting);
+        if !std::mem::replace(&mut peer.is_dirty, true) {
+            self.dirty.push(link);
+        }
+        is_sent
+    }
+
+    /// After something has happened on a connection: what it has to say is to be written, and it may have another time-out.
+    fn settle(&mut self, link: LinkId) {
+        let Some(peer) = find(&mut self.peers, link) else { return };
+        if peer.connection.backlog().bytes > 0 && !std::mem::replace(&mut peer.is_dirty, true) {
+            self.dirty.push(link);
+        }
+        self.reactor.set_timer(link, peer.connection.poll_timeout());
+    }
+
+    /// Writes what waits for peers.
+    pub(in crate::zmtp) fn flush(&mut self) {
+        while let Some(link) = self.dirty.pop() {
+            self.flush_peer(link);
+        }
+    }
+
+    /// Writes what waits for a peer, as far as the system takes it.
+    fn flush_peer(&mut self, link: LinkId) {
+        let Some(peer) = find(&mut self.peers, link) else { return };
+        peer.is_dirty = false;
+        while self.reactor.link(link).is_some_and(Link::is_writable) {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = peer.connection.slices(&mut pieces);
+            if count == 0 {
+                break;
+            }
+            // Where nobody is left to read it, the end of the link tells so as well.
+            let Some(written) = self.reactor.write(link, &pieces[..count]) else { break };
+            peer.connection.handle_written(written);
+        }
+        peer.count(&mut self.waiting);
+        let (backlog, stage, at) = (peer.connection.backlog(), peer.stage, peer.socket);
+        match stage {
+            Stage::Shaking => {}
+            Stage::Leaving => {
+                if backlog.bytes == 0 {
+                    self.reactor.end_writing(link);
+                    self.reactor.set_timer(link, Some(self.reactor.now() + PARTING));
+                }
+            }
+            Stage::Ready => {
+                let id = peer.id();
+                if backlog.bytes == 0 && self.reactor.len() > FEW {
+                    peer.connection.shrink();
+                }
+                if let Some(Some(socket)) = self.sockets.get_mut(at) {
+                    socket.handle_backlog(id, backlog);
+                }
+                self.unload(at);
+            }
+        }
+    }
+
+    /// Sends messages that were held, as far as they may go now.
+    fn unload(&mut self, at: usize) {
+        while let Some(Some(socket)) = self.sockets.get_mut(at)
+            && let Some((peer, frames)) = socket.poll_send()
+        {
+            self.put(peer, &frames);
+        }
+    }
+}
+
+#[inline]
+fn find(peers: &mut [Option<Peer>], link: LinkId) -> Option<&mut Peer> {
+    peers.get_mut(link.index())?.as_mut().filter(|peer| peer.link == link)
+}

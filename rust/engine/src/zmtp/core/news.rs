@@ -1,0 +1,257 @@
+//! What comes up on links, and what comes of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BufMut;
+use trunkline_wire::{Remote, SocketEvent};
+use trunkline_zmtp::patterns::Dial;
+use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side};
+
+use super::refusal::{is_final, refusal};
+use super::{Core, find};
+use crate::reactor::{Link, LinkId, News, Read};
+use crate::zmtp::peer::{Peer, Stage};
+
+/// Events of a peer that is not read by the role's user before others have their turn.
+const PUMPED: usize = 64;
+
+/// How long a peer that has something to say is not held to be silent.
+const UNREAD: Duration = Duration::from_millis(20);
+
+impl Core {
+    pub(super) fn take(&mut self, news: News) {
+        match news {
+            News::Accepted(listener, link) => {
+                let at = self.listeners.get(&listener).copied();
+                let Some((at, Some(socket))) = at.and_then(|at| Some((at, self.sockets.get(at)?.as_ref()))) else {
+                    return self.reactor.close(link, false);
+                };
+                let endpoint = socket.bound_at(listener);
+                self.begin(at, link, Side::Accepted, endpoint, None);
+            }
+            News::Dialled(dial, link) => {
+                let at = self.dials.get(&dial).copied();
+                let Some((at, Some(socket))) = at.and_then(|at| Some((at, self.sockets.get(at)?.as_ref()))) else {
+                    return self.reactor.close(link, false);
+                };
+                let Some(dialled) = socket.dialled.iter().find(|dialled| dialled.id == dial) else { return };
+                let (endpoint, lane) = (Arc::clone(&dialled.endpoint), dialled.lane);
+                self.begin(at, link, Side::Dialled, endpoint, lane);
+            }
+            News::TurnedAway(listener, reason) => {
+                let at = self.listeners.get(&listener).copied();
+                if let Some(Some(socket)) = at.and_then(|at| self.sockets.get_mut(at)) {
+                    let endpoint = socket.bound_at(listener);
+                    socket.turn_away(&endpoint, reason);
+                }
+            }
+            News::Readable(link) => self.pump(link),
+            News::Writable(link) => {
+                if find(&mut self.peers, link).is_some() {
+                    self.flush_peer(link);
+                }
+            }
+            News::Due(link) => self.due(link),
+        }
+    }
+
+    /// A link is there: its handshake begins.
+    fn begin(&mut self, at: usize, link: LinkId, side: Side, endpoint: Arc<str>, lane: Option<Dial>) {
+        let Some(socket) = self.sockets.get(at).and_then(Option::as_ref) else { return };
+        let connection = Connection::new(Arc::clone(&socket.chosen.settings), side, self.now);
+        let peer = Peer {
+            link,
+            socket: at,
+            connection,
+            stage: Stage::Shaking,
+            endpoint,
+            lane,
+            routing_id: None,
+            user: None,
+            is_dirty: false,
+            counted: 0,
+        };
+        let index = link.index();
+        if self.peers.len() <= index {
+            self.peers.resize_with(index + 1, || None);
+        }
+        self.peers[index] = Some(peer);
+        self.settle(link);
+        if self.reactor.link(link).is_some_and(Link::is_readable) {
+            self.pump(link);
+        }
+    }
+
+    /// Lets a peer say what it has to say to the transport itself; what it has for the user waits for that.
+    pub(super) fn pump(&mut self, link: LinkId) {
+        for _ in 0..PUMPED {
+            let Some(peer) = find(&mut self.peers, link) else { return };
+            let (id, at, stage) = (peer.id(), peer.socket, peer.stage);
+            let mut socket = self.sockets.get_mut(at).and_then(Option::as_mut);
+            if stage == Stage::Leaving {
+                match self.reactor.read(link) {
+                    Read::Some(_) => continue,
+                    Read::Nothing => return,
+                    Read::End => return self.forget(link),
+                }
+            }
+            if stage == Stage::Ready
+                && let Some(socket) = socket.as_mut().filter(|socket| socket.receives() && socket.closing.is_none())
+            {
+                socket.turns.enter(id);
+                return;
+            }
+            match peer.connection.poll_event() {
+                // Nobody receives here.
+                Some(Event::Message(_)) => {}
+                Some(event) => self.handle(link, event),
+                None if self.read(link).is_some() => {}
+                None => return self.settle(link),
+            }
+        }
+        self.again.push(link);
+        self.settle(link);
+    }
+
+    /// Reads once: how many bytes. `None` where there is nothing for now.
+    #[inline]
+    pub(super) fn read(&mut self, link: LinkId) -> Option<usize> {
+        let peer = find(&mut self.peers, link)?;
+        if !self.reactor.link(link).is_some_and(Link::is_readable) {
+            return None;
+        }
+        if let Some(mut landing) = peer.connection.landing() {
+            let room = landing.remaining_mut();
+            let read = self.reactor.read_to(link, &mut landing);
+            let bytes = room - landing.remaining_mut();
+            match read {
+                Read::Some(()) => peer.connection.handle_landed(self.now),
+                Read::Nothing => return None,
+                Read::End => peer.connection.handle_eof(),
+            }
+            return Some(bytes);
+        }
+        match self.reactor.read(link) {
+            Read::Some(bytes) => {
+                let len = bytes.len();
+                peer.connection.receive(self.now, bytes);
+                Some(len)
+            }
+            Read::Nothing => None,
+            Read::End => {
+                peer.connection.handle_eof();
+                Some(0)
+            }
+        }
+    }
+
+    fn due(&mut self, link: LinkId) {
+        let Some(peer) = find(&mut self.peers, link) else { return };
+        let is_unread = self.reactor.link(link).is_some_and(Link::is_readable);
+        match peer.stage {
+            Stage::Leaving => self.forget(link),
+            Stage::Ready if is_unread => self.reactor.set_timer(link, Some(self.now + UNREAD)),
+            Stage::Shaking | Stage::Ready => {
+                peer.connection.handle_timeout(self.now);
+                if peer.connection.is_over() {
+                    self.drain(link);
+                } else {
+                    self.settle(link);
+                }
+            }
+        }
+    }
+
+    /// Sees a connection that is over to its end.
+    fn drain(&mut self, link: LinkId) {
+        while let Some(peer) = find(&mut self.peers, link) {
+            match peer.connection.poll_event() {
+                Some(event @ Event::Failed(_)) => return self.handle(link, event),
+                Some(_) => {}
+                None => return,
+            }
+        }
+    }
+
+    pub(super) fn handle(&mut self, link: LinkId, event: Event) {
+        match event {
+            Event::Authenticate(key) => {
+                let host = self.reactor.link(link).and_then(|link| link.host);
+                match (&self.admission, find(&mut self.peers, link)) {
+                    (Some(admission), _) => admission.ask(link.number(), host, &key),
+                    (None, Some(peer)) => peer.connection.allow(None),
+                    (None, None) => {}
+                }
+            }
+            Event::Ready(ready) => self.admit(link, &ready),
+            Event::Failed(failure) => self.fail(link, &failure),
+            Event::Message(_) => {}
+        }
+    }
+
+    /// Takes what was decided about clients.
+    pub(super) fn decide(&mut self) {
+        let Some(admission) = self.admission.clone() else { return };
+        while let Some((number, user)) = admission.poll() {
+            let link = LinkId::of(number);
+            let Some(peer) = find(&mut self.peers, link) else { continue };
+            match user {
+                Some(user) => peer.connection.allow(Some(user)),
+                None => peer.connection.deny(),
+            }
+            self.pump(link);
+        }
+    }
+
+    fn admit(&mut self, link: LinkId, ready: &Ready) {
+        let Some(peer) = find(&mut self.peers, link) else { return };
+        let at = peer.socket;
+        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return };
+        let host = self.reactor.link(link).and_then(|link| link.host);
+        let admitted = match socket.admit(peer.id(), peer.lane, ready, host) {
+            Ok(admitted) => admitted,
+            Err(reason) => return peer.connection.refuse(reason),
+        };
+        peer.stage = Stage::Ready;
+        peer.user.clone_from(&ready.user);
+        peer.connection.handle_reading(self.now, socket.is_reading);
+        let address = self.reactor.link(link).and_then(|link| link.address.as_deref().map(str::to_owned));
+        socket.events.push_back(SocketEvent::Connected(Remote { endpoint: peer.endpoint.to_string(), address }));
+        self.reactor.succeeded(link);
+        if let Some(admitted) = admitted {
+            peer.routing_id = Some(admitted.routing_id);
+            if let Some(before) = admitted.replaced.map(|before| LinkId::of(before.0))
+                && let Some(peer) = find(&mut self.peers, before)
+            {
+                peer.connection.refuse(Reason::HandedOver);
+                self.drain(before);
+            }
+        }
+        self.unload(at);
+    }
+
+    fn fail(&mut self, link: LinkId, failure: &Failure) {
+        // It may tell the peer why.
+        self.flush_peer(link);
+        let address = self.reactor.link(link).and_then(|link| link.address.as_deref().map(str::to_owned));
+        let Some(peer) = self.peers.get_mut(link.index()).and_then(Option::take) else { return };
+        self.waiting -= peer.counted;
+        let is_dialled = self.reactor.link(link).is_some_and(Link::is_dialled);
+        self.reactor.close(link, is_final(failure.reason));
+        let Some(socket) = self.sockets.get_mut(peer.socket).and_then(Option::as_mut) else { return };
+        socket.disconnected(peer.id());
+        let endpoint = peer.endpoint.to_string();
+        let is_end = peer.stage == Stage::Ready && matches!(failure.reason, Reason::HungUp | Reason::MessageCut);
+        if !is_end {
+            let words = refusal(failure, is_dialled, socket.chosen.settings.security.is_curve());
+            let reason = address.as_ref().map_or_else(|| words.clone(), |address| format!("{address}: {words}"));
+            let endpoint = endpoint.clone();
+            socket.events.push_back(SocketEvent::HandshakeFailed { endpoint, reason });
+            self.failures.count(failure.reason);
+        }
+        if peer.stage == Stage::Ready {
+            socket.events.push_back(SocketEvent::Disconnected(Remote { endpoint, address }));
+        }
+    }
+}
