@@ -2,7 +2,6 @@
 
 import os
 import socket
-import stat
 import struct
 import time
 
@@ -22,7 +21,9 @@ LISTENING = {"cdtp.Recorder": b"PUSH", "dcp.Broker": b"DEALER", "mc0.Middleware"
 def ready(kind, identity=b""):
     """READY of RFC 37, with the properties of a socket."""
     named = {b"Socket-Type": kind, b"Identity": identity}
-    body = b"\x05READY" + b"".join(bytes([len(name)]) + name + struct.pack(">I", len(value)) + value for name, value in named.items())
+    body = b"\x05READY" + b"".join(
+        bytes([len(name)]) + name + struct.pack(">I", len(value)) + value for name, value in named.items()
+    )
     return bytes([4, len(body)]) + body
 
 
@@ -85,7 +86,7 @@ def role(request, tmp_path):
 
 
 @pytest.fixture
-def kind(request, role):
+def kind(request):
     """The type of socket that goes with the role's."""
     return LISTENING[request.node.callspec.params["role"]]
 
@@ -149,7 +150,7 @@ def test_bytes_count_over_the_frames_of_a_message_and_before_they_come(role, kin
         until(lambda: failures() == {"message_too_large": 1})
 
 
-def test_who_is_slow_to_say_who_it_is_is_hung_up_on_and_others_are_not_kept_waiting(tmp_path):
+def test_who_is_slow_to_say_who_it_is_is_hung_up_on_and_others_are_not_kept_waiting():
     with dcp.Broker(bind=ANY, transport="zmtp", options={zmq.HANDSHAKE_IVL: 300}) as broker:
         silent = [Stranger(broker.endpoints[0]) for _ in range(50)]
         slow = Stranger(broker.endpoints[0])
@@ -207,9 +208,9 @@ def test_who_takes_over_a_routing_id_has_what_it_was_for_only_as_the_same_user(o
                 heir.recv_multipart()
 
 
-def test_endpoints_are_interfaces_addresses_and_paths(tmp_path, open_socket):
+def test_endpoints_are_interfaces_addresses_and_paths(tmp_path):
     path = f"ipc://{tmp_path}/socket"
-    binds = ["tcp://lo:*", "tcp://[::1]:*", path, "ipc://@trunkline-%d" % os.getpid(), "ipc://*"]
+    binds = ["tcp://lo:*", "tcp://[::1]:*", path, f"ipc://@trunkline-{os.getpid()}", "ipc://*"]
     with cdtp.Receiver(bind=binds, transport="zmtp") as receiver:
         assert receiver.endpoints[0].startswith("tcp://127.0.0.1:")
         assert receiver.endpoints[1].startswith("tcp://[::1]:")
@@ -220,18 +221,18 @@ def test_endpoints_are_interfaces_addresses_and_paths(tmp_path, open_socket):
                 sender.end_run()
             run = [receiver.receive(timeout_s=PATIENCE_S) for _ in range(2)]
             assert [message.type for message in run] == ["BOR", "EOR"]
-        assert stat.S_ISSOCK(os.stat(tmp_path / "socket").st_mode)
+        assert (tmp_path / "socket").is_socket()
     assert not (tmp_path / "socket").exists()
 
 
 def test_the_socket_of_one_that_was_killed_is_taken_over_and_that_of_one_that_lives_is_not(tmp_path):
-    path = f"{tmp_path}/socket"
+    path = tmp_path / "socket"
     with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(path)
+        dead.bind(str(path))
     with dcp.Broker(bind=f"ipc://{path}", transport="zmtp"):
         with pytest.raises(OSError, match="Address already in use"):
             dcp.Broker(bind=f"ipc://{path}", transport="zmtp")
-        assert os.path.exists(path)
+        assert path.exists()
 
 
 @pytest.mark.parametrize(

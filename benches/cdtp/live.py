@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import subprocess
 import tempfile
 import time
@@ -14,8 +15,10 @@ import zmq
 
 from benches.measure import Case, environment, machine, native, sending, write
 from trunkline import cdtp
+from trunkline.options import Transport
 
 PAYLOAD = 100
+TRANSPORTS: tuple[Transport, ...] = ("zmtp", "libzmq")
 
 
 def bare(count: int, *, decode: bool) -> tuple[float, float]:
@@ -32,9 +35,12 @@ def bare(count: int, *, decode: bool) -> tuple[float, float]:
             return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def receiver(count: int) -> tuple[float, float]:
+def receiver(count: int, transport: Transport) -> tuple[float, float]:
     """`for message in Receiver`; every header validated."""
-    with cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver, sending(receiver.endpoints[0], count, PAYLOAD):
+    with (
+        cdtp.Receiver(bind="tcp://127.0.0.1:*", transport=transport) as receiver,
+        sending(receiver.endpoints[0], count, PAYLOAD),
+    ):
         messages = iter(receiver)
         next(messages)
         wall, cpu = time.perf_counter(), time.process_time()
@@ -43,10 +49,10 @@ def receiver(count: int) -> tuple[float, float]:
         return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def recorder(count: int) -> tuple[float, float]:
+def recorder(count: int, transport: Transport) -> tuple[float, float]:
     """From the socket to durable Parquet."""
     with tempfile.TemporaryDirectory() as directory:
-        with cdtp.Recorder(Path(directory) / "capture", bind="tcp://127.0.0.1:*") as recorder:
+        with cdtp.Recorder(Path(directory) / "capture", bind="tcp://127.0.0.1:*", transport=transport) as recorder:
             with sending(recorder.endpoints[0], count, PAYLOAD):
                 recorder.wait(count=1)
                 wall, cpu = time.perf_counter(), time.process_time()
@@ -75,9 +81,11 @@ def main(*, fast: bool) -> None:
         "native loop, receives only": native_loop,
         "pyzmq recv_multipart, decodes nothing": lambda count: bare(count, decode=False),
         "pyzmq recv_multipart + msgpack": lambda count: bare(count, decode=True),
-        "for message in Receiver": receiver,
-        "Recorder, socket to durable Parquet": recorder,
     }
+    receivers = {f"for message in Receiver, {transport}": transport for transport in TRANSPORTS}
+    recorders = {f"Recorder, socket to durable Parquet, {transport}": transport for transport in TRANSPORTS}
+    cases |= {name: functools.partial(receiver, transport=transport) for name, transport in receivers.items()}
+    cases |= {name: functools.partial(recorder, transport=transport) for name, transport in recorders.items()}
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
@@ -91,8 +99,8 @@ def main(*, fast: bool) -> None:
         f"receiver share the cores. {rounds} rounds of {count:,} messages (pyzmq: a quarter), the cases in turn; medians (min-max)."
     )
     by_name = {case.name: case for case in done}
-    receiving = [by_name[name] for name in list(cases)[:4]]
-    recording = [by_name["native loop, receives only"], by_name["Recorder, socket to durable Parquet"]]
+    receiving = [case for case in done if case.name not in recorders]
+    recording = [by_name["native loop, receives only"], *(by_name[name] for name in recorders)]
     tables = [
         ("Receiving in Python", receiving, "pyzmq recv_multipart, decodes nothing"),
         ("Recording", recording, "native loop, receives only"),

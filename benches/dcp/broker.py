@@ -16,7 +16,8 @@ import zmq
 from benches.measure import Measured, cpu_s, environment, free_endpoint, machine, native, proxy, save
 
 PROXY = "zmq.proxy"
-OURS = "trunkline dcp broker"
+# Over each transport that has limits.
+OURS = {f"trunkline dcp broker, {transport}": transport for transport in ("zmtp", "libzmq")}
 LEAST = "the least on libzmq"
 PLAIN = "100 lines of pyzmq"
 MAJORTOMO = "majortomo"
@@ -47,7 +48,7 @@ class Load:
     def rivals(self) -> list[str]:
         """Who is put under this load: brokers in Python where one worker and one client show what they can do."""
         is_plain = self.workers == 1 and self.size <= 1024 and not self.curve
-        return [PROXY, OURS, *([] if self.curve else [LEAST]), *([PLAIN, MAJORTOMO] if is_plain else [])]
+        return [PROXY, *OURS, *([] if self.curve else [LEAST]), *([PLAIN, MAJORTOMO] if is_plain else [])]
 
 
 LOADS = [
@@ -74,13 +75,13 @@ def running(name: str, secret: bytes | None = None) -> Iterator[tuple[subprocess
         key.write(secret or b"")
         key.flush()
         ours = [sys.executable, "-m", "trunkline", "dcp", "broker", "--bind", front, "--json"]
+        ours += ["--transport", OURS.get(name, "auto"), *(["--curve-secret", key.name] if secret else [])]
         commands = {
             PROXY: proxy("ROUTER DEALER", front, back, secret),
             PLAIN: [sys.executable, "-m", "benches.dcp.plain_broker", front],
             MAJORTOMO: [sys.executable, "-m", "majortomo.broker", "--bind-url", front],
-            OURS: [*ours, *(["--curve-secret", key.name] if secret else [])],
         }
-        command = [str(native("least_broker")), front] if name == LEAST else commands[name]
+        command = [str(native("least_broker")), front] if name == LEAST else commands.get(name, ours)
         with _started(name, command) as process:
             yield process, front, back
 
@@ -90,7 +91,7 @@ def _started(name: str, command: list[str]) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(), text=True
     ) as process:
-        if name == OURS:
+        if name in OURS:
             assert process.stdout is not None
             process.stdout.readline()
         else:

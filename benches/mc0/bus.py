@@ -20,7 +20,8 @@ from benches.measure import Measured, cpu_s, environment, free_endpoint, machine
 
 PROXY = "zmq.proxy, XPUB and XSUB"
 BARE = "zmq.proxy, two frames a message"
-OURS = "trunkline mc0 middleware"
+# Over each transport that has limits.
+OURS = {f"trunkline mc0 middleware, {transport}": transport for transport in ("zmtp", "libzmq")}
 LEAST = "the least on libzmq"
 NATS = "nats-server"
 MOSQUITTO = "mosquitto"
@@ -58,7 +59,7 @@ class Load:
     def rivals(self) -> list[str]:
         """Who is put under this load; the others have no CURVE."""
         here = [name for name, (program, _) in PROGRAMS.items() if shutil.which(program)]
-        return [PROXY, OURS, *([] if self.curve else [LEAST, BARE, *here])]
+        return [PROXY, *OURS, *([] if self.curve else [LEAST, BARE, *here])]
 
 
 def _bytes(size: int) -> str:
@@ -91,19 +92,19 @@ def running(name: str, secret: bytes | None = None) -> Iterator[tuple[int, str, 
         key.write_bytes(secret or b"")
         settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n")
         ours = [sys.executable, "-m", "trunkline", "mc0", "middleware", "--bind", front, "--json"]
+        ours += ["--transport", OURS.get(name, "auto"), *(["--curve-secret", str(key)] if secret else [])]
         passing = proxy("XSUB XPUB", front, back, secret)
         commands = {
             PROXY: passing,
             BARE: passing,
-            OURS: [*ours, *(["--curve-secret", str(key)] if secret else [])],
             LEAST: [str(native("least_bus")), front],
             NATS: ["nats-server", "--addr", "127.0.0.1", "--port", port],
             MOSQUITTO: ["mosquitto", "-c", str(settings)],
         }
         with subprocess.Popen(
-            commands[name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(), text=True
+            commands.get(name, ours), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(), text=True
         ) as process:
-            if name in (OURS, LEAST):
+            if name in (*OURS, LEAST):
                 assert process.stdout is not None
                 process.stdout.readline()
             else:
@@ -160,7 +161,7 @@ def main(*, fast: bool, aims_alone: bool, rounds: int) -> None:
         for name, measured in by_name.items():
             rate, cpu, p50, p99 = measured.medians()
             of_rate, of_cpu = rate / base_rate, cpu / (base_cpu or 1)
-            if name == OURS and load in AIMS:
+            if OURS.get(name) == "zmtp" and load in AIMS:
                 aims.append((of_rate, of_cpu))
             lines.append(
                 f"| {load} | {name} | {rate:,.0f} | {of_rate:.2f} | {cpu:.2f} | {of_cpu:.2f} | {p50:,.0f} | {p99:,.0f} |"

@@ -61,14 +61,14 @@ class Fan:
     @property
     def rivals(self) -> list[str]:
         """Who is put under this load."""
-        return [PROXY, *([ADDRESSED] if self.readers == 1 else []), OURS]
+        return [PROXY, *([ADDRESSED] if self.readers == 1 else []), *OURS]
 
     @contextlib.contextmanager
     def running(self, name: str, _rabbit: Rabbit | None) -> Iterator[tuple[Server, list[str]]]:
         """One of them, and the load."""
         public, secret = zmq.curve_keypair() if self.curve else (b"", None)
         kinds = {PROXY: "XSUB XPUB", ADDRESSED: "ROUTER DEALER"}.get(name)
-        running = passing(kinds, secret) if kinds else ours("--anonymous", "--profile", "test", secret=secret)
+        running = passing(kinds, secret) if kinds else _ours(name, "test", secret=secret)
         window = max(WINDOW if self.size <= 1024 else 100, 2 * self.readers)
         numbers = map(str, (1, self.readers, window, self.count, self.size))
         with running as server:
@@ -98,19 +98,17 @@ class Queue:
     def rivals(self) -> list[str]:
         """Who is put under this load; the others have no CURVE."""
         others = [CLASSIC, *([QUORUM] if self.durable else []), JETSTREAM]
-        return [OURS, *(name for name in others if not self.curve and PROGRAMS[name][0]())]
+        return [*OURS, *(name for name in others if not self.curve and PROGRAMS[name][0]())]
 
     @contextlib.contextmanager
     def running(self, name: str, rabbit: Rabbit | None) -> Iterator[tuple[Server, list[str]]]:
         """One of them, and the load."""
         public, secret = zmq.curve_keypair() if self.curve else (b"", None)
-        protocol = {OURS: "mtl", CLASSIC: "classic", QUORUM: "quorum", JETSTREAM: "nats"}[name]
+        protocol = {CLASSIC: "classic", QUORUM: "quorum", JETSTREAM: "nats"}.get(name, "mtl")
         # Those who take ten times as long have a fifth of it to do.
-        count = self.count if name == OURS else self.count // 5
-        if name == OURS:
-            running = ours(
-                "--anonymous", "--profile", "queue", "--resource", "bench", durable=self.durable, secret=secret
-            )
+        count = self.count if name in OURS else self.count // 5
+        if name in OURS:
+            running = _ours(name, "queue", "--resource", "bench", durable=self.durable, secret=secret)
         elif name == JETSTREAM:
             running = jetstream()
         else:
@@ -120,6 +118,13 @@ class Queue:
             keeping = "durable" if self.durable else "memory"
             numbers = map(str, (WINDOW, count, self.size))
             yield server, [str(native("queues")), protocol, server.front, keeping, *numbers, *_key(public)]
+
+
+def _ours(
+    name: str, profile: str, *options: str, durable: bool = False, secret: bytes | None = None
+) -> contextlib.AbstractContextManager[Server]:
+    settings = ("--anonymous", "--profile", profile, *options)
+    return ours(*settings, transport=OURS[name], durable=durable, secret=secret)
 
 
 def _key(public: bytes) -> list[str]:

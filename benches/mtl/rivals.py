@@ -21,7 +21,8 @@ from benches.measure import environment, free_endpoint, proxy
 PROXY = "zmq.proxy, XPUB and XSUB"
 # As many frames as a server has that knows its peers by their addresses; it can serve one reader alone.
 ADDRESSED = "zmq.proxy, ROUTER and DEALER"
-OURS = "trunkline mtl server"
+# Over each transport that has limits.
+OURS = {f"trunkline mtl server, {transport}": transport for transport in ("zmtp", "libzmq")}
 CLASSIC = "RabbitMQ, classic queue"
 QUORUM = "RabbitMQ, quorum queue"
 JETSTREAM = "NATS JetStream"
@@ -76,10 +77,13 @@ def _process(command: Sequence[str], front: str, back: str = "") -> Iterator[Ser
 
 
 @contextlib.contextmanager
-def ours(*options: str, durable: bool = False, secret: bytes | None = None) -> Iterator[Server]:
+def ours(
+    *options: str, transport: str = "auto", durable: bool = False, secret: bytes | None = None
+) -> Iterator[Server]:
     """The command, with these options and perhaps a store or a CURVE key."""
     front = free_endpoint()
     command = [sys.executable, "-m", "trunkline", "mtl", "server", "--bind", front, "--json", *options]
+    command += ["--transport", transport]
     with tempfile.TemporaryDirectory(dir=DISK) as folder:
         if durable:
             command += ["--durable", str(Path(folder, "store"))]

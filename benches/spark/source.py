@@ -124,8 +124,10 @@ def described(rows: int, taken: dict[str, tuple[float, float]]) -> tuple[list[st
     ratios = {name: taken[f"{name}, source"][0] / taken[f"{name}, read.parquet + decode"][0] for name in AIMS}
     ratios["stream"] = taken["all columns, stream of what is available"][0] / taken["all columns, source"][0]
     lines.append("")
-    lines += [f"- {name}: {ratios[name]:.2f} × the CPU of reading and decoding (aim {aim})" for name, aim in AIMS.items()]
-    lines.append(f"- stream: {ratios['stream']:.2f} × the CPU of the batch")
+    lines += [
+        f"- {name}: {ratios[name]:.2f} times the CPU of reading and decoding (aim {aim})" for name, aim in AIMS.items()
+    ]
+    lines.append(f"- stream: {ratios['stream']:.2f} times the CPU of the batch")
     return lines, ratios
 
 

@@ -256,7 +256,9 @@ def _refuse_beside(chosen: RoleOptions, bound: list[str], dialled: list[str]) ->
             raise LocalProtocolError(message)
     for endpoint in (*bound, *dialled):
         if endpoint.startswith("inproc:"):
-            message = f"transport={transport!r} does not support {endpoint}: use tcp:// or ipc://, or transport='libzmq'"
+            message = (
+                f"transport={transport!r} does not support {endpoint}: use tcp:// or ipc://, or transport='libzmq'"
+            )
             raise LocalProtocolError(message)
     for endpoint in bound:
         if transport == "zeromq" and is_public(endpoint):

@@ -88,7 +88,15 @@ def test_names_are_shortened():
 def test_what_is_trunklines_own_is_in_no_table():
     services = [ServiceStats(name, 0, 1, 1, 2, 2, 0) for name in (b"trunkline.status", b"echo", b"trunkline.leaving")]
     counts = {"received": 2, "sent": 0, "dropped": {}, "bytes": 9, "peers": 1, "queued": 0, "lost": 0}
-    broker = BrokerStats(**counts, latency=NO_LATENCIES, services=services, capture_lost=0, refused=0, turned_away=0, connection_failures={})
+    broker = BrokerStats(
+        **counts,
+        latency=NO_LATENCIES,
+        services=services,
+        capture_lost=0,
+        refused=0,
+        turned_away=0,
+        connection_failures={},
+    )
     shown = "\n".join(lines(broker, 80))
     assert "echo" in shown
     assert "trunkline." not in shown
