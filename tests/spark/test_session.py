@@ -124,6 +124,24 @@ def test_spark_connect_in_process(tmp_path):
     assert ran.stdout.splitlines() == [FOUND, "1216 pyspark.sql.connect.session"], ran.stderr
 
 
+def test_workers_do_not_look_for_garbage_among_what_they_imported(tmp_path):
+    script = """
+    import gc
+    import pyarrow as pa
+    from trunkline import spark
+
+    session = spark.session(master="local[1]")
+
+    def kept(batches):
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"kept": [gc.get_freeze_count()]})
+
+    print([session.range(1).mapInArrow(kept, "kept bigint").collect()[0].kept > 10_000 for _ in range(2)])
+    """
+    ran = run(tmp_path, script, **java())
+    assert ran.stdout.splitlines() == ["[False, True]"], ran.stderr
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
 def test_workers_whose_session_is_over_say_nothing(tmp_path):
     """The process that would end them is stopped: each sees its connection close. What they say goes to a file."""
