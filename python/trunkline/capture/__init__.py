@@ -31,11 +31,11 @@ from trunkline.capture.reading import (
     schema,
 )
 from trunkline.capture.recovery import Compaction, Problem, Recovery, Verification, compact, recover, verify
-from trunkline.capture.replaying import replay
 from trunkline.capture.selecting import Selection
 from trunkline.capture.shipping import Shipped, ship
 
 if TYPE_CHECKING:
+    from trunkline.capture.replaying import replay
     from trunkline.report.local import report
 
 __all__ = [
@@ -69,5 +69,10 @@ def __getattr__(name: str) -> Any:
         from trunkline.report.local import report
 
         return report
+    # It comes with the roles that send, and asyncio: half of what there is to import, which Spark's processes have no use for.
+    if name == "replay":
+        from trunkline.capture.replaying import replay
+
+        return replay
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

@@ -11,6 +11,7 @@ Spark finds it by itself where trunkline is installed, by the module `pyspark_tr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -22,7 +23,9 @@ from trunkline.spark.source.captures import find
 from trunkline.spark.source.options import Settings
 from trunkline.spark.source.planning import parts
 from trunkline.spark.source.stream import StreamReader
-from trunkline.spark.source.writer import CaptureWriter
+
+if TYPE_CHECKING:
+    from trunkline.spark.source.writer import CaptureWriter
 
 __all__ = ["TrunklineSource"]
 
@@ -60,6 +63,9 @@ class TrunklineSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> CaptureWriter:  # noqa: FBT001 - Spark gives it so
         """Writes rows of captures as a capture."""
+        # Those who read need not import it, nor what reads Parquet in pyarrow: each process of Spark's does so anew.
+        from trunkline.spark.source.writer import CaptureWriter
+
         return CaptureWriter(self.options, schema, overwrite=overwrite)
 
 

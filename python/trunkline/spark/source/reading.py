@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyarrow import compute
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -130,6 +129,8 @@ def _rows(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
     selected = selection.of(capture)
     if selected.is_told_by_rows and selection.where is None:
         return _of_columns(given, read_batches(native(capture).reader(given.names, selected.native)))
+    from pyarrow import compute
+
     # First which rows they are, of columns that are a fraction of all.
     _, numbers = wanted(capture, selection)
     seqs = pa.concat_arrays([pa.array([], pa.int64()), *(batch.column(0) for batch in numbers)])
