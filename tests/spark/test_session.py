@@ -124,22 +124,25 @@ def test_spark_connect_in_process(tmp_path):
     assert ran.stdout.splitlines() == [FOUND, "1216 pyspark.sql.connect.session"], ran.stderr
 
 
-def test_workers_do_not_look_for_garbage_among_what_they_imported(tmp_path):
+def test_workers_import_what_is_compiled_and_do_not_look_for_garbage_in_it(tmp_path):
     script = """
     import gc
+    import os
     import pyarrow as pa
+    import pyspark
     from trunkline import spark
 
     session = spark.session(master="local[1]")
 
-    def kept(batches):
+    def told(batches):
         for _ in batches:
-            yield pa.RecordBatch.from_pydict({"kept": [gc.get_freeze_count()]})
+            yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()], "file": [pyspark.__file__]})
 
-    print([session.range(1).mapInArrow(kept, "kept bigint").collect()[0].kept > 10_000 for _ in range(2)])
+    rows = [session.range(1).mapInArrow(told, "frozen bigint, file string").collect()[0] for _ in range(2)]
+    print([row.frozen > 10_000 for row in rows], {row.file for row in rows} == {pyspark.__file__}, os.environ.get("SPARK_HOME"))
     """
-    ran = run(tmp_path, script, **java())
-    assert ran.stdout.splitlines() == ["[False, True]"], ran.stderr
+    ran = run(tmp_path, script, **java(), SPARK_HOME=None)
+    assert ran.stdout.splitlines() == ["[False, True] True None"], ran.stderr
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")

@@ -137,11 +137,12 @@ def begin(
         defaults["spark.local.dir"] = str(scratch)
         if sockets is not None:
             defaults["spark.python.unix.domain.socket.dir"] = str(sockets)
-    if os.environ.get("PYSPARK_PYTHON") == sys.executable:
-        # Another Python need not have us.
+    # Another Python need not have us, nor Spark.
+    is_ours = os.environ.get("PYSPARK_PYTHON") == sys.executable
+    if is_ours:
         defaults["spark.python.daemon.module"] = "trunkline.spark._daemon"
     chosen = {**defaults, **given}
-    _start_java(chosen, process_group)
+    _start_java(chosen, process_group, _spark_home(scratch) if is_ours and is_local else None)
     return builder.config(map=dict(chosen)).getOrCreate()
 
 
@@ -170,16 +171,28 @@ def _default_session() -> SparkSession | None:
     return None if session is None or session.sparkContext._jsc is None else session  # noqa: SLF001
 
 
-def _start_java(options: Mapping[str, str], process_group: int | None) -> None:
+def _start_java(options: Mapping[str, str], process_group: int | None, home: Path | None) -> None:
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None:  # noqa: SLF001 - pyspark has no other names for it
         return
     conf = SparkConf().setAll(list(options.items()))
-    with _signals_held():
+    with _signals_held(), _spark_at(home):
         gateway = launch_gateway(conf, {"process_group": process_group})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001
+
+
+@contextmanager
+def _spark_at(home: Path | None) -> Iterator[None]:
+    """Has a JVM that is started take this for Spark's home. What this process starts itself finds the whole of it."""
+    if home is not None:
+        os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if home is not None:
+            del os.environ["SPARK_HOME"]
 
 
 @contextmanager
@@ -222,6 +235,25 @@ def _prepare(*, local: bool) -> Path:
         # Spark's workers are `python3` from the PATH otherwise, which a virtual environment need not be on.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return scratch
+
+
+def _spark_home(scratch: Path) -> Path | None:
+    """The installed Spark, without the archive of pyspark in it; None for the one that Spark finds itself.
+
+    Each Python that Spark starts would take pyspark from the archive and compile all it imports, where what is installed has
+    been compiled.
+    """
+    import pyspark
+
+    if "SPARK_HOME" in os.environ or sys.platform == "win32":
+        return None
+    home = scratch / "spark"
+    if not home.is_dir():
+        home.mkdir()
+        for entry in Path(pyspark.__file__).parent.iterdir():
+            if entry.name != "python":
+                (home / entry.name).symlink_to(entry)
+    return home
 
 
 def _text(value: object) -> str:
