@@ -158,3 +158,17 @@ def test_forged_offers_lock_no_sender_out():
         until(lambda: receiver.stats.chirp_dropped > 0)
         assert len(receiver.endpoints) <= 16
     stranger.close()
+
+
+@pytest.mark.parametrize("transport", ["zmtp", "libzmq"])
+def test_one_host_has_no_more_connections_than_it_may(open_socket, transport):
+    with dcp.Broker(bind=ANY, max_connections_per_host=2, transport=transport) as broker:
+        for _ in range(2):
+            peer = open_socket(zmq.DEALER, connect=broker.endpoints[0])
+            peer.send_multipart([*HEAD, b"\x01", b"echo"])
+            assert peer.recv_multipart()[2] == b"\x01"
+        host, port = address(broker.endpoints[0])
+        assert is_hung_up(socket.create_connection((host, port)))
+        until(lambda: broker.stats.turned_away == 1)
+        with socket.create_connection((host, port), source_address=("127.0.0.2", 0)) as other:
+            assert other.recv(1) == b"\xff"

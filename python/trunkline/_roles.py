@@ -174,6 +174,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "outbox_bytes": chosen["outbox_bytes"],
         "transport": chosen["transport"],
         "max_connections": chosen["max_connections"],
+        "max_connections_per_host": chosen["max_connections_per_host"],
         "max_message_bytes": chosen["max_message_bytes"],
         "capture": None if capture is None else os.fspath(capture),
         "capture_overflow": chosen["capture_overflow"],
@@ -205,6 +206,7 @@ def _need_right(chosen: RoleOptions) -> None:
     need_number("outbox_bytes", chosen["outbox_bytes"], least=1, error=LocalProtocolError)
     need_number("max_message_bytes", chosen["max_message_bytes"])
     need_number("max_connections", chosen["max_connections"], least=1, may_be_none=True)
+    need_number("max_connections_per_host", chosen["max_connections_per_host"], least=1, may_be_none=True)
     need_flag("raise_file_limit", chosen["raise_file_limit"])
     if chosen["transport"] is not None:
         need_choice("transport", chosen["transport"], get_args(Transport))
@@ -241,7 +243,7 @@ def capture_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
 # What a transport lacks, of the options that may be None or empty.
 _LACKS = {
     "zmtp": ("socket", "context"),
-    "zeromq": ("curve", "socket", "context", "max_connections", "options"),
+    "zeromq": ("curve", "socket", "context", "max_connections", "max_connections_per_host", "options"),
 }
 
 

@@ -49,6 +49,7 @@ class SocketOptions(TypedDict, total=False):
         max_connections: The most peers that a listening role accepts; further ones are disconnected and counted in
             ``stats.turned_away``. None: the process's limit of open files less 64, or less a quarter of it where the limit
             is low. Default: none.
+        max_connections_per_host: The same of one host. None for no limit. Default: none.
         raise_file_limit: Raise the process's soft limit of open files to its hard limit: each accepted connection takes a
             file descriptor. Default: False.
         transport: The implementation of ZeroMQ. ``"libzmq"`` is the one that pyzmq has loaded. ``"zmtp"`` is our own, on the
@@ -75,6 +76,7 @@ class SocketOptions(TypedDict, total=False):
     outbox_bytes: int
     max_message_bytes: int
     max_connections: int | None
+    max_connections_per_host: int | None
     raise_file_limit: bool
     transport: Transport | None
     metrics: str | None
@@ -122,6 +124,7 @@ DEFAULTS: RoleOptions = {
     "outbox_bytes": 256 << 20,
     "max_message_bytes": 1 << 30,
     "max_connections": None,
+    "max_connections_per_host": None,
     "raise_file_limit": False,
     "transport": None,
     "metrics": None,

@@ -60,7 +60,7 @@ class ReceiverStats:
         runs: The ``run_id`` of each sender that is in a run; empty if the BOR has none.
         capture_lost: Rows dropped because the capture could not keep up.
         refused: CURVE clients that were refused.
-        turned_away: Connections closed at once because ``max_connections`` was reached.
+        turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
         connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
             ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
     """

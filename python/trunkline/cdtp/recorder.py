@@ -44,7 +44,7 @@ class RecorderStats:
         senders: Counters by sender name; names are cut at 200 bytes, and there are at most 1000.
         runs: The ``run_id`` of each sender that is in a run; empty if the BOR has none.
         refused: CURVE clients that were refused.
-        turned_away: Connections closed at once because ``max_connections`` was reached.
+        turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
         connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
             ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
     """

@@ -199,6 +199,16 @@ class Sockets(DialingSockets):
         ),
     ] = None
 
+    max_connections_per_host: Annotated[
+        int | None,
+        typer.Option(
+            "--max-connections-per-host",
+            min=1,
+            metavar="N",
+            help="Refuse further connections beyond this many peers of one host. [default: no limit]",
+        ),
+    ] = None
+
     curve_allow: Annotated[
         Path | None,
         typer.Option(
@@ -210,7 +220,11 @@ class Sockets(DialingSockets):
 
     def keywords(self) -> dict[str, Any]:
         """As roles take them."""
-        return {**super().keywords(), "max_connections": self.max_connections}
+        limits = {
+            "max_connections": self.max_connections,
+            "max_connections_per_host": self.max_connections_per_host,
+        }
+        return {**super().keywords(), **limits}
 
     def curve(self) -> Curve | None:
         """What they say; SIGHUP reads the allow-list again."""

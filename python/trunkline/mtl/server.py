@@ -103,7 +103,7 @@ class ServerStats:
         refused: Logins that failed, and CURVE clients that were refused.
         resources: One entry per resource, at most 1000.
         capture_lost: Rows dropped because the capture could not keep up.
-        turned_away: Connections closed at once because ``max_connections`` was reached.
+        turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
         connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
             ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
     """

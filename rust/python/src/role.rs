@@ -437,7 +437,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
         name: name.to_owned(),
         grace,
     };
-    let RoleOptions { context, adopted, rule, keep_alive, max_connections, .. } = options;
+    let RoleOptions { context, adopted, rule, keep_alive, max_connections, max_connections_per_host, .. } = options;
     let (handle, guard) = match transport {
         Chosen::Zmtp => {
             let admission = rule.as_ref().map(|_| Admission::new().map(Arc::new)).transpose();
@@ -446,12 +446,12 @@ pub(crate) fn start<M: Machine + Send + 'static>(
             let guard = guard.transpose().map_err(start_error)?.map(Arc::new);
             settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), keep_alive)));
             let crypto = curve.as_ref().and_then(|_| sodium());
-            let given = ZmtpSettings { max_connections, outbox_bytes, crypto, admission, ..ZmtpSettings::default() };
+            let given = ZmtpSettings { max_connections, max_connections_per_host, outbox_bytes, crypto, admission };
             (py.detach(|| Handle::start(machine, || ZmtpTransport::new(given), sink, settings)), guard)
         }
         Chosen::Libzmq => {
             let zmq = libzmq().map_err(|error| start_error(StartError::Transport(error)))?;
-            let places = Places::new(max_connections);
+            let places = Places::new(max_connections, max_connections_per_host);
             let admission = match (context, &curve) {
                 (Some(context), Some(Curve::Server { .. })) => Some(Admitted::claim(context, rule.is_some())?),
                 _ => None,
@@ -579,6 +579,7 @@ pub(crate) struct RoleOptions {
     pub(crate) outbox_bytes: usize,
     pub(crate) transport: Option<Chosen>,
     max_connections: Option<usize>,
+    max_connections_per_host: Option<usize>,
     pub(crate) context: Option<ContextPtr>,
     pub(crate) adopted: Vec<SocketPtr>,
     /// Who is let in, where not everybody is.
@@ -661,6 +662,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             outbox_bytes: need("outbox_bytes")?.extract()?,
             transport,
             max_connections: optional("max_connections").map(PyAnyMethods::extract).transpose()?,
+            max_connections_per_host: optional("max_connections_per_host").map(PyAnyMethods::extract).transpose()?,
             // The only one to give a grace of its own calls it so.
             grace: seconds("linger_s", need("grace_s")?.extract()?)?,
             context,

@@ -219,12 +219,6 @@ fn pattern(number: c_int) -> &'static str {
     usize::try_from(number).ok().and_then(|number| PATTERNS.get(number)).copied().unwrap_or("draft")
 }
 
-/// The host of an address, as libzmq writes it.
-fn host_of(address: &str) -> &str {
-    let host = address.trim_start_matches("tcp://").rsplit_once(':').map_or(address, |(host, _)| host);
-    host.trim_matches(['[', ']'])
-}
-
 /// What ZAP says of a client that is not let in.
 const NOT_ALLOWED: i32 = 400;
 
@@ -380,7 +374,7 @@ impl Transport for LibzmqTransport {
         // The descriptor may be another's by now: only one from the same host is believed.
         // One that has just been accepted may have no place yet.
         let address = self.places.address(connection).or_else(|| places::address(connection));
-        address.filter(|address| host_of(address) == host).map(Into::into)
+        address.filter(|address| places::host_of(address) == host).map(Into::into)
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {

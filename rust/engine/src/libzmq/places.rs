@@ -15,15 +15,22 @@ const KEPT_BACK: u64 = 64;
 #[derive(Debug, Default)]
 pub struct Places {
     limit: Option<usize>,
+    by_host: Option<usize>,
     /// By descriptor, and where the peer is, where that can be said.
     taken: HashMap<c_int, Option<String>>,
     turned_away: u64,
 }
 
 impl Places {
-    /// So many at most, and never the last descriptors of the process.
-    pub fn new(limit: Option<usize>) -> Self {
-        Self { limit, ..Self::default() }
+    /// So many at most, and of one host, and never the last descriptors of the process.
+    pub fn new(limit: Option<usize>, by_host: Option<usize>) -> Self {
+        Self { limit, by_host, ..Self::default() }
+    }
+
+    /// Whether a host has as many as it may have.
+    fn is_full(&self, host: &str, limit: usize) -> bool {
+        let hosts = self.taken.values().flatten().map(|address| host_of(address));
+        hosts.filter(|other| *other == host).count() >= limit
     }
 
     /// How many peers there was no place for.
@@ -33,16 +40,20 @@ impl Places {
 
     /// Gives a connection its place, or ends it and says why there is none.
     pub(super) fn take(&mut self, connection: c_int, endpoint: &str) -> Option<String> {
-        let reason = match self.limit {
-            Some(limit) if self.taken.len() >= limit => {
+        let address = address(connection);
+        let reason = match (self.limit, self.by_host.zip(address.as_deref().map(host_of))) {
+            (Some(limit), _) if self.taken.len() >= limit => {
                 format!("the limit of {limit} connections, max_connections, is reached")
+            }
+            (_, Some((limit, host))) if self.is_full(host, limit) => {
+                format!("the limit of {limit} connections of one host, max_connections_per_host, is reached")
             }
             _ => match last_place() {
                 Some(last) if u64::try_from(connection).is_ok_and(|number| number > last) => {
                     format!("the process may have {} open files and needs the last of them itself", last + KEPT_BACK)
                 }
                 _ => {
-                    self.taken.insert(connection, address(connection));
+                    self.taken.insert(connection, address);
                     return None;
                 }
             },
@@ -61,6 +72,12 @@ impl Places {
     pub(super) fn leave(&mut self, connection: c_int) -> Option<String> {
         self.taken.remove(&connection).flatten()
     }
+}
+
+/// The host of an address, as libzmq writes it.
+pub(super) fn host_of(address: &str) -> &str {
+    let host = address.trim_start_matches("tcp://").rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_matches(['[', ']'])
 }
 
 /// The highest number that a descriptor of a connection may have.

@@ -35,7 +35,9 @@ impl Core {
                 let Some((at, Some(socket))) = at.and_then(|at| Some((at, self.sockets.get(at)?.as_ref()))) else {
                     return self.reactor.close(link, false);
                 };
-                let Some(dialled) = socket.dialled.iter().find(|dialled| dialled.id == dial) else { return };
+                let Some(dialled) = socket.dialled.iter().find(|dialled| dialled.id == dial) else {
+                    return self.reactor.close(link, false);
+                };
                 let (endpoint, lane) = (Arc::clone(&dialled.endpoint), dialled.lane);
                 self.begin(at, link, Side::Dialled, endpoint, lane);
             }
