@@ -168,7 +168,8 @@ def test_one_host_has_no_more_connections_than_it_may(open_socket, transport):
             peer.send_multipart([*HEAD, b"\x01", b"echo"])
             assert peer.recv_multipart()[2] == b"\x01"
         host, port = address(broker.endpoints[0])
-        assert is_hung_up(socket.create_connection((host, port)))
+        with socket.create_connection((host, port)) as third:
+            assert is_hung_up(third)
         until(lambda: broker.stats.turned_away == 1)
         with socket.create_connection((host, port), source_address=("127.0.0.2", 0)) as other:
             assert other.recv(1) == b"\xff"
