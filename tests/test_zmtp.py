@@ -3,11 +3,13 @@
 import os
 import socket
 import struct
+import threading
 import time
 
 import pytest
 import zmq
 
+from peers import cdtp as cdtp_wire
 from peers import dcp as wire
 from peers.roles import ANY, opened
 from peers.waiting import PATIENCE_S, until
@@ -165,6 +167,43 @@ def test_who_is_slow_to_say_who_it_is_is_hung_up_on_and_others_are_not_kept_wait
         for stranger in [*silent, slow]:
             assert stranger.ends()
             stranger.stream.close()
+
+
+def test_heartbeats_are_answered_under_a_flood(open_socket, tmp_path):
+    with cdtp.Recorder(tmp_path / "capture", bind=ANY, transport="zmtp") as recorder:
+        push = open_socket(zmq.PUSH, heartbeat_ivl=50, heartbeat_timeout=400, heartbeat_ttl=400)
+        monitor = push.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        push.connect(recorder.endpoints[0])
+        end, sent = time.monotonic() + 1.5, 0
+        while time.monotonic() < end:
+            push.send_multipart([cdtp_wire.header_b(sent), bytes(32 << 10)])
+            sent += 1
+        recorder.wait(count=sent, timeout_s=PATIENCE_S)
+        assert monitor.poll(0) == 0
+        push.disable_monitor()
+        monitor.close()
+        assert (recorder.stats.received, recorder.stats.connection_failures) == (sent, {})
+
+
+def test_a_role_closes_in_time_whatever_its_peers_send(role, kind):
+    with Stranger(role.endpoints[0]) as stranger:
+        stranger.shake(kind)
+        is_over = threading.Event()
+
+        def flood():
+            while not is_over.is_set() and stranger.send(bytes([1, 0]) * 1000 + bytes([0, 0])):
+                pass
+
+        flooding = threading.Thread(target=flood)
+        flooding.start()
+        try:
+            until(lambda: role.stats.received > 0 or role.stats.dropped)
+            began = time.monotonic()
+            role.close()
+            assert time.monotonic() - began < 5
+        finally:
+            is_over.set()
+            flooding.join()
 
 
 @pytest.mark.req("DCP-03")

@@ -418,8 +418,15 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
     let transport = Chosen::of(&options);
-    let RoleOptions { bounds, capture, overflow, grace, outbox_bytes, socket: SocketOptions { curve, .. }, .. } =
-        options;
+    let RoleOptions {
+        bounds,
+        capture,
+        overflow,
+        grace,
+        outbox_bytes,
+        socket: SocketOptions { curve, max_message_bytes: message_bytes, .. },
+        ..
+    } = options;
     let is_owner = matches!(capture, Some(Recorded::In(..)));
     let recording = match capture {
         None => None,
@@ -446,7 +453,17 @@ pub(crate) fn start<M: Machine + Send + 'static>(
             let guard = guard.transpose().map_err(start_error)?.map(Arc::new);
             settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), keep_alive)));
             let crypto = curve.as_ref().and_then(|_| sodium());
-            let given = ZmtpSettings { max_connections, max_connections_per_host, outbox_bytes, crypto, admission };
+            // One message of the largest size, and some of others.
+            let inbox_bytes =
+                usize::try_from(message_bytes.unwrap_or(1 << 30)).unwrap_or(usize::MAX).saturating_add(256 << 20);
+            let given = ZmtpSettings {
+                max_connections,
+                max_connections_per_host,
+                outbox_bytes,
+                inbox_bytes,
+                crypto,
+                admission,
+            };
             (py.detach(|| Handle::start(machine, || ZmtpTransport::new(given), sink, settings)), guard)
         }
         Chosen::Libzmq => {

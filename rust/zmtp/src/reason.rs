@@ -33,6 +33,7 @@ trunkline_wire::kinds! {
     BadMessage "bad_message" "a CURVE MESSAGE that is not built as one, or something that is not encrypted",
     BadNonce "bad_nonce" "a CURVE nonce that was used before",
     Denied "denied" "its key is not allowed",
+    Undecided "undecided" "nobody has decided about its key: it may come again",
     Refused "refused" "the peer refused the connection",
     IdentityTaken "identity_taken" "its routing id is another connection's",
     HandedOver "handed_over" "another connection took over its routing id",
@@ -41,6 +42,7 @@ trunkline_wire::kinds! {
     HandshakeCut "handshake_cut" "it hung up before the end of the handshake",
     MessageCut "message_cut" "it hung up within a message",
     HungUp "hung_up" "it hung up",
+    Crowded "crowded" "messages that have not come in whole take too much memory, and its own the most",
 }
 
 /// A connection that is given up.

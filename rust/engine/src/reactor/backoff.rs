@@ -5,6 +5,9 @@ use std::time::Duration;
 /// The longest wait after a peer that has refused us for good: that may be mended while this runs.
 const REFUSED: Duration = Duration::from_secs(10);
 
+/// Nobody is asked without a pause.
+const LEAST: Duration = Duration::from_millis(1);
+
 /// The waits between attempts to reach one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
@@ -17,12 +20,18 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) fn new(first: Duration, last: Option<Duration>) -> Self {
+        let first = first.max(LEAST);
         Self { first, last: last.filter(|last| *last > first), next: first, refused: first }
     }
 
     /// An attempt has succeeded.
     pub(crate) fn reset(&mut self) {
         (self.next, self.refused) = (self.first, self.first);
+    }
+
+    /// What is added to a wait, lest all who lost the same peer come back at once: `chance` is any number.
+    pub(crate) fn spread(&self, chance: u32) -> Duration {
+        self.first.mul_f64(f64::from(chance) / f64::from(u32::MAX))
     }
 
     /// How long to wait now; longer where the peer has refused us for good.

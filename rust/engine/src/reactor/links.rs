@@ -1,7 +1,7 @@
 //! The links there are.
 
 use std::io::IoSlice;
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
@@ -114,7 +114,13 @@ impl Link {
     /// Says that nothing more will be written.
     pub(super) fn end_writing(&self) {
         // A peer that is gone needs not be told.
-        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Ends the stream, whoever else has its descriptor: a child after fork does.
+    pub(super) fn end(&self) {
+        // As above.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -32,9 +32,7 @@ pub(super) struct Listener {
     socket: Socket,
     endpoint: String,
     options: StreamOptions,
-    /// What is removed with it.
-    path: Option<PathBuf>,
-    directory: Option<PathBuf>,
+    _files: Files,
     /// Whether somebody may wait to be accepted.
     is_ready: bool,
     /// When to try again, where there was no descriptor left.
@@ -43,7 +41,8 @@ pub(super) struct Listener {
 
 impl Listener {
     pub(super) fn open(place: &Place, options: StreamOptions) -> io::Result<Self> {
-        let (mut path, mut directory) = (None, None);
+        // What was made is removed with it, also where it comes to nothing.
+        let (mut files, mut path) = (Files::default(), None);
         let address = match place {
             Place::Tcp(address) => SockAddr::from(*address),
             Place::Named { .. } => return Err(nix::errno::Errno::ENODEV.into()),
@@ -52,7 +51,7 @@ impl Listener {
                 if given.as_os_str().is_empty() {
                     let made = mkdtemp(&std::env::temp_dir().join("trunkline-XXXXXX"))?;
                     given = made.join("socket");
-                    directory = Some(made);
+                    files.directory = Some(made);
                 }
                 let address = address::unix(&given)?;
                 if given.as_os_str().as_bytes().first() != Some(&0) {
@@ -67,13 +66,14 @@ impl Listener {
             socket.set_reuse_address(true)?;
         }
         socket.bind(&address)?;
+        files.path = path;
         socket.listen(options.backlog.unwrap_or(BACKLOG))?;
         let local = socket.local_addr()?;
         let endpoint = match local.as_socket() {
             Some(address) => format!("tcp://{address}"),
-            None => path.as_deref().map_or_else(|| abstract_endpoint(&local), address::unix_endpoint),
+            None => files.path.as_deref().map_or_else(|| abstract_endpoint(&local), address::unix_endpoint),
         };
-        Ok(Self { socket, endpoint, options, path, directory, is_ready: true, due: None })
+        Ok(Self { socket, endpoint, options, _files: files, is_ready: true, due: None })
     }
 
     pub(super) fn endpoint(&self) -> &str {
@@ -127,7 +127,21 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Another may have taken it away.
+        // A child after fork has the descriptor as well.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// The files of a listener, which go with it.
+#[derive(Debug, Default)]
+struct Files {
+    path: Option<PathBuf>,
+    directory: Option<PathBuf>,
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // Another may have taken them away.
         if let Some(path) = &self.path {
             let _ = fs::remove_file(path);
         }

@@ -81,6 +81,14 @@ struct Dial {
     due: Option<Instant>,
 }
 
+impl Dial {
+    /// Is to be tried again in a while.
+    fn again(&mut self, is_final: bool) {
+        let spread = self.backoff.spread(getrandom::u32().unwrap_or_default());
+        self.due = Some(Instant::now() + self.backoff.next(is_final) + spread);
+    }
+}
+
 /// Owns the descriptors, and waits for them.
 pub(crate) struct Reactor {
     poll: Poll,
@@ -209,7 +217,7 @@ impl Reactor {
             && let Some(dial) = self.dials.get_mut(&dial)
         {
             dial.link = None;
-            dial.due = Some(Instant::now() + dial.backoff.next(is_final));
+            dial.again(is_final);
         }
     }
 
@@ -222,6 +230,7 @@ impl Reactor {
 
     fn remove(&mut self, id: LinkId) -> Option<Link> {
         let link = self.links.remove(id)?;
+        link.end();
         // It is forgotten with its descriptor in any case.
         let _ = self.poll.registry().deregister(&mut SourceFd(&link.descriptor()));
         if let Some(at) = link.timer {
@@ -434,7 +443,7 @@ impl Reactor {
         });
         match dialled {
             Ok(link) => dial.link = Some(link),
-            Err(_) => dial.due = Some(Instant::now() + dial.backoff.next(false)),
+            Err(_) => dial.again(false),
         }
     }
 

@@ -41,6 +41,7 @@ impl Resolver {
         if asking.is_err() {
             // As good as unknown: it is asked again later.
             let _ = self.answering.send((number, None));
+            let _ = self.waker.wake();
         }
     }
 

@@ -17,12 +17,25 @@ use trunkline_wire::{Frames, SocketEvent, SocketKind, SocketOptions};
 use crate::signal::Signal;
 use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
 
+/// Questions that wait for a thread that is busy; who comes beyond them comes again.
+const QUESTIONS: usize = 4096;
+
 /// What is asked and what was answered, between the two threads.
 #[derive(Default)]
 struct Waiting {
     questions: VecDeque<Frames>,
-    /// The user that a client is let in as; none where it is not.
-    answers: VecDeque<(u64, Option<Bytes>)>,
+    answers: VecDeque<(u64, Decision)>,
+}
+
+/// What was decided about a client.
+#[derive(Debug)]
+pub(super) enum Decision {
+    /// It is let in, as this user.
+    Allowed(Bytes),
+    /// It is not.
+    Denied,
+    /// Nothing, in time.
+    Open,
 }
 
 /// Asks an authenticator in its own words, those of ZAP 1.0, and without a socket between.
@@ -73,20 +86,30 @@ impl Admission {
             Bytes::from_static(b"CURVE"),
             Bytes::copy_from_slice(key),
         ];
-        self.waiting().questions.push_back(question);
+        let mut waiting = self.waiting();
+        if waiting.questions.len() < QUESTIONS {
+            waiting.questions.push_back(question);
+        } else {
+            waiting.answers.push_back((number, Decision::Open));
+        }
+        drop(waiting);
         self.asked.notify();
     }
 
     /// The next answer: RFC 27, "The ZAP Reply".
-    pub(super) fn poll(&self) -> Option<(u64, Option<Bytes>)> {
+    pub(super) fn poll(&self) -> Option<(u64, Decision)> {
         self.waiting().answers.pop_front()
     }
 
     fn answer(&self, reply: &[Bytes]) {
         let [_, _, number, status, _, user, ..] = reply else { return };
         let Ok(number) = <[u8; 8]>::try_from(&number[..]) else { return };
-        let user = (status == &b"200"[..]).then(|| user.clone());
-        self.waiting().answers.push_back((u64::from_be_bytes(number), user));
+        let decision = match &status[..] {
+            b"200" => Decision::Allowed(user.clone()),
+            b"400" => Decision::Denied,
+            _ => Decision::Open,
+        };
+        self.waiting().answers.push_back((u64::from_be_bytes(number), decision));
         if let Some(waker) = self.answered.get() {
             // A role that is over asks no more.
             let _ = waker.wake();
@@ -156,7 +179,7 @@ impl Transport for Asking {
         timeout: Option<Duration>,
     ) -> Result<bool, TransportError> {
         self.0.asked.arm();
-        let is_asked = !self.0.waiting().questions.is_empty();
+        let is_asked = sockets.iter().any(|socket| socket.read) && !self.0.waiting().questions.is_empty();
         let timeout = if is_asked { Some(Duration::ZERO) } else { timeout };
         let mut polled: Vec<_> = others.iter().map(|other| PollFd::new(*other, PollFlags::POLLIN)).collect();
         polled.push(PollFd::new(self.0.asked.as_fd(), PollFlags::POLLIN));

@@ -33,6 +33,9 @@ pub struct ZmtpSettings {
     pub max_connections_per_host: Option<usize>,
     /// What may wait for all peers together, in bytes; half of it here, the other with the engine.
     pub outbox_bytes: usize,
+    /// What may have come of messages that are not whole, of all peers together, in bytes: who has the most is hung up on. It
+    /// has to be more than a message may have.
+    pub inbox_bytes: usize,
     /// What computes for CURVE.
     pub crypto: Option<Arc<dyn Crypto>>,
     /// Who decides about clients of CURVE; without, each is let in that has a key.
@@ -45,6 +48,7 @@ impl Default for ZmtpSettings {
             max_connections: None,
             max_connections_per_host: None,
             outbox_bytes: OUTBOX_BYTES,
+            inbox_bytes: 2 << 30,
             crypto: None,
             admission: None,
         }

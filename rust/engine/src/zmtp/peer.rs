@@ -38,6 +38,10 @@ pub(super) struct Peer {
     pub(super) is_dirty: bool,
     /// What waits to be written, as it was counted last.
     pub(super) counted: usize,
+    /// What has come of a message that is not whole, as it was counted last.
+    pub(super) unfinished: usize,
+    /// Whether it is to be heard again in the next pass.
+    pub(super) is_again: bool,
 }
 
 impl Peer {
@@ -50,5 +54,11 @@ impl Peer {
     pub(super) fn count(&mut self, all: &mut usize) {
         let waiting = self.connection.backlog().bytes;
         *all = *all - std::mem::replace(&mut self.counted, waiting) + waiting;
+    }
+
+    /// Counts what has come of a message that is not whole with that of all.
+    pub(super) fn count_unfinished(&mut self, all: &mut usize) {
+        let unfinished = self.connection.unfinished();
+        *all = *all - std::mem::replace(&mut self.unfinished, unfinished) + unfinished;
     }
 }

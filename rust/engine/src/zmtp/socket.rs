@@ -128,7 +128,9 @@ impl Socket {
             Sending::InTurn(peers) => peers.connected(peer, lane),
             Sending::InStep(req) => req.connected(peer, lane),
             Sending::Routed(router) => {
-                let holder = Holder { user: ready.user.clone(), host };
+                // Where everybody with a key is let in, it is the key that tells them apart.
+                let key = || ready.key.map(|key| Bytes::copy_from_slice(&key));
+                let holder = Holder { user: ready.user.clone().or_else(key), host };
                 return router.connected(peer, ready.identity.clone(), holder).map(Some);
             }
             Sending::None => {}
@@ -185,13 +187,13 @@ impl Socket {
         }
     }
 
-    /// Finds the way of a message; where memory `is_tight`, none to a peer for which something waits.
+    /// Finds the way of a message; where there is a `share`, none to a peer for which that much waits.
     #[inline]
-    pub(super) fn way(&mut self, to: Option<&Bytes>, frames: &[Bytes], is_tight: bool) -> Way {
+    pub(super) fn way(&mut self, to: Option<&Bytes>, frames: &[Bytes], share: Option<usize>) -> Way {
         match &mut self.sending {
             Sending::Routed(router) => {
                 let to = to.map(|to| &to[..]).unwrap_or_default();
-                if is_tight && router.waits(to) {
+                if share.is_some_and(|share| router.backlog(to).bytes >= share) {
                     return Way::Full(router.connection(to));
                 }
                 match router.route(to, frames) {

@@ -122,7 +122,9 @@ impl Connection {
         if matches!(self.phase, Phase::Deciding(_)) && self.inbox.rest().len() + bytes.len() > room {
             return self.refuse(Reason::HandshakeTooLarge);
         }
-        self.inbox.push(bytes);
+        // What has not come in whole yet would hold all that was read with it.
+        let is_short = !matches!(self.phase, Phase::Traffic(_));
+        self.inbox.push(if is_short { Bytes::copy_from_slice(&bytes) } else { bytes });
     }
 
     /// Where to read the rest of a long frame to, so that it is never moved: no more than there is room for, which is no
@@ -263,6 +265,18 @@ impl Connection {
     /// The messages that wait to be written, each until its last byte is, and the bytes of all that waits.
     pub fn backlog(&self) -> Backlog {
         self.outbox.backlog()
+    }
+
+    /// The bytes of a message that has not come in whole.
+    pub fn unfinished(&self) -> usize {
+        self.inbox.unfinished() + usize::try_from(self.partial_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Turns the client away that [`Event::Authenticate`] asked about, as nobody has decided.
+    pub fn defer(&mut self) {
+        if matches!(self.phase, Phase::Deciding(_)) {
+            self.refuse(Reason::Undecided);
+        }
     }
 
     /// Lets go of memory that nothing is in, as a peer may not be written to again soon.

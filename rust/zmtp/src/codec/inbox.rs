@@ -88,6 +88,11 @@ impl Inbox {
         !self.chunk.is_empty() || self.cut_len > 0 || self.partial.is_some()
     }
 
+    /// The bytes of a frame that has not come in whole.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| partial.body.capacity())
+    }
+
     /// Lets go of all there is.
     pub(crate) fn clear(&mut self) {
         (self.chunk, self.cut_len, self.partial) = (Bytes::new(), 0, None);

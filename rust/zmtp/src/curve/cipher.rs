@@ -23,7 +23,6 @@ const MORE: u8 = 1;
 const COMMAND: u8 = 2;
 
 /// Small frames are decrypted next to each other in pieces of memory of this size.
-const SLAB: usize = 16 << 10;
 
 /// A frame as it was before it was encrypted.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,13 +40,12 @@ pub(crate) struct Cipher {
     is_server: bool,
     sent: u64,
     received: u64,
-    slab: BytesMut,
 }
 
 impl Cipher {
     /// `sent` and `received` are the last nonces of the handshake.
     pub(crate) fn new(crypto: Arc<dyn Crypto>, shared: Secret, is_server: bool, sent: u64, received: u64) -> Self {
-        Self { crypto, shared, is_server, sent, received, slab: BytesMut::new() }
+        Self { crypto, shared, is_server, sent, received }
     }
 
     /// Encrypts a frame to where it goes out from.
@@ -85,18 +83,8 @@ impl Cipher {
                 text.advance(HEAD + TAG);
                 text
             }
-            Err(message) => {
-                let text = &message[HEAD + TAG..];
-                if text.len() > SLAB / 4 {
-                    BytesMut::from(text)
-                } else {
-                    if self.slab.capacity() < text.len() {
-                        self.slab.reserve(SLAB);
-                    }
-                    self.slab.extend_from_slice(text);
-                    self.slab.split()
-                }
-            }
+            // By itself: what is kept of it keeps nothing else.
+            Err(message) => BytesMut::from(&message[HEAD + TAG..]),
         };
         if !self.crypto.open(&self.shared, &nonce, &mut text, &tag) {
             return Err(Reason::BadMessage.into());

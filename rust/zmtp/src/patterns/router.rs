@@ -15,6 +15,9 @@ use crate::{HighWater, Reason};
 /// id is nobody's who is not known to have had it.
 const HOLDERS: usize = 1 << 16;
 
+/// Those of one holder at most: one host alone does not use them up.
+const SHARE: usize = HOLDERS / 16;
+
 /// Who holds a routing id: its connections have what waits for it, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
@@ -22,6 +25,14 @@ pub struct Holder {
     pub user: Option<Bytes>,
     /// Where it comes from; none on this machine's file system.
     pub host: Option<IpAddr>,
+}
+
+impl Holder {
+    /// Whether a live connection of this holder makes way for one of another: a user may move, who is unknown is told apart by
+    /// the host alone.
+    fn may_hand_over_to(&self, other: &Self) -> bool {
+        self.user == other.user && (self.user.is_some() || self.host == other.host)
+    }
 }
 
 /// A peer that was let in.
@@ -82,6 +93,8 @@ pub struct Router {
     ids: HashMap<ConnectionId, Bytes, RandomState>,
     /// Who has claimed which routing id first.
     holders: HashMap<Bytes, Holder, RandomState>,
+    /// How many each has.
+    shares: HashMap<Holder, usize, RandomState>,
     /// The number in the next routing id that is given away.
     next: u32,
     counts: RouterCounts,
@@ -98,6 +111,7 @@ impl Router {
             peers: HashMap::default(),
             ids: HashMap::default(),
             holders: HashMap::default(),
+            shares: HashMap::default(),
             next: first,
             counts: RouterCounts::default(),
         }
@@ -109,7 +123,7 @@ impl Router {
     /// Where the id is another's: the connection is to be closed with this reason.
     pub fn connected(&mut self, connection: ConnectionId, identity: Bytes, holder: Holder) -> Result<Admitted, Reason> {
         if let Some(before) = self.peers.get(&identity).filter(|_| !identity.is_empty())
-            && !(self.handover && before.holder.user == holder.user)
+            && !(self.handover && before.holder.may_hand_over_to(&holder))
         {
             self.counts.taken += 1;
             return Err(Reason::IdentityTaken);
@@ -130,11 +144,13 @@ impl Router {
         if identity.is_empty() {
             return false;
         }
-        let has_room = self.holders.len() < HOLDERS;
+        let share = self.shares.get(holder).copied().unwrap_or_default();
+        let has_room = self.holders.len() < HOLDERS && share < SHARE;
         match self.holders.entry(identity.clone()) {
             Entry::Occupied(known) => known.get() == holder,
             Entry::Vacant(vacant) if has_room => {
                 vacant.insert(holder.clone());
+                self.shares.insert(holder.clone(), share + 1);
                 true
             }
             Entry::Vacant(_) => false,
@@ -158,9 +174,9 @@ impl Router {
         self.peers.get(routing_id).map(|peer| peer.connection)
     }
 
-    /// Whether something waits for the peer of a routing id.
-    pub fn waits(&self, routing_id: &[u8]) -> bool {
-        self.peers.get(routing_id).is_some_and(|peer| peer.backlog.messages > 0)
+    /// What waits for the peer of a routing id.
+    pub fn backlog(&self, routing_id: &[u8]) -> Backlog {
+        self.peers.get(routing_id).map(|peer| peer.backlog).unwrap_or_default()
     }
 
     /// Finds the connection for a message to a routing id.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use trunkline_wire::{Remote, SocketEvent};
 
 use super::{Core, find};
@@ -12,7 +13,7 @@ use crate::zmtp::socket::Dialled;
 impl Core {
     /// Closes a socket, which may go on sending for so long.
     pub(in crate::zmtp) fn close(&mut self, at: usize, linger: Duration) {
-        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return };
+        let Some(socket) = self.sockets.get_mut(at) else { return };
         for (_, id) in socket.bound.drain(..) {
             self.listeners.remove(&id);
             self.reactor.unlisten(id);
@@ -24,9 +25,10 @@ impl Core {
 
     /// Ends the closed sockets that have nothing left to send, or no time.
     pub(super) fn settle_closing(&mut self) {
-        for at in 0..self.sockets.len() {
-            let Some(socket) = self.sockets[at].as_mut() else { continue };
-            let Some(until) = socket.closing else { continue };
+        let closing: SmallVec<[_; 4]> =
+            self.sockets.iter().filter_map(|(at, socket)| Some((at, socket.closing?))).collect();
+        for (at, until) in closing {
+            let Some(socket) = self.sockets.get_mut(at) else { continue };
             let now = Instant::now();
             if socket.holds() && now < until {
                 continue;
@@ -35,7 +37,7 @@ impl Core {
                 self.dials.remove(&id);
                 self.reactor.hang_up(id);
             }
-            self.sockets[at] = None;
+            self.sockets.remove(at);
             let links: Vec<_> =
                 self.peers.iter().flatten().filter(|peer| peer.socket == at).map(|peer| peer.link).collect();
             for link in links {
@@ -51,7 +53,7 @@ impl Core {
             return;
         }
         let (id, stage, at) = (peer.id(), peer.stage, peer.socket);
-        if let Some(Some(socket)) = self.sockets.get_mut(at) {
+        if let Some(socket) = self.sockets.get_mut(at) {
             let held = socket.disconnected(id);
             if stage == Stage::Ready {
                 let address = self.reactor.link(link).and_then(|link| link.address.as_deref().map(str::to_owned));
@@ -66,7 +68,8 @@ impl Core {
         if stage != Stage::Ready || linger.is_zero() {
             return self.forget(link);
         }
-        peer.stage = Stage::Leaving;
+        // The number of the socket may be another's by now.
+        (peer.stage, peer.socket) = (Stage::Leaving, usize::MAX);
         self.leaving += 1;
         self.reactor.set_timer(link, Some(self.reactor.now() + linger));
         self.flush_peer(link);
@@ -79,6 +82,7 @@ impl Core {
     pub(super) fn forget(&mut self, link: LinkId) {
         if let Some(peer) = self.peers.get_mut(link.index()).and_then(Option::take) {
             self.waiting -= peer.counted;
+            self.unfinished -= peer.unfinished;
             self.leaving -= usize::from(peer.stage == Stage::Leaving);
         }
         self.reactor.close(link, false);
@@ -86,7 +90,7 @@ impl Core {
 
     /// Whether there is anything left to do once all sockets are closed.
     pub(in crate::zmtp) fn lingers(&self) -> bool {
-        self.leaving > 0 || self.sockets.iter().any(Option::is_some)
+        self.leaving > 0 || !self.sockets.is_empty()
     }
 
     /// Does it.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
+use slab::Slab;
 use trunkline_wire::{Nanos, SocketEvent, SocketKind, SocketOptions};
 use trunkline_zmtp::curve::Crypto;
 use trunkline_zmtp::patterns::ConnectionId;
@@ -32,6 +33,9 @@ const PIECES: usize = 64;
 /// that is torn down.
 const PARTING: Duration = Duration::from_millis(50);
 
+/// What may wait for each peer also where too much waits for all.
+const SHARE: usize = 64 << 10;
+
 /// Reads without a message before others have their turn.
 const READS: usize = 32;
 
@@ -44,8 +48,7 @@ const HANGING_UP: Duration = Duration::from_secs(5);
 /// The connections of one role, and its sockets.
 pub(in crate::zmtp) struct Core {
     reactor: Reactor,
-    /// Those that were closed are not there any more.
-    sockets: Vec<Option<Socket>>,
+    sockets: Slab<Socket>,
     /// By the numbers of their links.
     peers: Vec<Option<Peer>>,
     listeners: HashMap<ListenerId, usize, RandomState>,
@@ -59,6 +62,9 @@ pub(in crate::zmtp) struct Core {
     /// What waits to be written to all peers, in bytes, and how much of it may.
     waiting: usize,
     waiting_limit: usize,
+    /// What has come of messages that are not whole, of all peers, and how much of it may.
+    unfinished: usize,
+    unfinished_limit: usize,
     /// Connections that were given up, but not those that their peers ended.
     failures: Tally,
     now: Nanos,
@@ -68,7 +74,8 @@ pub(in crate::zmtp) struct Core {
 
 impl Core {
     pub(in crate::zmtp) fn new(settings: ZmtpSettings) -> Result<Self, TransportError> {
-        let ZmtpSettings { max_connections, max_connections_per_host, outbox_bytes, crypto, admission } = settings;
+        let ZmtpSettings { max_connections, max_connections_per_host, outbox_bytes, inbox_bytes, crypto, admission } =
+            settings;
         let reactor = Reactor::new(max_connections, max_connections_per_host)?;
         if let Some(admission) = &admission {
             admission.wake_by(reactor.waker());
@@ -76,7 +83,7 @@ impl Core {
         Ok(Self {
             now: reactor.now(),
             reactor,
-            sockets: vec![],
+            sockets: Slab::new(),
             peers: vec![],
             listeners: HashMap::default(),
             dials: HashMap::default(),
@@ -86,6 +93,8 @@ impl Core {
             waiting: 0,
             // What waits elsewhere has the other half.
             waiting_limit: outbox_bytes / 2,
+            unfinished: 0,
+            unfinished_limit: inbox_bytes,
             failures: Tally::default(),
             crypto,
             admission,
@@ -107,12 +116,11 @@ impl Core {
 
     pub(in crate::zmtp) fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<usize, TransportError> {
         let chosen = choose(kind, options, self.crypto.as_ref())?;
-        self.sockets.push(Some(Socket::new(kind, chosen, options.hosts)));
-        Ok(self.sockets.len() - 1)
+        Ok(self.sockets.insert(Socket::new(kind, chosen, options.hosts)))
     }
 
     pub(in crate::zmtp) fn bind(&mut self, at: usize, endpoint: &str) -> Result<String, TransportError> {
-        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else {
+        let Some(socket) = self.sockets.get_mut(at) else {
             return Err(TransportError::Terminated);
         };
         let place = Place::to_listen(endpoint, socket.chosen.ipv6).map_err(|error| failed(&error))?;
@@ -123,7 +131,7 @@ impl Core {
     }
 
     pub(in crate::zmtp) fn connect(&mut self, at: usize, endpoint: &str) -> Result<(), TransportError> {
-        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else {
+        let Some(socket) = self.sockets.get_mut(at) else {
             return Err(TransportError::Terminated);
         };
         let place = Place::to_dial(endpoint).map_err(|error| failed(&error))?;
@@ -136,7 +144,7 @@ impl Core {
 
     pub(in crate::zmtp) fn disconnect(&mut self, at: usize, endpoint: &str) -> Result<(), TransportError> {
         let unknown = || failed(&nix::errno::Errno::ENOENT.into());
-        let socket = self.sockets.get_mut(at).and_then(Option::as_mut).ok_or(TransportError::Terminated)?;
+        let socket = self.sockets.get_mut(at).ok_or(TransportError::Terminated)?;
         if let Some(found) = socket.bound.iter().position(|(bound, _)| **bound == *endpoint) {
             let (_, id) = socket.bound.swap_remove(found);
             self.listeners.remove(&id);
@@ -158,18 +166,18 @@ impl Core {
 
     /// The next that has happened to a socket.
     pub(in crate::zmtp) fn poll_monitor(&mut self, at: usize) -> Option<SocketEvent> {
-        self.sockets.get_mut(at)?.as_mut()?.events.pop_front()
+        self.sockets.get_mut(at)?.events.pop_front()
     }
 
     /// Where the peer is whose message was received last.
     pub(in crate::zmtp) fn address(&self, at: usize) -> Option<Box<str>> {
-        let link = self.sockets.get(at)?.as_ref()?.last?;
+        let link = self.sockets.get(at)?.last?;
         self.reactor.link(link)?.address.as_deref().map(Into::into)
     }
 
     /// Notes what a socket can do; whether that is anything.
     pub(in crate::zmtp) fn ready(&mut self, interest: &mut Interest<'_, crate::zmtp::Socket>) -> bool {
-        let Some(socket) = self.sockets.get_mut(interest.socket.0).and_then(Option::as_mut) else { return false };
+        let Some(socket) = self.sockets.get_mut(interest.socket.0) else { return false };
         interest.readable = interest.read && socket.turns.first().is_some();
         interest.writable = interest.write && socket.is_writable();
         interest.monitored = !socket.events.is_empty();
@@ -178,7 +186,7 @@ impl Core {
 
     /// A socket is read from now on, or not: silence is not held against a peer that is not.
     pub(in crate::zmtp) fn set_reading(&mut self, at: usize, is_reading: bool) {
-        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return };
+        let Some(socket) = self.sockets.get_mut(at) else { return };
         if !socket.receives() || std::mem::replace(&mut socket.is_reading, is_reading) == is_reading {
             return;
         }
@@ -194,7 +202,7 @@ impl Core {
         // A message that comes and comes is not waited for.
         let mut reads = 0;
         while reads < READS {
-            let socket = self.sockets.get_mut(at)?.as_mut()?;
+            let socket = self.sockets.get_mut(at)?;
             let id = socket.turns.first()?;
             let link = LinkId::of(id.0);
             let Some(peer) = find(&mut self.peers, link) else {
@@ -213,9 +221,11 @@ impl Core {
                 }
                 Some(event) => self.handle(link, event),
                 None => {
+                    // A PONG waits for no end of what comes.
+                    self.mark(link);
                     let read = self.read(link);
                     reads += 1;
-                    let Some(Some(socket)) = self.sockets.get_mut(at) else { return None };
+                    let Some(socket) = self.sockets.get_mut(at) else { return None };
                     if let Some(bytes) = read {
                         // Whose turn is over gives what it has read in its next.
                         socket.turns.took(bytes);
@@ -233,9 +243,10 @@ impl Core {
     #[inline]
     pub(in crate::zmtp) fn send(&mut self, at: usize, to: Option<&Bytes>, frames: &[Bytes]) -> Taken {
         loop {
-            let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return Taken::Unreachable };
-            let is_tight = self.waiting >= self.waiting_limit;
-            match socket.way(to, frames, is_tight) {
+            let Some(socket) = self.sockets.get_mut(at) else { return Taken::Unreachable };
+            let share =
+                (self.waiting >= self.waiting_limit).then(|| SHARE.max(self.waiting_limit / self.reactor.len().max(1)));
+            match socket.way(to, frames, share) {
                 Way::Now(peer, request) => {
                     let is_sent = self.put(peer, request.as_deref().unwrap_or(frames));
                     return if is_sent { Taken::Yes } else { Taken::Unreachable };
@@ -262,18 +273,22 @@ impl Core {
         others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<bool, TransportError> {
-        let closing = self.sockets.iter().flatten().filter_map(|socket| socket.closing).min();
+        let closing = self.sockets.iter().filter_map(|(_, socket)| socket.closing).min();
         let closing = closing.map(|until| until.saturating_duration_since(Instant::now()));
         let now = (!self.again.is_empty()).then_some(Duration::ZERO);
         let is_other = self.reactor.wait(others, timeout.into_iter().chain(closing).chain(now).min())?;
         self.now = self.reactor.now();
         for link in std::mem::take(&mut self.again) {
+            if let Some(peer) = find(&mut self.peers, link) {
+                peer.is_again = false;
+            }
             self.pump(link);
         }
         while let Some(news) = self.reactor.poll_news() {
             self.take(news);
         }
         self.decide();
+        self.relieve();
         self.settle_closing();
         Ok(is_other)
     }
@@ -291,12 +306,19 @@ impl Core {
         is_sent
     }
 
-    /// After something has happened on a connection: what it has to say is to be written, and it may have another time-out.
-    fn settle(&mut self, link: LinkId) {
+    /// What a connection has to say is to be written, and what it holds is counted.
+    fn mark(&mut self, link: LinkId) {
         let Some(peer) = find(&mut self.peers, link) else { return };
+        peer.count_unfinished(&mut self.unfinished);
         if peer.connection.backlog().bytes > 0 && !std::mem::replace(&mut peer.is_dirty, true) {
             self.dirty.push(link);
         }
+    }
+
+    /// After something has happened on a connection: what it has to say is to be written, and it may have another time-out.
+    fn settle(&mut self, link: LinkId) {
+        self.mark(link);
+        let Some(peer) = find(&mut self.peers, link) else { return };
         self.reactor.set_timer(link, peer.connection.poll_timeout());
     }
 
@@ -336,7 +358,7 @@ impl Core {
                 if backlog.bytes == 0 && self.reactor.len() > FEW {
                     peer.connection.shrink();
                 }
-                if let Some(Some(socket)) = self.sockets.get_mut(at) {
+                if let Some(socket) = self.sockets.get_mut(at) {
                     socket.handle_backlog(id, backlog);
                 }
                 self.unload(at);
@@ -346,7 +368,7 @@ impl Core {
 
     /// Sends messages that were held, as far as they may go now.
     fn unload(&mut self, at: usize) {
-        while let Some(Some(socket)) = self.sockets.get_mut(at)
+        while let Some(socket) = self.sockets.get_mut(at)
             && let Some((peer, frames)) = socket.poll_send()
         {
             self.put(peer, &frames);

@@ -11,6 +11,7 @@ use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side};
 use super::refusal::{is_final, refusal};
 use super::{Core, find};
 use crate::reactor::{Link, LinkId, News, Read};
+use crate::zmtp::admission::Decision;
 use crate::zmtp::peer::{Peer, Stage};
 
 /// Events of a peer that is not read by the role's user before others have their turn.
@@ -24,7 +25,7 @@ impl Core {
         match news {
             News::Accepted(listener, link) => {
                 let at = self.listeners.get(&listener).copied();
-                let Some((at, Some(socket))) = at.and_then(|at| Some((at, self.sockets.get(at)?.as_ref()))) else {
+                let Some((at, socket)) = at.and_then(|at| Some((at, self.sockets.get(at)?))) else {
                     return self.reactor.close(link, false);
                 };
                 let endpoint = socket.bound_at(listener);
@@ -32,7 +33,7 @@ impl Core {
             }
             News::Dialled(dial, link) => {
                 let at = self.dials.get(&dial).copied();
-                let Some((at, Some(socket))) = at.and_then(|at| Some((at, self.sockets.get(at)?.as_ref()))) else {
+                let Some((at, socket)) = at.and_then(|at| Some((at, self.sockets.get(at)?))) else {
                     return self.reactor.close(link, false);
                 };
                 let Some(dialled) = socket.dialled.iter().find(|dialled| dialled.id == dial) else {
@@ -43,7 +44,7 @@ impl Core {
             }
             News::TurnedAway(listener, reason) => {
                 let at = self.listeners.get(&listener).copied();
-                if let Some(Some(socket)) = at.and_then(|at| self.sockets.get_mut(at)) {
+                if let Some(socket) = at.and_then(|at| self.sockets.get_mut(at)) {
                     let endpoint = socket.bound_at(listener);
                     socket.turn_away(&endpoint, reason);
                 }
@@ -60,7 +61,7 @@ impl Core {
 
     /// A link is there: its handshake begins.
     fn begin(&mut self, at: usize, link: LinkId, side: Side, endpoint: Arc<str>, lane: Option<Dial>) {
-        let Some(socket) = self.sockets.get(at).and_then(Option::as_ref) else { return };
+        let Some(socket) = self.sockets.get(at) else { return };
         let connection = Connection::new(Arc::clone(&socket.chosen.settings), side, self.now);
         let peer = Peer {
             link,
@@ -73,6 +74,8 @@ impl Core {
             user: None,
             is_dirty: false,
             counted: 0,
+            unfinished: 0,
+            is_again: false,
         };
         let index = link.index();
         if self.peers.len() <= index {
@@ -90,7 +93,7 @@ impl Core {
         for _ in 0..PUMPED {
             let Some(peer) = find(&mut self.peers, link) else { return };
             let (id, at, stage) = (peer.id(), peer.socket, peer.stage);
-            let mut socket = self.sockets.get_mut(at).and_then(Option::as_mut);
+            let mut socket = self.sockets.get_mut(at);
             if stage == Stage::Leaving {
                 match self.reactor.read(link) {
                     Read::Some(_) => continue,
@@ -108,12 +111,23 @@ impl Core {
                 // Nobody receives here.
                 Some(Event::Message(_)) => {}
                 Some(event) => self.handle(link, event),
-                None if self.read(link).is_some() => {}
-                None => return self.settle(link),
+                None => {
+                    self.mark(link);
+                    if self.read(link).is_none() {
+                        return self.settle(link);
+                    }
+                }
             }
         }
-        self.again.push(link);
-        self.settle(link);
+        if let Some(peer) = find(&mut self.peers, link) {
+            if !std::mem::replace(&mut peer.is_again, true) {
+                self.again.push(link);
+            }
+            // One that leaves has the time that it was given.
+            if peer.stage != Stage::Leaving {
+                self.settle(link);
+            }
+        }
     }
 
     /// Reads once: how many bytes. `None` where there is nothing for now.
@@ -153,7 +167,9 @@ impl Core {
         let is_unread = self.reactor.link(link).is_some_and(Link::is_readable);
         match peer.stage {
             Stage::Leaving => self.forget(link),
-            Stage::Ready if is_unread => self.reactor.set_timer(link, Some(self.now + UNREAD)),
+            Stage::Ready if is_unread && self.sockets.get(peer.socket).is_some_and(|socket| socket.is_reading) => {
+                self.reactor.set_timer(link, Some(self.now + UNREAD));
+            }
             Stage::Shaking | Stage::Ready => {
                 peer.connection.handle_timeout(self.now);
                 if peer.connection.is_over() {
@@ -162,6 +178,16 @@ impl Core {
                     self.settle(link);
                 }
             }
+        }
+    }
+
+    /// Hangs up on who holds the most of messages that are not whole, as long as all of them hold too much.
+    pub(super) fn relieve(&mut self) {
+        while self.unfinished > self.unfinished_limit {
+            let Some(peer) = self.peers.iter_mut().flatten().max_by_key(|peer| peer.unfinished) else { return };
+            let link = peer.link;
+            peer.connection.refuse(Reason::Crowded);
+            self.drain(link);
         }
     }
 
@@ -195,12 +221,13 @@ impl Core {
     /// Takes what was decided about clients.
     pub(super) fn decide(&mut self) {
         let Some(admission) = self.admission.clone() else { return };
-        while let Some((number, user)) = admission.poll() {
+        while let Some((number, decision)) = admission.poll() {
             let link = LinkId::of(number);
             let Some(peer) = find(&mut self.peers, link) else { continue };
-            match user {
-                Some(user) => peer.connection.allow(Some(user)),
-                None => peer.connection.deny(),
+            match decision {
+                Decision::Allowed(user) => peer.connection.allow(Some(user)),
+                Decision::Denied => peer.connection.deny(),
+                Decision::Open => peer.connection.defer(),
             }
             self.pump(link);
         }
@@ -209,7 +236,7 @@ impl Core {
     fn admit(&mut self, link: LinkId, ready: &Ready) {
         let Some(peer) = find(&mut self.peers, link) else { return };
         let at = peer.socket;
-        let Some(socket) = self.sockets.get_mut(at).and_then(Option::as_mut) else { return };
+        let Some(socket) = self.sockets.get_mut(at) else { return };
         let host = self.reactor.link(link).and_then(|link| link.host);
         let admitted = match socket.admit(peer.id(), peer.lane, ready, host) {
             Ok(admitted) => admitted,
@@ -230,19 +257,26 @@ impl Core {
                 self.drain(before);
             }
         }
+        self.settle(link);
         self.unload(at);
     }
 
     fn fail(&mut self, link: LinkId, failure: &Failure) {
+        let Some(peer) = find(&mut self.peers, link) else { return };
+        let id = peer.id();
+        // Before anything else is written: what is held is for the next connection.
+        if let Some(socket) = self.sockets.get_mut(peer.socket) {
+            socket.disconnected(id);
+        }
         // It may tell the peer why.
         self.flush_peer(link);
         let address = self.reactor.link(link).and_then(|link| link.address.as_deref().map(str::to_owned));
         let Some(peer) = self.peers.get_mut(link.index()).and_then(Option::take) else { return };
         self.waiting -= peer.counted;
+        self.unfinished -= peer.unfinished;
         let is_dialled = self.reactor.link(link).is_some_and(Link::is_dialled);
         self.reactor.close(link, is_final(failure.reason));
-        let Some(socket) = self.sockets.get_mut(peer.socket).and_then(Option::as_mut) else { return };
-        socket.disconnected(peer.id());
+        let Some(socket) = self.sockets.get_mut(peer.socket) else { return };
         let endpoint = peer.endpoint.to_string();
         let is_end = peer.stage == Stage::Ready && matches!(failure.reason, Reason::HungUp | Reason::MessageCut);
         if !is_end {

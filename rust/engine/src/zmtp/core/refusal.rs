@@ -13,6 +13,8 @@ pub(super) fn is_final(reason: Reason) -> bool {
             | Reason::HeartbeatTimeout
             | Reason::TtlExpired
             | Reason::HandedOver
+            | Reason::Undecided
+            | Reason::Crowded
     )
 }
 
