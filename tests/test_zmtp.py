@@ -200,7 +200,8 @@ def test_a_role_closes_in_time_whatever_its_peers_send(role, kind):
             until(lambda: role.stats.received > 0 or role.stats.dropped)
             began = time.monotonic()
             role.close()
-            assert time.monotonic() - began < 5
+            # A recorder goes on for up to 5 s with what still comes.
+            assert time.monotonic() - began < 8
         finally:
             is_over.set()
             flooding.join()

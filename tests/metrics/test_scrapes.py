@@ -378,14 +378,15 @@ def test_messages_pass_while_it_is_scraped_without_end(made):
         reader.subscribe("t", timeout_s=20)
         for thread in scraping:
             thread.start()
-        for number in range(3000):
-            sender.put("t", str(number).encode())
-        got = [reader.receive(timeout_s=20).body[0] for _ in range(3000)]
+        sent = 0
+        while sent < 3000 or len(seen) < 5:
+            sender.put("t", str(sent).encode())
+            sent += 1
+        got = [reader.receive(timeout_s=20).body[0] for _ in range(sent)]
         done.set()
         for thread in scraping:
             thread.join()
-    assert got == [str(number).encode() for number in range(3000)]
-    assert len(seen) > 4
+    assert got == [str(number).encode() for number in range(sent)]
     # Counters never go back.
     assert value(scraped(bus.metrics_url), "trunkline_mc0_middleware_received_total") >= max(seen)
 
