@@ -27,6 +27,7 @@ __all__ = [
     "Notices",
     "client_fields",
     "connections",
+    "end",
     "log",
     "settle",
     "stop",
@@ -325,6 +326,11 @@ class _Thread:
             watched.tell()
             self._notify()
 
+    def end(self, role: _Watched) -> None:
+        """Reads the last notices of a role that has ended, and has its log written."""
+        self.unwatch(role)
+        self.settle()
+
     def log(
         self,
         logger: logging.Logger,
@@ -432,6 +438,7 @@ class _Thread:
 _thread = _Thread()
 watch = _thread.watch
 unwatch = _thread.unwatch
+end = _thread.end
 log = _thread.log
 settle = _thread.settle
 stop = _thread.stop

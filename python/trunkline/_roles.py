@@ -430,8 +430,7 @@ class Role:
 
     def _settled(self, native: Any) -> None:
         """Once the engine has ended: delivers its last notices, lets go of what served it, and has its log written."""
-        _notices.unwatch(self._telling(native))
-        _notices.settle()
+        _notices.end(self._telling(native))
 
     def _let_go(self, native: Any) -> None:
         """Leaves the engine of a role that is collected to end by itself."""

@@ -210,7 +210,7 @@ class Sender(Role):
     def notices(self) -> list[tuple[str, str, str]]:
         """Notices since the last call, each ``(kind, endpoint, detail)``."""
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """Counters, by name."""
 
 @final

@@ -285,7 +285,7 @@ class Recorder(_Recording, BlockingRole):
         """
         self._recorder.close(drain_s)
         self._recorder.join()
-        _notices.unwatch(self._recorder)
+        _notices.end(self._recorder)
         self._recorder.raise_failure()
 
 

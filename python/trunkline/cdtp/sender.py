@@ -178,7 +178,7 @@ class Sending(Role):
             self._unsent.is_told = True
         try:
             yield sender
-            _notices.unwatch(sender)
+            _notices.end(sender)
             if not was_closed:
                 sender.raise_failure()
         except BaseException:

@@ -195,7 +195,7 @@ class Client(Asking, BlockingRole):
         client.close(drain_s)
         client.join()
         self._calls.join()
-        _notices.unwatch(client)
+        _notices.end(client)
         client.raise_failure()
 
     def _abandon(self) -> None:
@@ -249,7 +249,7 @@ class AsyncClient(Asking, AsyncRole):
         self._native.close(drain_s)
         await self._join()
         self._calls.end()
-        _notices.unwatch(self._native)
+        _notices.end(self._native)
         self._native.raise_failure()
 
     async def _abandon(self) -> None:

@@ -63,7 +63,7 @@ impl Chosen {
 
 /// The libsodium that comes with pyzmq's libzmq, or the system's.
 pub(crate) fn sodium() -> Option<Arc<dyn Crypto>> {
-    load_sodium(LIBRARY.get().map(PathBuf::as_path).unwrap_or_else(|| Path::new("")))
+    load_sodium(LIBRARY.get().map_or_else(|| Path::new(""), PathBuf::as_path))
 }
 
 /// Whether our own transport does all that is asked for.

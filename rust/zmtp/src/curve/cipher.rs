@@ -22,8 +22,6 @@ const MORE: u8 = 1;
 /// libzmq's: a command in place of a frame.
 const COMMAND: u8 = 2;
 
-/// Small frames are decrypted next to each other in pieces of memory of this size.
-
 /// A frame as it was before it was encrypted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Opened {

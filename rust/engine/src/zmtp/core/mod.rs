@@ -225,7 +225,7 @@ impl Core {
                     self.mark(link);
                     let read = self.read(link);
                     reads += 1;
-                    let Some(socket) = self.sockets.get_mut(at) else { return None };
+                    let socket = self.sockets.get_mut(at)?;
                     if let Some(bytes) = read {
                         // Whose turn is over gives what it has read in its next.
                         socket.turns.took(bytes);
