@@ -11,7 +11,7 @@ use socket2::SockAddr;
 
 /// Where something listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Address {
     /// An address; port 0 is any that is free.
     Tcp(SocketAddr),
     /// A host by its name, which is looked up each time it is dialled.
@@ -25,7 +25,7 @@ pub(crate) enum Place {
     Unix(PathBuf),
 }
 
-impl Place {
+impl Address {
     /// An endpoint that is to be listened at. An address may be the name of a network interface, `*` all of them; `any_v6`
     /// takes IPv6 for that as well.
     pub(crate) fn to_listen(endpoint: &str, any_v6: bool) -> io::Result<Self> {
@@ -122,37 +122,37 @@ mod tests {
 
     #[test]
     fn endpoints_are_read() {
-        let listen = |endpoint| Place::to_listen(endpoint, false).expect("an endpoint");
-        let tcp = |address: &str| Place::Tcp(address.parse().expect("an address"));
+        let listen = |endpoint| Address::to_listen(endpoint, false).expect("an endpoint");
+        let tcp = |address: &str| Address::Tcp(address.parse().expect("an address"));
         assert_eq!(listen("tcp://*:*"), tcp("0.0.0.0:0"));
-        assert_eq!(Place::to_listen("tcp://*:7", true).expect("an endpoint"), tcp("[::]:7"));
+        assert_eq!(Address::to_listen("tcp://*:7", true).expect("an endpoint"), tcp("[::]:7"));
         assert_eq!(listen("tcp://[::1]:*"), tcp("[::1]:0"));
         assert_eq!(listen("tcp://lo:8"), tcp("127.0.0.1:8"));
-        assert_eq!(listen("ipc:///tmp/a b"), Place::Unix("/tmp/a b".into()));
-        assert_eq!(listen("ipc://@name"), Place::Unix("\0name".into()));
-        let dial = |endpoint| Place::to_dial(endpoint).expect("an endpoint");
+        assert_eq!(listen("ipc:///tmp/a b"), Address::Unix("/tmp/a b".into()));
+        assert_eq!(listen("ipc://@name"), Address::Unix("\0name".into()));
+        let dial = |endpoint| Address::to_dial(endpoint).expect("an endpoint");
         assert_eq!(dial("tcp://127.0.0.1:5"), tcp("127.0.0.1:5"));
-        assert_eq!(dial("tcp://example.org:5"), Place::Named { host: "example.org".to_owned(), port: 5 });
+        assert_eq!(dial("tcp://example.org:5"), Address::Named { host: "example.org".to_owned(), port: 5 });
     }
 
     #[test]
     fn what_is_no_endpoint_is_refused() {
-        let errno = |result: io::Result<Place>| result.expect_err("no endpoint").raw_os_error();
+        let errno = |result: io::Result<Address>| result.expect_err("no endpoint").raw_os_error();
         let is = |errno: Errno| Some(errno as i32);
         for endpoint in ["tcp://127.0.0.1", "tcp://127.0.0.1:x", "tcp://127.0.0.1:70000", "ipc://"] {
-            assert_eq!(errno(Place::to_listen(endpoint, false)), is(Errno::EINVAL), "{endpoint}");
+            assert_eq!(errno(Address::to_listen(endpoint, false)), is(Errno::EINVAL), "{endpoint}");
         }
         for endpoint in ["tcp://*:5", "tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://:5", "ipc://*"] {
-            assert_eq!(errno(Place::to_dial(endpoint)), is(Errno::EINVAL), "{endpoint}");
+            assert_eq!(errno(Address::to_dial(endpoint)), is(Errno::EINVAL), "{endpoint}");
         }
-        assert_eq!(errno(Place::to_listen("tcp://nosuchcard:5", false)), is(Errno::ENODEV));
-        assert_eq!(errno(Place::to_dial("pgm://a:5")), is(Errno::EPROTONOSUPPORT));
+        assert_eq!(errno(Address::to_listen("tcp://nosuchcard:5", false)), is(Errno::ENODEV));
+        assert_eq!(errno(Address::to_dial("pgm://a:5")), is(Errno::EPROTONOSUPPORT));
     }
 
     #[test]
     fn paths_are_written_as_they_were_read() {
         for endpoint in ["ipc:///run/a", "ipc://@a"] {
-            let Ok(Place::Unix(path)) = Place::to_dial(endpoint) else { panic!("{endpoint}") };
+            let Ok(Address::Unix(path)) = Address::to_dial(endpoint) else { panic!("{endpoint}") };
             assert_eq!(unix_endpoint(&path), endpoint);
         }
     }

@@ -14,7 +14,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::mkdtemp;
 use socket2::{SockAddr, Socket};
 
-use super::address::{self, Place};
+use super::address::{self, Address};
 use super::stream::{self, StreamOptions};
 
 /// Peers that wait to be accepted; the system has a limit of its own.
@@ -40,13 +40,13 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn open(place: &Place, options: StreamOptions) -> io::Result<Self> {
+    pub(super) fn open(at: &Address, options: StreamOptions) -> io::Result<Self> {
         // What was made is removed with it, also where it comes to nothing.
         let (mut files, mut path) = (Files::default(), None);
-        let address = match place {
-            Place::Tcp(address) => SockAddr::from(*address),
-            Place::Named { .. } => return Err(nix::errno::Errno::ENODEV.into()),
-            Place::Unix(given) => {
+        let address = match at {
+            Address::Tcp(address) => SockAddr::from(*address),
+            Address::Named { .. } => return Err(nix::errno::Errno::ENODEV.into()),
+            Address::Unix(given) => {
                 let mut given = given.clone();
                 if given.as_os_str().is_empty() {
                     let made = mkdtemp(&std::env::temp_dir().join("trunkline-XXXXXX"))?;
@@ -62,7 +62,7 @@ impl Listener {
             }
         };
         let socket = stream::open(&address, options)?;
-        if let Place::Tcp(_) = place {
+        if let Address::Tcp(_) = at {
             socket.set_reuse_address(true)?;
         }
         socket.bind(&address)?;

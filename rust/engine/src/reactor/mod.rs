@@ -26,7 +26,7 @@ use smallvec::{SmallVec, smallvec};
 use socket2::SockAddr;
 use trunkline_wire::Nanos;
 
-pub(crate) use self::address::Place;
+pub(crate) use self::address::Address;
 pub(crate) use self::backoff::Backoff;
 pub(crate) use self::links::{Link, LinkId, Origin};
 pub(crate) use self::slabs::copied;
@@ -55,7 +55,7 @@ pub(crate) struct DialId(u64);
 
 /// What happened to a stream.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum LinkEvent {
     /// A peer has dialled an endpoint of ours.
     Accepted(ListenerId, LinkId),
     /// A peer was turned away at once: why.
@@ -73,7 +73,7 @@ pub(crate) enum News {
 /// An endpoint that is dialled.
 #[derive(Debug)]
 struct Dial {
-    place: Place,
+    address: Address,
     options: StreamOptions,
     backoff: Backoff,
     link: Option<LinkId>,
@@ -103,7 +103,7 @@ pub(crate) struct Reactor {
     slabs: Slabs,
     origin: Instant,
     timers: BTreeSet<(Nanos, LinkId)>,
-    news: VecDeque<News>,
+    pending: VecDeque<LinkEvent>,
     /// What peers there is room for.
     limits: Limits,
 }
@@ -126,7 +126,7 @@ impl Reactor {
             slabs: Slabs::default(),
             origin: Instant::now(),
             timers: BTreeSet::new(),
-            news: VecDeque::new(),
+            pending: VecDeque::new(),
             limits: Limits::new(connections, by_host),
         })
     }
@@ -149,10 +149,10 @@ impl Reactor {
     /// Listens; gives the real endpoint as well.
     pub(crate) fn listen(
         &mut self,
-        place: &Place,
+        address: &Address,
         options: StreamOptions,
     ) -> Result<(ListenerId, String), TransportError> {
-        let listener = Listener::open(place, options).map_err(|error| failed(&error))?;
+        let listener = Listener::open(address, options).map_err(|error| failed(&error))?;
         let number = self.next_listener;
         self.next_listener += 1;
         let token = Token(LISTENERS + number);
@@ -173,10 +173,10 @@ impl Reactor {
     }
 
     /// Dials, and again whenever the link is lost.
-    pub(crate) fn dial(&mut self, place: Place, options: StreamOptions, backoff: Backoff) -> DialId {
+    pub(crate) fn dial(&mut self, address: Address, options: StreamOptions, backoff: Backoff) -> DialId {
         let id = DialId(self.next_dial);
         self.next_dial += 1;
-        self.dials.insert(id, Dial { place, options, backoff, link: None, due: Some(Instant::now()) });
+        self.dials.insert(id, Dial { address, options, backoff, link: None, due: Some(Instant::now()) });
         self.dial_due();
         id
     }
@@ -242,7 +242,7 @@ impl Reactor {
         Some(link)
     }
 
-    /// Asks for [`News::Due`], once and at this time alone.
+    /// Asks for [`LinkEvent::Due`], once and at this time alone.
     pub(crate) fn set_timer(&mut self, id: LinkId, at: Option<Nanos>) {
         let Some(link) = self.links.get_mut(id) else { return };
         let before = std::mem::replace(&mut link.timer, at);
@@ -281,8 +281,8 @@ impl Reactor {
     }
 
     /// The next that has happened.
-    pub(crate) fn poll_news(&mut self) -> Option<News> {
-        self.news.pop_front()
+    pub(crate) fn poll_event(&mut self) -> Option<LinkEvent> {
+        self.pending.pop_front()
     }
 
     /// Waits until something happens to a stream, one of `others` can be read, or the time is up. True where one of
@@ -293,7 +293,7 @@ impl Reactor {
         timeout: Option<Duration>,
     ) -> Result<bool, TransportError> {
         let mut timeout = timeout.into_iter().chain(self.due_in()).min();
-        if !self.news.is_empty() {
+        if !self.pending.is_empty() {
             timeout = Some(Duration::ZERO);
         }
         let mut is_other = false;
@@ -345,7 +345,7 @@ impl Reactor {
             if link.is_connecting {
                 connecting.push(link.id());
             }
-            note(link, event, &mut self.news);
+            note(link, event, &mut self.pending);
         }
         for id in connecting {
             self.connected(id);
@@ -359,8 +359,8 @@ impl Reactor {
             Ok(()) => {
                 link.is_connecting = false;
                 if let Origin::Dialled(dial) = link.origin {
-                    self.news.push_back(News::Dialled(dial, id));
-                    self.news.push_back(News::Readable(id));
+                    self.pending.push_back(LinkEvent::Dialled(dial, id));
+                    self.pending.push_back(LinkEvent::Readable(id));
                 }
             }
             // Announced before it was so.
@@ -370,7 +370,7 @@ impl Reactor {
     }
 
     fn accept(&mut self) {
-        let Self { listeners, limits, links, news, poll, .. } = self;
+        let Self { listeners, limits, links, pending, poll, .. } = self;
         for (number, listener) in listeners {
             let id = ListenerId(*number);
             for _ in 0..ACCEPTS {
@@ -378,19 +378,19 @@ impl Reactor {
                     Ok(Some(accepted)) => accepted,
                     Ok(None) => break,
                     Err(error) => {
-                        news.push_back(News::TurnedAway(id, words(&error)));
+                        pending.push_back(LinkEvent::TurnedAway(id, words(&error)));
                         break;
                     }
                 };
                 let address = address.as_socket();
                 let host = address.map(|address| address.ip());
                 if let Err(reason) = limits.enter(socket.as_raw_fd(), host) {
-                    news.push_back(News::TurnedAway(id, reason));
+                    pending.push_back(LinkEvent::TurnedAway(id, reason));
                     continue;
                 }
                 let address = address.map(|address| Arc::from(format!("tcp://{address}")));
                 let link = links.insert(socket, Origin::Accepted(id), host, address);
-                news.push_back(News::Accepted(id, link));
+                pending.push_back(LinkEvent::Accepted(id, link));
                 if let Some(link) = links.get(link) {
                     // A link that cannot be waited for is never heard of, and given up when its handshake is.
                     let _ = register(poll, link);
@@ -406,13 +406,13 @@ impl Reactor {
         for id in due {
             let Some(dial) = self.dials.get_mut(&id) else { continue };
             dial.due = None;
-            match &dial.place {
-                Place::Named { host, port } => self.resolver.ask(id.0, host, *port),
-                Place::Tcp(address) => {
+            match &dial.address {
+                Address::Named { host, port } => self.resolver.ask(id.0, host, *port),
+                Address::Tcp(address) => {
                     let address = (*address).into();
                     self.dial_at(id, Ok(address));
                 }
-                Place::Unix(path) => {
+                Address::Unix(path) => {
                     let address = address::unix(path);
                     self.dial_at(id, address);
                 }
@@ -454,7 +454,7 @@ impl Reactor {
             if let Some(link) = self.links.get_mut(id) {
                 link.timer = None;
             }
-            self.news.push_back(News::Due(id));
+            self.pending.push_back(LinkEvent::Due(id));
         }
     }
 }
@@ -465,14 +465,14 @@ fn register(poll: &Poll, link: &Link) -> io::Result<()> {
 }
 
 /// Notes what has come up on a link.
-fn note(link: &mut Link, event: &Event, news: &mut VecDeque<News>) {
+fn note(link: &mut Link, event: &Event, pending: &mut VecDeque<LinkEvent>) {
     link.is_ended |= event.is_read_closed() || event.is_error();
     if event.is_readable() || link.is_ended {
         link.is_readable = true;
-        news.push_back(News::Readable(link.id()));
+        pending.push_back(LinkEvent::Readable(link.id()));
     }
     if event.is_writable() && !std::mem::replace(&mut link.is_writable, true) {
-        news.push_back(News::Writable(link.id()));
+        pending.push_back(LinkEvent::Writable(link.id()));
     }
 }
 

@@ -16,7 +16,7 @@ use super::options::Chosen;
 use crate::reactor::{DialId, LinkId, ListenerId};
 use crate::transport::{Received, Taken};
 
-/// News of one kind that is no news within so long of the last.
+/// Within so long of the last an event of the same kind is not reported.
 const SAME: Duration = Duration::from_secs(1);
 
 /// The sending half of a socket.

@@ -1,7 +1,7 @@
 //! Everything that happens on the connections of one role.
 
+mod events;
 mod leaving;
-mod news;
 mod refusal;
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use trunkline_zmtp::curve::Crypto;
 use trunkline_zmtp::patterns::ConnectionId;
 use trunkline_zmtp::{Event, Tally};
 
-use crate::reactor::{DialId, Link, LinkId, ListenerId, Place, Reactor, copied, failed};
+use crate::reactor::{Address, DialId, Link, LinkId, ListenerId, Reactor, copied, failed};
 use crate::transport::{Interest, Received, Taken, TransportError};
 use crate::zmtp::ZmtpSettings;
 use crate::zmtp::admission::Admission;
@@ -123,8 +123,8 @@ impl Core {
         let Some(socket) = self.sockets.get_mut(at) else {
             return Err(TransportError::Terminated);
         };
-        let place = Place::to_listen(endpoint, socket.chosen.ipv6).map_err(|error| failed(&error))?;
-        let (id, real) = self.reactor.listen(&place, socket.chosen.stream)?;
+        let address = Address::to_listen(endpoint, socket.chosen.ipv6).map_err(|error| failed(&error))?;
+        let (id, real) = self.reactor.listen(&address, socket.chosen.stream)?;
         socket.bound.push((Arc::from(real.as_str()), id));
         self.listeners.insert(id, at);
         Ok(real)
@@ -134,8 +134,8 @@ impl Core {
         let Some(socket) = self.sockets.get_mut(at) else {
             return Err(TransportError::Terminated);
         };
-        let place = Place::to_dial(endpoint).map_err(|error| failed(&error))?;
-        let id = self.reactor.dial(place, socket.chosen.stream, socket.chosen.backoff);
+        let address = Address::to_dial(endpoint).map_err(|error| failed(&error))?;
+        let id = self.reactor.dial(address, socket.chosen.stream, socket.chosen.backoff);
         let lane = socket.dial();
         socket.dialled.push(Dialled { endpoint: Arc::from(endpoint), id, lane });
         self.dials.insert(id, at);
@@ -284,8 +284,8 @@ impl Core {
             }
             self.pump(link);
         }
-        while let Some(news) = self.reactor.poll_news() {
-            self.take(news);
+        while let Some(event) = self.reactor.poll_event() {
+            self.take(event);
         }
         self.decide();
         self.relieve();

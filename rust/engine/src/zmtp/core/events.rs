@@ -10,7 +10,7 @@ use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side};
 
 use super::refusal::{is_final, refusal};
 use super::{Core, find};
-use crate::reactor::{Link, LinkId, News, Read};
+use crate::reactor::{Link, LinkEvent, LinkId, Read};
 use crate::zmtp::admission::Decision;
 use crate::zmtp::peer::{Peer, Stage};
 
@@ -21,9 +21,9 @@ const PUMPED: usize = 64;
 const UNREAD: Duration = Duration::from_millis(20);
 
 impl Core {
-    pub(super) fn take(&mut self, news: News) {
-        match news {
-            News::Accepted(listener, link) => {
+    pub(super) fn take(&mut self, event: LinkEvent) {
+        match event {
+            LinkEvent::Accepted(listener, link) => {
                 let at = self.listeners.get(&listener).copied();
                 let Some((at, socket)) = at.and_then(|at| Some((at, self.sockets.get(at)?))) else {
                     return self.reactor.close(link, false);
@@ -31,7 +31,7 @@ impl Core {
                 let endpoint = socket.bound_at(listener);
                 self.begin(at, link, Side::Accepted, endpoint, None);
             }
-            News::Dialled(dial, link) => {
+            LinkEvent::Dialled(dial, link) => {
                 let at = self.dials.get(&dial).copied();
                 let Some((at, socket)) = at.and_then(|at| Some((at, self.sockets.get(at)?))) else {
                     return self.reactor.close(link, false);
@@ -42,20 +42,20 @@ impl Core {
                 let (endpoint, lane) = (Arc::clone(&dialled.endpoint), dialled.lane);
                 self.begin(at, link, Side::Dialled, endpoint, lane);
             }
-            News::TurnedAway(listener, reason) => {
+            LinkEvent::TurnedAway(listener, reason) => {
                 let at = self.listeners.get(&listener).copied();
                 if let Some(socket) = at.and_then(|at| self.sockets.get_mut(at)) {
                     let endpoint = socket.bound_at(listener);
                     socket.turn_away(&endpoint, reason);
                 }
             }
-            News::Readable(link) => self.pump(link),
-            News::Writable(link) => {
+            LinkEvent::Readable(link) => self.pump(link),
+            LinkEvent::Writable(link) => {
                 if find(&mut self.peers, link).is_some() {
                     self.flush_peer(link);
                 }
             }
-            News::Due(link) => self.due(link),
+            LinkEvent::Due(link) => self.due(link),
         }
     }
 
