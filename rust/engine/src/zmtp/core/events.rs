@@ -165,12 +165,13 @@ impl Core {
     fn due(&mut self, link: LinkId) {
         let Some(peer) = find(&mut self.peers, link) else { return };
         let is_unread = self.reactor.link(link).is_some_and(Link::is_readable);
+        let is_reading = self.sockets.get(peer.socket).is_some_and(|socket| socket.is_reading);
         match peer.stage {
             Stage::Leaving => self.forget(link),
-            Stage::Ready if is_unread && self.sockets.get(peer.socket).is_some_and(|socket| socket.is_reading) => {
-                self.reactor.set_timer(link, Some(self.now + UNREAD));
-            }
+            Stage::Ready if is_unread && is_reading => self.reactor.set_timer(link, Some(self.now + UNREAD)),
             Stage::Shaking | Stage::Ready => {
+                // Silence is not held against a peer that is not read.
+                peer.connection.handle_reading(self.now, is_reading || peer.stage == Stage::Shaking);
                 peer.connection.handle_timeout(self.now);
                 if peer.connection.is_over() {
                     self.drain(link);

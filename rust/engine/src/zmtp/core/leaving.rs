@@ -19,6 +19,12 @@ impl Core {
             self.reactor.unlisten(id);
         }
         socket.closing = Some(Instant::now() + linger);
+        // Nobody receives any more: what they have said before is looked at here.
+        for peer in self.peers.iter_mut().flatten().filter(|peer| peer.socket == at) {
+            if !std::mem::replace(&mut peer.is_again, true) {
+                self.again.push(peer.link);
+            }
+        }
         self.flush();
         self.settle_closing();
     }

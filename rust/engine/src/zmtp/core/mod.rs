@@ -184,15 +184,10 @@ impl Core {
         interest.readable || interest.writable || interest.monitored
     }
 
-    /// A socket is read from now on, or not: silence is not held against a peer that is not.
+    /// A socket is read from now on, or not. Its peers learn that when they are due: there may be many of them.
     pub(in crate::zmtp) fn set_reading(&mut self, at: usize, is_reading: bool) {
-        let Some(socket) = self.sockets.get_mut(at) else { return };
-        if !socket.receives() || std::mem::replace(&mut socket.is_reading, is_reading) == is_reading {
-            return;
-        }
-        for peer in self.peers.iter_mut().flatten().filter(|peer| peer.socket == at && peer.stage == Stage::Ready) {
-            peer.connection.handle_reading(self.now, is_reading);
-            self.reactor.set_timer(peer.link, peer.connection.poll_timeout());
+        if let Some(socket) = self.sockets.get_mut(at).filter(|socket| socket.receives()) {
+            socket.is_reading = is_reading;
         }
     }
 
