@@ -6,6 +6,7 @@ mod fork;
 mod guard;
 mod handle;
 pub mod libzmq;
+mod limits;
 mod notices;
 mod outbox;
 mod reactor;

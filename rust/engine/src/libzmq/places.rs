@@ -1,76 +1,60 @@
-//! How many peers a role lets in.
+//! The connections of libzmq's listening sockets: which are admitted, and where they come from.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::net::IpAddr;
 
-use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{Shutdown, SockaddrIn, SockaddrIn6, SockaddrStorage, getpeername, getsockname, shutdown};
 
-/// Descriptors that connections leave to the rest of the process: its captures have to go on.
-const KEPT_BACK: u64 = 64;
+use crate::limits::Limits;
 
-/// The places that peers may take, a connection each.
-///
-/// Descriptors are given out from the lowest number up, so that the number of a new one tells how many there are left.
+/// The connections that were admitted.
 #[derive(Debug, Default)]
 pub struct Places {
-    limit: Option<usize>,
-    by_host: Option<usize>,
+    limits: Limits,
     /// By descriptor, and where the peer is, where that can be said.
     taken: HashMap<c_int, Option<String>>,
-    turned_away: u64,
 }
 
 impl Places {
-    /// So many at most, and of one host, and never the last descriptors of the process.
+    /// At most so many in all, and by host, and never the last descriptors of the process.
     pub fn new(limit: Option<usize>, by_host: Option<usize>) -> Self {
-        Self { limit, by_host, ..Self::default() }
+        Self { limits: Limits::new(limit, by_host), ..Self::default() }
     }
 
-    /// Whether a host has as many as it may have.
-    fn is_full(&self, host: &str, limit: usize) -> bool {
-        let hosts = self.taken.values().flatten().map(|address| host_of(address));
-        hosts.filter(|other| *other == host).count() >= limit
-    }
-
-    /// How many peers there was no place for.
+    /// How many connections were refused.
     pub(super) fn turned_away(&self) -> u64 {
-        self.turned_away
+        self.limits.turned_away()
     }
 
-    /// Gives a connection its place, or ends it and says why there is none.
+    /// Admits a connection, or ends it and gives the reason.
     pub(super) fn take(&mut self, connection: c_int, endpoint: &str) -> Option<String> {
         let address = address(connection);
-        let reason = match (self.limit, self.by_host.zip(address.as_deref().map(host_of))) {
-            (Some(limit), _) if self.taken.len() >= limit => {
-                format!("the limit of {limit} connections, max_connections, is reached")
-            }
-            (_, Some((limit, host))) if self.is_full(host, limit) => {
-                format!("the limit of {limit} connections of one host, max_connections_per_host, is reached")
-            }
-            _ => match last_place() {
-                Some(last) if u64::try_from(connection).is_ok_and(|number| number > last) => {
-                    format!("the process may have {} open files and needs the last of them itself", last + KEPT_BACK)
+        match self.limits.enter(connection, address.as_deref().and_then(host)) {
+            Ok(()) => {
+                if let Some(before) = self.taken.insert(connection, address) {
+                    // Its end was never announced, and its number is another's now.
+                    self.limits.leave(before.as_deref().and_then(host));
                 }
-                _ => {
-                    self.taken.insert(connection, address);
-                    return None;
-                }
-            },
-        };
-        self.turned_away += 1;
-        turn_away(connection, endpoint);
-        Some(reason)
+                None
+            }
+            Err(reason) => {
+                turn_away(connection, endpoint);
+                Some(reason)
+            }
+        }
     }
 
-    /// Where the peer is who has a place.
+    /// Where the peer of a connection is.
     pub(super) fn address(&self, connection: c_int) -> Option<String> {
         self.taken.get(&connection).cloned().flatten()
     }
 
-    /// Takes a place back, and says whose it was.
+    /// A connection has ended: where its peer was.
     pub(super) fn leave(&mut self, connection: c_int) -> Option<String> {
-        self.taken.remove(&connection).flatten()
+        let address = self.taken.remove(&connection)?;
+        self.limits.leave(address.as_deref().and_then(host));
+        address
     }
 }
 
@@ -80,11 +64,8 @@ pub(super) fn host_of(address: &str) -> &str {
     host.trim_matches(['[', ']'])
 }
 
-/// The highest number that a descriptor of a connection may have.
-fn last_place() -> Option<u64> {
-    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    // Where there are few, a quarter of them is enough.
-    Some(limit - KEPT_BACK.min(limit / 4))
+fn host(address: &str) -> Option<IpAddr> {
+    host_of(address).parse().ok()
 }
 
 /// Where a peer dialled from. One that is gone again has none, nor has one on this machine's file system.

@@ -1,16 +1,14 @@
 //! Who listens, and how many are let in.
 
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, Shutdown};
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::mkdtemp;
 use socket2::{SockAddr, Socket};
 
@@ -22,9 +20,6 @@ const BACKLOG: i32 = 4096;
 
 /// Where no descriptor is left, one may be soon.
 const WANT: Duration = Duration::from_millis(100);
-
-/// Descriptors that connections leave to the rest of the process: its captures have to go on.
-const KEPT_BACK: u64 = 64;
 
 /// A socket that listens.
 #[derive(Debug)]
@@ -170,68 +165,4 @@ fn remove_stale(path: &std::path::Path, address: &SockAddr) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
         _ => Err(nix::errno::Errno::EADDRINUSE.into()),
     }
-}
-
-/// How many peers are let in.
-#[derive(Debug)]
-pub(super) struct Limits {
-    connections: Option<usize>,
-    by_host: Option<usize>,
-    count: usize,
-    hosts: HashMap<IpAddr, usize, foldhash::quality::RandomState>,
-    turned_away: u64,
-}
-
-impl Limits {
-    pub(super) fn new(connections: Option<usize>, by_host: Option<usize>) -> Self {
-        Self { connections, by_host, count: 0, hosts: HashMap::default(), turned_away: 0 }
-    }
-
-    pub(super) fn turned_away(&self) -> u64 {
-        self.turned_away
-    }
-
-    /// Lets a peer in, or says why not.
-    pub(super) fn enter(&mut self, descriptor: RawFd, host: Option<IpAddr>) -> Result<(), String> {
-        let of_host = host.and_then(|host| self.hosts.get(&host)).copied().unwrap_or_default();
-        let reason = match (self.connections, self.by_host, last_descriptor()) {
-            (Some(limit), ..) if self.count >= limit => {
-                format!("the limit of {limit} connections, max_connections, is reached")
-            }
-            (_, Some(limit), _) if of_host >= limit => {
-                format!("the limit of {limit} connections of one host, max_connections_per_host, is reached")
-            }
-            (.., Some(last)) if u64::try_from(descriptor).is_ok_and(|number| number > last) => {
-                format!("the process may have {} open files and needs the last of them itself", last + KEPT_BACK)
-            }
-            _ => {
-                self.count += 1;
-                if let Some(host) = host {
-                    *self.hosts.entry(host).or_default() += 1;
-                }
-                return Ok(());
-            }
-        };
-        self.turned_away += 1;
-        Err(reason)
-    }
-
-    /// A peer is gone.
-    pub(super) fn leave(&mut self, host: Option<IpAddr>) {
-        self.count -= 1;
-        let Some(host) = host else { return };
-        if let Some(count) = self.hosts.get_mut(&host) {
-            *count -= 1;
-            if *count == 0 {
-                self.hosts.remove(&host);
-            }
-        }
-    }
-}
-
-/// The highest number that a descriptor of a connection may have: they are given out from the lowest up.
-fn last_descriptor() -> Option<u64> {
-    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    // Where there are few, a quarter of them is enough.
-    Some(limit - KEPT_BACK.min(limit / 4))
 }

@@ -33,9 +33,10 @@ pub(crate) use self::slabs::copied;
 pub(crate) use self::stream::{Read, StreamOptions};
 
 use self::links::Links;
-use self::listener::{Limits, Listener};
+use self::listener::Listener;
 use self::resolver::Resolver;
 use self::slabs::Slabs;
+use crate::limits::Limits;
 use crate::transport::TransportError;
 
 /// Connections accepted before others have their turn.

@@ -142,10 +142,10 @@ impl Numbered {
         let milliseconds = || u64::try_from(value).map(Duration::from_millis).map_err(|_| invalid());
         let seconds = || u64::try_from(value).map(Duration::from_secs).map_err(|_| invalid());
         let size = || u32::try_from(value).map_err(|_| invalid());
-        // So is a size of zero.
+        // A size of zero is the system's default.
         let own = |size: u32| (size > 0).then_some(size as usize);
         match number {
-            // What is negative is left to the system, or to us.
+            // A negative value asks for the default.
             11 | 12 | 34..=37 if value < 0 => {}
             11 => self.rest.send_buffer = own(size()?),
             12 => self.rest.receive_buffer = own(size()?),

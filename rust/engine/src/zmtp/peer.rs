@@ -15,7 +15,7 @@ pub(super) enum Stage {
     Shaking,
     /// Messages come and go.
     Ready,
-    /// All was written to it: its link ends when it ends it, or when its time is up.
+    /// No socket has it any more: what is pending is written, and the link ends when the peer ends it or its time is up.
     Leaving,
 }
 
@@ -48,6 +48,20 @@ impl Peer {
     /// The number by which a socket knows it.
     pub(super) fn id(&self) -> ConnectionId {
         ConnectionId(self.link.number())
+    }
+
+    /// Is written to before the next wait.
+    pub(super) fn write_soon(&mut self, dirty: &mut Vec<LinkId>) {
+        if !std::mem::replace(&mut self.is_dirty, true) {
+            dirty.push(self.link);
+        }
+    }
+
+    /// Is heard again in the next pass.
+    pub(super) fn hear_again(&mut self, again: &mut Vec<LinkId>) {
+        if !std::mem::replace(&mut self.is_again, true) {
+            again.push(self.link);
+        }
     }
 
     /// Counts what waits to be written with what waits for all.

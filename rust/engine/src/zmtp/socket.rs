@@ -107,7 +107,7 @@ impl Socket {
         }
     }
 
-    /// An endpoint is dialled no more: how many messages that waited for it are lost.
+    /// An endpoint is dialled no more: messages that were pending for it alone are lost.
     pub(super) fn hang_up(&mut self, lane: Dial) {
         match &mut self.sending {
             Sending::InTurn(peers) => drop(peers.hang_up(lane)),
@@ -150,7 +150,7 @@ impl Socket {
         vec![]
     }
 
-    /// What waits for a peer; true where messages that were held may go now.
+    /// Learns what is pending for a peer.
     pub(super) fn handle_backlog(&mut self, peer: ConnectionId, backlog: Backlog) {
         match &mut self.sending {
             Sending::InTurn(peers) => peers.handle_backlog(peer, backlog),
@@ -198,7 +198,7 @@ impl Socket {
                 }
                 match router.route(to, frames) {
                     Ok(Routed::To(peer)) => Way::Now(peer, None),
-                    // Nobody asked to be told.
+                    // The socket does not ask for a report.
                     Ok(Routed::Dropped(_)) => Way::Done(Taken::Yes),
                     Err(Unsent::Full) => Way::Full(router.connection(to)),
                     Err(Unsent::Unreachable) => Way::Done(Taken::Unreachable),
@@ -265,8 +265,6 @@ impl Socket {
 /// Where the routing ids that are given away begin: another number in each process, lest an answer to one of a role that is
 /// gone finds somebody.
 fn first_id() -> u32 {
-    let mut bytes = [0; 4];
-    // A beginning at zero is as good where there is no chance.
-    let _ = getrandom::fill(&mut bytes);
-    u32::from_ne_bytes(bytes)
+    // Zero is as good where the system gives no random number.
+    getrandom::u32().unwrap_or_default()
 }

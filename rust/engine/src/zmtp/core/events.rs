@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BufMut;
-use trunkline_wire::{Remote, SocketEvent};
+use trunkline_wire::SocketEvent;
 use trunkline_zmtp::patterns::Dial;
 use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side};
 
 use super::refusal::{is_final, refusal};
-use super::{Core, find};
+use super::{Core, find, remote};
 use crate::reactor::{Link, LinkEvent, LinkId, Read};
 use crate::zmtp::admission::Decision;
 use crate::zmtp::peer::{Peer, Stage};
@@ -120,9 +120,7 @@ impl Core {
             }
         }
         if let Some(peer) = find(&mut self.peers, link) {
-            if !std::mem::replace(&mut peer.is_again, true) {
-                self.again.push(link);
-            }
+            peer.hear_again(&mut self.again);
             // One that leaves has the time that it was given.
             if peer.stage != Stage::Leaving {
                 self.settle(link);
@@ -246,8 +244,7 @@ impl Core {
         peer.stage = Stage::Ready;
         peer.user.clone_from(&ready.user);
         peer.connection.handle_reading(self.now, socket.is_reading);
-        let address = self.reactor.link(link).and_then(|link| link.address.as_deref().map(str::to_owned));
-        socket.events.push_back(SocketEvent::Connected(Remote { endpoint: peer.endpoint.to_string(), address }));
+        socket.events.push_back(SocketEvent::Connected(remote(&self.reactor, peer)));
         self.reactor.succeeded(link);
         if let Some(admitted) = admitted {
             peer.routing_id = Some(admitted.routing_id);
@@ -271,24 +268,23 @@ impl Core {
         }
         // It may tell the peer why.
         self.flush_peer(link);
-        let address = self.reactor.link(link).and_then(|link| link.address.as_deref().map(str::to_owned));
-        let Some(peer) = self.peers.get_mut(link.index()).and_then(Option::take) else { return };
-        self.waiting -= peer.counted;
-        self.unfinished -= peer.unfinished;
+        let Some(peer) = self.remove(link) else { return };
+        let remote = remote(&self.reactor, &peer);
         let is_dialled = self.reactor.link(link).is_some_and(Link::is_dialled);
         self.reactor.close(link, is_final(failure.reason));
         let Some(socket) = self.sockets.get_mut(peer.socket) else { return };
-        let endpoint = peer.endpoint.to_string();
         let is_end = peer.stage == Stage::Ready && matches!(failure.reason, Reason::HungUp | Reason::MessageCut);
         if !is_end {
             let words = refusal(failure, is_dialled, socket.chosen.settings.security.is_curve());
-            let reason = address.as_ref().map_or_else(|| words.clone(), |address| format!("{address}: {words}"));
-            let endpoint = endpoint.clone();
-            socket.events.push_back(SocketEvent::HandshakeFailed { endpoint, reason });
+            let reason = match &remote.address {
+                Some(address) => format!("{address}: {words}"),
+                None => words,
+            };
+            socket.events.push_back(SocketEvent::HandshakeFailed { endpoint: remote.endpoint.clone(), reason });
             self.failures.count(failure.reason);
         }
         if peer.stage == Stage::Ready {
-            socket.events.push_back(SocketEvent::Disconnected(Remote { endpoint, address }));
+            socket.events.push_back(SocketEvent::Disconnected(remote));
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use trunkline_wire::{Remote, SocketEvent};
+use trunkline_wire::SocketEvent;
 
-use super::{Core, find};
+use super::{Core, find, remote};
 use crate::reactor::{Link, LinkId};
 use crate::zmtp::peer::Stage;
 use crate::zmtp::socket::Dialled;
@@ -21,9 +21,7 @@ impl Core {
         socket.closing = Some(Instant::now() + linger);
         // Nobody receives any more: what they have said before is looked at here.
         for peer in self.peers.iter_mut().flatten().filter(|peer| peer.socket == at) {
-            if !std::mem::replace(&mut peer.is_again, true) {
-                self.again.push(peer.link);
-            }
+            peer.hear_again(&mut self.again);
         }
         self.flush();
         self.settle_closing();
@@ -62,9 +60,7 @@ impl Core {
         if let Some(socket) = self.sockets.get_mut(at) {
             let held = socket.disconnected(id);
             if stage == Stage::Ready {
-                let address = self.reactor.link(link).and_then(|link| link.address.as_deref().map(str::to_owned));
-                let remote = Remote { endpoint: peer.endpoint.to_string(), address };
-                socket.events.push_back(SocketEvent::Disconnected(remote));
+                socket.events.push_back(SocketEvent::Disconnected(remote(&self.reactor, peer)));
             }
             for frames in held {
                 // One that is not ready has nothing held.
@@ -86,11 +82,7 @@ impl Core {
 
     /// Ends the link of a peer that has left.
     pub(super) fn forget(&mut self, link: LinkId) {
-        if let Some(peer) = self.peers.get_mut(link.index()).and_then(Option::take) {
-            self.waiting -= peer.counted;
-            self.unfinished -= peer.unfinished;
-            self.leaving -= usize::from(peer.stage == Stage::Leaving);
-        }
+        self.remove(link);
         self.reactor.close(link, false);
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use slab::Slab;
-use trunkline_wire::{Nanos, SocketEvent, SocketKind, SocketOptions};
+use trunkline_wire::{Nanos, Remote, SocketEvent, SocketKind, SocketOptions};
 use trunkline_zmtp::curve::Crypto;
 use trunkline_zmtp::patterns::ConnectionId;
 use trunkline_zmtp::{Event, Tally};
@@ -295,18 +295,25 @@ impl Core {
         let Some(peer) = find(&mut self.peers, link) else { return false };
         let is_sent = peer.connection.send(frames);
         peer.count(&mut self.waiting);
-        if !std::mem::replace(&mut peer.is_dirty, true) {
-            self.dirty.push(link);
-        }
+        peer.write_soon(&mut self.dirty);
         is_sent
+    }
+
+    /// Takes a peer out, and what it holds off the counts.
+    fn remove(&mut self, link: LinkId) -> Option<Peer> {
+        let peer = self.peers.get_mut(link.index())?.take()?;
+        self.waiting -= peer.counted;
+        self.unfinished -= peer.unfinished;
+        self.leaving -= usize::from(peer.stage == Stage::Leaving);
+        Some(peer)
     }
 
     /// What a connection has to say is to be written, and what it holds is counted.
     fn mark(&mut self, link: LinkId) {
         let Some(peer) = find(&mut self.peers, link) else { return };
         peer.count_unfinished(&mut self.unfinished);
-        if peer.connection.backlog().bytes > 0 && !std::mem::replace(&mut peer.is_dirty, true) {
-            self.dirty.push(link);
+        if peer.connection.backlog().bytes > 0 {
+            peer.write_soon(&mut self.dirty);
         }
     }
 
@@ -369,6 +376,12 @@ impl Core {
             self.put(peer, &frames);
         }
     }
+}
+
+/// The peer of a connection, as events name it.
+fn remote(reactor: &Reactor, peer: &Peer) -> Remote {
+    let address = reactor.link(peer.link).and_then(|link| link.address.as_deref().map(str::to_owned));
+    Remote { endpoint: peer.endpoint.to_string(), address }
 }
 
 #[inline]

@@ -1,0 +1,78 @@
+//! How many connections a role admits.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use foldhash::quality::RandomState;
+use nix::sys::resource::{Resource, getrlimit};
+
+/// Descriptors that connections leave to the rest of the process: its captures have to go on.
+const KEPT_BACK: u64 = 64;
+
+/// The limits on the connections of a role, whatever its transport.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    connections: Option<usize>,
+    by_host: Option<usize>,
+    count: usize,
+    hosts: HashMap<IpAddr, usize, RandomState>,
+    turned_away: u64,
+}
+
+impl Limits {
+    /// At most so many in all, and by host.
+    pub(crate) fn new(connections: Option<usize>, by_host: Option<usize>) -> Self {
+        Self { connections, by_host, count: 0, hosts: HashMap::default(), turned_away: 0 }
+    }
+
+    /// How many connections were refused.
+    pub(crate) fn turned_away(&self) -> u64 {
+        self.turned_away
+    }
+
+    /// Admits the connection with this descriptor, or gives the reason why not.
+    pub(crate) fn enter(&mut self, descriptor: RawFd, host: Option<IpAddr>) -> Result<(), String> {
+        let of_host = host.and_then(|host| self.hosts.get(&host)).copied().unwrap_or_default();
+        let reason = match (self.connections, self.by_host, last_descriptor()) {
+            (Some(limit), ..) if self.count >= limit => {
+                format!("the limit of {limit} connections, max_connections, is reached")
+            }
+            (_, Some(limit), _) if of_host >= limit => {
+                format!("the limit of {limit} connections of one host, max_connections_per_host, is reached")
+            }
+            (.., Some(last)) if u64::try_from(descriptor).is_ok_and(|number| number > last) => {
+                format!("the process may have {} open files and needs the last of them itself", last + KEPT_BACK)
+            }
+            _ => {
+                self.count += 1;
+                if let Some(host) = host {
+                    *self.hosts.entry(host).or_default() += 1;
+                }
+                return Ok(());
+            }
+        };
+        self.turned_away += 1;
+        Err(reason)
+    }
+
+    /// A connection that was admitted has ended.
+    pub(crate) fn leave(&mut self, host: Option<IpAddr>) {
+        self.count -= 1;
+        let Some(host) = host else { return };
+        if let Some(count) = self.hosts.get_mut(&host) {
+            *count -= 1;
+            if *count == 0 {
+                self.hosts.remove(&host);
+            }
+        }
+    }
+}
+
+/// The highest number that a descriptor of a connection may have. They are given out from the lowest number up, so that the
+/// number of a new one tells how many there are left.
+fn last_descriptor() -> Option<u64> {
+    let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    // Where there are few, a quarter of them is enough.
+    Some(limit - KEPT_BACK.min(limit / 4))
+}
