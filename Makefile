@@ -71,7 +71,7 @@ $(DONE)/peer-%: tests/live/requirements-%.txt $(DONE)/venv
 
 python-test: $(DONE)/build peers ## The tests of the Python package, against live sockets, satellites and a live Spark
 	python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0
-	TRUNKLINE_TRANSPORT=zmtp python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0 -m req tests/cdtp tests/dcp tests/mc0 tests/mtl
+	TRUNKLINE_TRANSPORT=libzmq python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0 -m req tests/cdtp tests/dcp tests/mc0 tests/mtl
 
 requirements: $(DONE)/venv ## Hold the requirement table against the tests; write docs/conformance
 	python tools/requirements.py
@@ -113,8 +113,9 @@ audit: $(DONE)/venv ## Look up what is known of the locked dependencies; needs t
 fuzz: $(DONE)/venv ## Fuzz decoders, machines and captures, FUZZ_SECONDS each
 	tools/fuzz.sh $${FUZZ_SECONDS:-30}
 
-soak: $(DONE)/build ## Attack roles and captures for SOAK_SECONDS, an hour, then a fleet of CDT, and kill streams; write benches/results
+soak: $(DONE)/build ## Attack roles and captures for SOAK_SECONDS, an hour, load them as long, then a fleet of CDT, and kill streams; write benches/results
 	python -m benches.strangers --seconds $${SOAK_SECONDS:-3600}
+	python -m benches.endurance --seconds $${SOAK_SECONDS:-3600} --pieces 4
 	python -m benches.cdt.soak
 	python -m benches.spark.kills
 

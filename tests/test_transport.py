@@ -1,4 +1,4 @@
-"""Roles over the Rust crate in place of libzmq, and what is refused there by name."""
+"""Which transport a role takes; roles over the Rust crate, and what is refused there by name."""
 
 import json
 import subprocess
@@ -18,6 +18,38 @@ from trunkline.errors import LocalProtocolError
 
 ANY = "tcp://127.0.0.1:*"
 HEAD = [b"", b"DGBX\x01"]
+
+
+@pytest.mark.parametrize(
+    ("preferred", "given", "taken"),
+    [
+        (None, {}, "zmtp"),
+        (None, {"transport": "auto"}, "zmtp"),
+        (None, {"transport": "libzmq"}, "libzmq"),
+        (None, {"bind": "inproc://here", "context": True}, "libzmq"),
+        (None, {"context": True}, "libzmq"),
+        (None, {"options": {zmq.RCVHWM: 10}}, "zmtp"),
+        (None, {"options": {zmq.RATE: 10}}, "libzmq"),
+        ("auto", {}, "zmtp"),
+        ("libzmq", {}, "libzmq"),
+        ("libzmq", {"transport": "zmtp"}, "zmtp"),
+        ("zmtp", {"context": True}, "libzmq"),
+    ],
+)
+def test_ours_is_taken_wherever_it_does_what_is_asked_for(preferred, given, taken, monkeypatch):
+    monkeypatch.delenv("TRUNKLINE_TRANSPORT", raising=False)
+    if preferred is not None:
+        monkeypatch.setenv("TRUNKLINE_TRANSPORT", preferred)
+    if "context" in given:
+        given = {**given, "context": zmq.Context.instance()}
+    with cdtp.Receiver(**{"bind": ANY, **given}) as receiver:
+        assert receiver.transport == taken
+
+
+def test_a_transport_that_there_is_not_is_refused(monkeypatch):
+    monkeypatch.setenv("TRUNKLINE_TRANSPORT", "zmpt")
+    with pytest.raises(ValueError, match=r'TRUNKLINE_TRANSPORT="zmpt" .* use auto, zmtp or libzmq'):
+        cdtp.Receiver(bind=ANY)
 
 
 @pytest.mark.parametrize("ours", ["binds", "connects"])
@@ -56,7 +88,7 @@ def test_a_broker_serves_raw_peers(open_socket):
         assert client.recv_multipart() == [*HEAD, b"\x05", address, b"", b"", b"HELLO"]
 
 
-def test_worker_and_client_speak_to_a_broker_over_libzmq():
+def test_worker_and_client_speak_to_a_broker_over_another():
     with (
         dcp.Broker(bind=ANY) as broker,
         dcp.Worker(b"echo", connect=broker.endpoints, transport="zeromq") as worker,
@@ -71,7 +103,10 @@ def test_worker_and_client_speak_to_a_broker_over_libzmq():
         thread.join()
 
 
-@pytest.mark.parametrize(("there", "here"), [("libzmq", "zeromq"), ("zeromq", "libzmq"), ("zeromq", "zeromq")])
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [("libzmq", "zmtp"), ("zmtp", "libzmq"), ("zmtp", "zeromq"), ("zeromq", "zmtp"), ("zeromq", "zeromq")],
+)
 def test_a_client_queues_and_reads_at_a_server(there, here):
     with (
         mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], transport=there) as server,

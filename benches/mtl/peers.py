@@ -37,6 +37,11 @@ def summon(sequence: int, resource: str) -> list[bytes]:
     return [b"\x03" + struct.pack(">Q", sequence) + short(resource), b""]
 
 
+def dismiss(sequence: int, resource: str) -> list[bytes]:
+    """A Dismiss."""
+    return [b"\x04" + struct.pack(">Q", sequence) + short(resource), b""]
+
+
 def content(sequence: int, body: bytes, resource: str = "", table: bytes = EMPTY) -> list[bytes]:
     """A Content."""
     return [b"\x05" + struct.pack(">Q", sequence) + short(resource) + table, body]

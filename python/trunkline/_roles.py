@@ -351,7 +351,7 @@ class Role:
 
     @property
     def transport(self) -> str | None:
-        """The implementation of ZeroMQ that it runs over, e.g. ``"libzmq"``; None of one without, as those of CDT and CHIRP."""
+        """The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``; None of one without, as those of CDT and CHIRP."""
         return getattr(self._role, "transport", None)
 
     @property

@@ -17,7 +17,7 @@ NATIVE = {"benches.cdtp.live", "benches.dcp.broker", "benches.mc0.bus", "benches
     "bench",
     [
         pytest.param(bench, marks=[pytest.mark.slow, *([pytest.mark.spark] if "spark" in bench else [])])
-        for bench in BENCHES
+        for bench in [*BENCHES, "benches.endurance"]
         if bench not in NATIVE
     ],
 )

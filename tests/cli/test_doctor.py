@@ -16,7 +16,7 @@ def test_it_lists_what_there_is(run):
     lines = dict(line.split(maxsplit=1) for line in out.splitlines() if not line.startswith("extra "))
     assert trunkline.__version__ in lines["trunkline"]
     assert lines["libzmq"] == zmq.zmq_version()
-    assert lines["roles"] == "run over libzmq"
+    assert lines["roles"] == "run over zmtp"
     assert "extra spark" in out
     assert f"pyspark {metadata.version('pyspark')}" in out
 

@@ -107,11 +107,12 @@ def _libzmq() -> Iterator[Finding]:
     try:
         from trunkline import cdtp
 
-        cdtp.Receiver(bind="tcp://127.0.0.1:*", transport="libzmq").close()
+        with cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver:
+            transport = receiver.transport
     except Exception as error:  # noqa: BLE001 - whatever keeps roles from running
         yield Finding("roles", "do not run", ok=False, advice=str(error))
     else:
-        yield Finding("roles", "run over libzmq")
+        yield Finding("roles", f"run over {transport}")
 
 
 def _extras() -> Iterator[Finding]:

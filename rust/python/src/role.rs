@@ -417,7 +417,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     framing: Framing,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
-    let transport = Chosen::of(&options);
+    let transport = Chosen::of(&options)?;
     let RoleOptions {
         bounds,
         capture,

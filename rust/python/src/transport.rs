@@ -12,7 +12,7 @@ use trunkline_zmtp::curve::Crypto;
 
 use crate::role::RoleOptions;
 
-/// Names the transport that is taken where it suits and none is asked for.
+/// Names the transport that `auto` takes where it suits.
 const PREFERRED: &str = "TRUNKLINE_TRANSPORT";
 
 static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
@@ -48,15 +48,23 @@ impl Chosen {
         found.map(Some).ok_or_else(|| PyValueError::new_err(format!("there is no transport {name:?}")))
     }
 
-    /// The one that is asked for, or else that suits.
-    pub(crate) fn of(options: &RoleOptions) -> Self {
-        options.transport.unwrap_or_else(|| {
-            let is_preferred = std::env::var(PREFERRED).is_ok_and(|name| name == Self::Zmtp.name());
-            match (is_preferred || libzmq().is_err(), suit_ours(options)) {
-                (true, true) => Self::Zmtp,
-                _ if libzmq().is_err() => Self::Zeromq,
-                _ => Self::Libzmq,
+    /// The one that is asked for, or else preferred, or else that suits.
+    pub(crate) fn of(options: &RoleOptions) -> PyResult<Self> {
+        if let Some(asked) = options.transport {
+            return Ok(asked);
+        }
+        let is_libzmq_preferred = match std::env::var(PREFERRED).as_deref() {
+            Err(_) | Ok("" | "auto" | "zmtp") => false,
+            Ok("libzmq") => true,
+            Ok(other) => {
+                let text = format!("{PREFERRED}={other:?} names no transport to prefer: use auto, zmtp or libzmq");
+                return Err(PyValueError::new_err(text));
             }
+        };
+        Ok(match libzmq() {
+            Ok(_) if is_libzmq_preferred || !suit_ours(options) => Self::Libzmq,
+            _ if suit_ours(options) => Self::Zmtp,
+            _ => Self::Zeromq,
         })
     }
 }
