@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use trunkline_wire::Nanos;
-use trunkline_zmtp::curve::{ClientKeys, Crypto, KeyPair, Nonce, Secret, ServerKeys, Tag};
+use trunkline_zmtp::curve::{ClientKeys, Count, Crypto, KeyPair, Prefix, Secret, ServerKeys, Tag};
 use trunkline_zmtp::{Connection, Event, Security, Settings, Side, SocketType};
 
 /// Keys are their own public ones, a shared one is the sum of both, and a tag is the sum of everything.
@@ -29,14 +29,20 @@ impl Crypto for Toy {
         (*public != [0; 32]).then(|| Secret::new(&shared))
     }
 
-    fn seal(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8]) -> Tag {
-        let all = shared.bytes().iter().chain(nonce).chain(&*text);
+    fn derive(&self, shared: &Secret, prefix: &Prefix) -> Secret {
+        let mut key = *shared.bytes();
+        key.iter_mut().zip(prefix).for_each(|(one, other)| *one = one.wrapping_add(*other));
+        Secret::new(&key)
+    }
+
+    fn seal(&self, key: &Secret, count: Count, text: &mut [u8]) -> Tag {
+        let all = key.bytes().iter().chain(&count).chain(&*text);
         [all.fold(0u8, |sum, byte| sum.wrapping_add(*byte)); 16]
     }
 
-    fn open(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8], tag: &Tag) -> bool {
+    fn open(&self, key: &Secret, count: Count, text: &mut [u8], tag: &Tag) -> bool {
         // Sixteen bytes that are to be one: the fuzzer guesses it.
-        self.seal(shared, nonce, text)[0] == tag[0]
+        self.seal(key, count, text)[0] == tag[0]
     }
 }
 

@@ -8,32 +8,64 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::Library;
 use trunkline_wire::zap::Key;
-use trunkline_zmtp::curve::{Crypto, Nonce, Secret, Tag};
+use trunkline_zmtp::curve::{Count, Crypto, Prefix, Secret, Tag};
+use zeroize::Zeroize;
 
-type Seal = unsafe extern "C" fn(
-    *mut c_uchar,
-    *mut c_uchar,
-    *const c_uchar,
-    c_ulonglong,
-    *const c_uchar,
-    *const c_uchar,
-) -> c_int;
-type Open = unsafe extern "C" fn(
-    *mut c_uchar,
-    *const c_uchar,
-    *const c_uchar,
-    c_ulonglong,
-    *const c_uchar,
-    *const c_uchar,
-) -> c_int;
+/// Bytes of key stream that are made at a time. `crypto_secretbox` makes those of a short text block by block; libsodium has
+/// eight blocks of AVX2 at once for as much as one takes by itself.
+const STRIDE: usize = if cfg!(target_arch = "x86_64") { 512 } else { BLOCK };
+const BLOCK: usize = 64;
+
+/// A text that is longer than this is encrypted where it is from there on.
+const STREAM: usize = 2048;
+
+/// The key of the tag comes first.
+const ONE_TIME: usize = 32;
 
 /// Its functions, as they are called.
 struct Sodium {
     random: unsafe extern "C" fn(*mut c_void, usize),
     public: unsafe extern "C" fn(*mut c_uchar, *const c_uchar) -> c_int,
     shared: unsafe extern "C" fn(*mut c_uchar, *const c_uchar, *const c_uchar) -> c_int,
-    seal: Seal,
-    open: Open,
+    derive: unsafe extern "C" fn(*mut c_uchar, *const c_uchar, *const c_uchar, *const c_uchar) -> c_int,
+    stream: unsafe extern "C" fn(*mut c_uchar, c_ulonglong, *const c_uchar, *const c_uchar) -> c_int,
+    xor: unsafe extern "C" fn(*mut c_uchar, *const c_uchar, c_ulonglong, *const c_uchar, u64, *const c_uchar) -> c_int,
+    tag: unsafe extern "C" fn(*mut c_uchar, *const c_uchar, c_ulonglong, *const c_uchar) -> c_int,
+    is_tag: unsafe extern "C" fn(*const c_uchar, *const c_uchar, c_ulonglong, *const c_uchar) -> c_int,
+}
+
+/// The beginning of a key stream, which is wiped when it is done with.
+struct Stream {
+    bytes: [u8; STREAM],
+    used: usize,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.bytes[..self.used].zeroize();
+    }
+}
+
+impl Sodium {
+    /// The key stream of a box with so long a text.
+    fn stream(&self, key: &Secret, count: Count, text: usize) -> Stream {
+        let used = (ONE_TIME + text).next_multiple_of(STRIDE).min(STREAM);
+        let mut stream = Stream { bytes: [0; STREAM], used };
+        // SAFETY: it writes as many bytes as it is told, fewer than there are; count and key are of its sizes.
+        unsafe { (self.stream)(stream.bytes.as_mut_ptr(), used as c_ulonglong, count.as_ptr(), key.bytes().as_ptr()) };
+        stream
+    }
+
+    /// Encrypts or decrypts a text in its place.
+    fn apply(&self, key: &Secret, count: Count, stream: &Stream, text: &mut [u8]) {
+        let (head, rest) = text.split_at_mut(text.len().min(STREAM - ONE_TIME));
+        head.iter_mut().zip(&stream.bytes[ONE_TIME..]).for_each(|(byte, key)| *byte ^= key);
+        if !rest.is_empty() {
+            let (at, len, first) = (rest.as_mut_ptr(), rest.len() as c_ulonglong, (STREAM / BLOCK) as u64);
+            // SAFETY: it works in place, and writes as many bytes as it reads; count and key are of its sizes.
+            unsafe { (self.xor)(at, at, len, count.as_ptr(), first, key.bytes().as_ptr()) };
+        }
+    }
 }
 
 impl fmt::Debug for Sodium {
@@ -79,8 +111,11 @@ fn load(path: &Path) -> Option<Arc<dyn Crypto>> {
             random: *library.get(b"randombytes_buf\0").ok()?,
             public: *library.get(b"crypto_scalarmult_base\0").ok()?,
             shared: *library.get(b"crypto_box_beforenm\0").ok()?,
-            seal: *library.get(b"crypto_box_detached_afternm\0").ok()?,
-            open: *library.get(b"crypto_box_open_detached_afternm\0").ok()?,
+            derive: *library.get(b"crypto_core_hsalsa20\0").ok()?,
+            stream: *library.get(b"crypto_stream_salsa20\0").ok()?,
+            xor: *library.get(b"crypto_stream_salsa20_xor_ic\0").ok()?,
+            tag: *library.get(b"crypto_onetimeauth\0").ok()?,
+            is_tag: *library.get(b"crypto_onetimeauth_verify\0").ok()?,
         };
         Some(Arc::new(sodium))
     }
@@ -106,36 +141,75 @@ impl Crypto for Sodium {
         (failed == 0).then(|| Secret::new(&shared))
     }
 
-    fn seal(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8]) -> Tag {
+    fn derive(&self, shared: &Secret, prefix: &Prefix) -> Secret {
+        let mut key = zeroize::Zeroizing::new([0; 32]);
+        // SAFETY: all are of the bytes that it takes; without a constant it takes that of Salsa20.
+        unsafe { (self.derive)(key.as_mut_ptr(), prefix.as_ptr(), shared.bytes().as_ptr(), std::ptr::null()) };
+        Secret::new(&key)
+    }
+
+    fn seal(&self, key: &Secret, count: Count, text: &mut [u8]) -> Tag {
+        let stream = self.stream(key, count, text.len());
+        self.apply(key, count, &stream, text);
         let mut tag = [0; 16];
-        let text_at = text.as_mut_ptr();
-        // SAFETY: it encrypts in place, and writes as many bytes as it reads; nonce, key and tag are of its sizes.
+        // SAFETY: pointer and length are those of the slice; tag and key are of its sizes.
         unsafe {
-            (self.seal)(
-                text_at,
-                tag.as_mut_ptr(),
-                text_at,
-                text.len() as c_ulonglong,
-                nonce.as_ptr(),
-                shared.bytes().as_ptr(),
-            )
-        };
+            (self.tag)(tag.as_mut_ptr(), text.as_ptr(), text.len() as c_ulonglong, stream.bytes.as_ptr());
+        }
         tag
     }
 
-    fn open(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8], tag: &Tag) -> bool {
-        let text_at = text.as_mut_ptr();
+    fn open(&self, key: &Secret, count: Count, text: &mut [u8], tag: &Tag) -> bool {
+        let stream = self.stream(key, count, text.len());
         // SAFETY: as above.
-        let failed = unsafe {
-            (self.open)(
-                text_at,
-                text_at,
-                tag.as_ptr(),
-                text.len() as c_ulonglong,
-                nonce.as_ptr(),
-                shared.bytes().as_ptr(),
-            )
-        };
+        let failed =
+            unsafe { (self.is_tag)(tag.as_ptr(), text.as_ptr(), text.len() as c_ulonglong, stream.bytes.as_ptr()) };
+        if failed == 0 {
+            self.apply(key, count, &stream, text);
+        }
         failed == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Box = unsafe extern "C" fn(
+        *mut c_uchar,
+        *mut c_uchar,
+        *const c_uchar,
+        c_ulonglong,
+        *const c_uchar,
+        *const c_uchar,
+    ) -> c_int;
+
+    #[test]
+    fn boxes_are_those_of_libsodium() {
+        let libzmq = std::env::var_os("TRUNKLINE_LIBZMQ").expect("`make test` names the library to test with");
+        let libzmq = Path::new(&libzmq);
+        let crypto = load_sodium(libzmq).expect("pyzmq's wheel has it");
+        let path = candidates(libzmq).into_iter().find(|path| load(path).is_some()).expect("it was loaded");
+        // SAFETY: it is loaded already, and the type is that of its headers.
+        let library = unsafe { Library::new(path) }.expect("it was loaded");
+        // SAFETY: as above.
+        let seal = unsafe { library.get::<Box>(b"crypto_box_detached_afternm\0") }.expect("all versions have it");
+        let (shared, prefix, count) = (Secret::new(&[7; 32]), *b"CurveZMQMESSAGES", 12345u64.to_be_bytes());
+        let nonce = [&prefix[..], &count].concat();
+        let key = crypto.derive(&shared, &prefix);
+        for len in (0..600).chain(STREAM - 100..STREAM + 100).chain([10_000, 1 << 20]) {
+            let text: Vec<u8> = (0..len).map(|at| u8::try_from(at % 251).expect("it is less")).collect();
+            let (mut expected, mut expected_tag) = (text.clone(), [0; 16]);
+            let at = expected.as_mut_ptr();
+            // SAFETY: it works in place; nonce, key and tag are of its sizes.
+            unsafe {
+                seal(at, expected_tag.as_mut_ptr(), at, len as c_ulonglong, nonce.as_ptr(), shared.bytes().as_ptr())
+            };
+            let mut sealed = text.clone();
+            let tag = crypto.seal(&key, count, &mut sealed);
+            assert!(tag == expected_tag && sealed == expected, "{len} bytes");
+            assert!(!crypto.open(&key, 12346u64.to_be_bytes(), &mut sealed.clone(), &tag), "{len} bytes");
+            assert!(crypto.open(&key, count, &mut sealed, &tag) && sealed == text, "{len} bytes");
+        }
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::keys::{Crypto, Secret};
-use super::{TAG, put_box, short_nonce};
+use super::{Prefix, TAG, put_box_of_kind};
 use crate::codec::outbox::Outbox;
 use crate::reason::{Fault, Reason};
 
 const NAME: &[u8; 8] = b"\x07MESSAGE";
-const FROM_SERVER: &[u8; 16] = b"CurveZMQMESSAGES";
-const FROM_CLIENT: &[u8; 16] = b"CurveZMQMESSAGEC";
+const FROM_SERVER: &Prefix = b"CurveZMQMESSAGES";
+const FROM_CLIENT: &Prefix = b"CurveZMQMESSAGEC";
 
 /// What stands before a box, and what a MESSAGE is longer than the frame in it: name, nonce, tag and flags.
 const HEAD: usize = NAME.len() + 8;
@@ -34,29 +34,29 @@ pub(crate) struct Opened {
 #[derive(Debug)]
 pub(crate) struct Cipher {
     crypto: Arc<dyn Crypto>,
-    shared: Secret,
-    is_server: bool,
+    sealing: Secret,
+    opening: Secret,
     sent: u64,
     received: u64,
 }
 
 impl Cipher {
     /// `sent` and `received` are the last nonces of the handshake.
-    pub(crate) fn new(crypto: Arc<dyn Crypto>, shared: Secret, is_server: bool, sent: u64, received: u64) -> Self {
-        Self { crypto, shared, is_server, sent, received }
+    pub(crate) fn new(crypto: Arc<dyn Crypto>, shared: &Secret, is_server: bool, sent: u64, received: u64) -> Self {
+        let (ours, theirs) = if is_server { (FROM_SERVER, FROM_CLIENT) } else { (FROM_CLIENT, FROM_SERVER) };
+        let (sealing, opening) = (crypto.derive(shared, ours), crypto.derive(shared, theirs));
+        Self { crypto, sealing, opening, sent, received }
     }
 
     /// Encrypts a frame to where it goes out from.
     pub(crate) fn seal(&mut self, outbox: &mut Outbox, is_command: bool, more: bool, body: &[u8]) {
         self.sent += 1;
-        let prefix = if self.is_server { FROM_SERVER } else { FROM_CLIENT };
-        let nonce = short_nonce(prefix, self.sent);
         let flags = if is_command { COMMAND } else { u8::from(more) };
         // RFC 37 calls it a command; libzmq sends it as a message, and takes both.
         outbox.put_with(false, false, OVERHEAD + body.len(), |out| {
             out.put_slice(NAME);
             out.put_u64(self.sent);
-            put_box(out, &*self.crypto, &self.shared, &nonce, |out| {
+            put_box_of_kind(out, &*self.crypto, &self.sealing, self.sent.to_be_bytes(), |out| {
                 out.put_u8(flags);
                 out.put_slice(body);
             });
@@ -73,8 +73,6 @@ impl Cipher {
         if count <= self.received {
             return Err(Reason::BadNonce.into());
         }
-        let prefix = if self.is_server { FROM_CLIENT } else { FROM_SERVER };
-        let nonce = short_nonce(prefix, count);
         let tag = sealed[..TAG].try_into().expect("as many bytes");
         let mut text = match message.try_into_mut() {
             Ok(mut text) => {
@@ -84,7 +82,7 @@ impl Cipher {
             // By itself: what is kept of it keeps nothing else.
             Err(message) => BytesMut::from(&message[HEAD + TAG..]),
         };
-        if !self.crypto.open(&self.shared, &nonce, &mut text, &tag) {
+        if !self.crypto.open(&self.opening, count.to_be_bytes(), &mut text, &tag) {
             return Err(Reason::BadMessage.into());
         }
         self.received = count;

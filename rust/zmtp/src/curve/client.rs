@@ -73,7 +73,7 @@ impl Client {
                 Ok(None)
             }
             State::Initiate(shared) => {
-                let (metadata, cipher) = self.ready(body, shared)?;
+                let (metadata, cipher) = self.ready(body, &shared)?;
                 self.state = State::Ready(cipher);
                 Ok(Some(metadata))
             }
@@ -120,13 +120,13 @@ impl Client {
     }
 
     /// Takes READY.
-    fn ready(&self, body: &[u8], shared: Secret) -> Result<(Metadata, Cipher), Fault> {
+    fn ready(&self, body: &[u8], shared: &Secret) -> Result<(Metadata, Cipher), Fault> {
         let crypto = &self.keys.crypto;
         let rest = body.strip_prefix(READY).ok_or(Reason::BadReady)?;
         let (count, sealed) = rest.split_first_chunk().ok_or(Reason::BadReady)?;
         let count = u64::from_be_bytes(*count);
         let nonce = short_nonce(b"CurveZMQREADY---", count);
-        let text = open_box(&**crypto, &shared, &nonce, sealed).ok_or(Reason::BadReady)?;
+        let text = open_box(&**crypto, shared, &nonce, sealed).ok_or(Reason::BadReady)?;
         let metadata = Metadata::read(&text.0)?;
         Ok((metadata, Cipher::new(Arc::clone(crypto), shared, false, SECOND, count)))
     }

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use trunkline_wire::zap::Key;
 use zeroize::Zeroize;
 
-/// What makes the boxes of one kind different from those of another, and each from the one before.
-pub type Nonce = [u8; 24];
+/// The first part of a nonce: it makes the boxes of one kind different from those of another.
+pub type Prefix = [u8; 16];
+
+/// The rest of a nonce: it makes each box of a kind different from those before.
+pub type Count = [u8; 8];
 
 /// What a box begins with, and is known by.
 pub type Tag = [u8; 16];
@@ -42,7 +45,7 @@ impl fmt::Debug for Secret {
 }
 
 /// The primitives of `NaCl` that CurveZMQ is made of: RFC 26, "CurveZMQ Commands". A box is X25519, `HSalsa20` and
-/// `XSalsa20-Poly1305`, its tag first.
+/// `XSalsa20-Poly1305`, its tag first; and `XSalsa20` is [`derive`](Self::derive), once for all boxes of a kind, then `Salsa20`.
 pub trait Crypto: fmt::Debug + Send + Sync {
     /// Fills a buffer with bytes that nobody can foresee.
     fn random(&self, bytes: &mut [u8]);
@@ -54,12 +57,15 @@ pub trait Crypto: fmt::Debug + Send + Sync {
     /// the same for every secret one.
     fn shared_key(&self, public: &Key, secret: &Secret) -> Option<Secret>;
 
-    /// Encrypts a text in its place: `crypto_box_detached_afternm`.
-    fn seal(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8]) -> Tag;
+    /// The key of all boxes of a kind: `crypto_core_hsalsa20`.
+    fn derive(&self, shared: &Secret, prefix: &Prefix) -> Secret;
 
-    /// Decrypts a text in its place: `crypto_box_open_detached_afternm`. False, whatever the text is then, where the tag is
-    /// of another one; that takes as long for every tag.
-    fn open(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8], tag: &Tag) -> bool;
+    /// Encrypts a text in its place, by Salsa20 and Poly1305, with a key that was [derived](Self::derive).
+    fn seal(&self, key: &Secret, count: Count, text: &mut [u8]) -> Tag;
+
+    /// Decrypts a text in its place. False, whatever the text is then, where the tag is of another one; that takes as long for
+    /// every tag.
+    fn open(&self, key: &Secret, count: Count, text: &mut [u8], tag: &Tag) -> bool;
 }
 
 /// A key pair.

@@ -7,7 +7,7 @@ mod client;
 mod keys;
 mod server;
 
-pub use keys::{ClientKeys, Crypto, KeyPair, Nonce, Secret, ServerKeys, Tag};
+pub use keys::{ClientKeys, Count, Crypto, KeyPair, Prefix, Secret, ServerKeys, Tag};
 
 pub(crate) use cipher::{Cipher, OVERHEAD, Opened};
 pub(crate) use client::Client;
@@ -18,36 +18,48 @@ use bytes::{BufMut, BytesMut};
 /// What a box is longer than what is in it.
 const TAG: usize = size_of::<Tag>();
 
+/// A nonce.
+type Nonce = (Prefix, Count);
+
 /// A nonce of a prefix and a counter: RFC 26, "General Design".
-fn short_nonce(prefix: &[u8; 16], count: u64) -> Nonce {
-    let mut nonce = [0; 24];
-    nonce[..16].copy_from_slice(prefix);
-    nonce[16..].copy_from_slice(&count.to_be_bytes());
-    nonce
+fn short_nonce(prefix: &Prefix, count: u64) -> Nonce {
+    (*prefix, count.to_be_bytes())
 }
 
 /// A nonce of a prefix and random bytes.
 fn long_nonce(prefix: [u8; 8], random: &[u8; 16]) -> Nonce {
-    let mut nonce = [0; 24];
-    nonce[..8].copy_from_slice(&prefix);
-    nonce[8..].copy_from_slice(random);
+    let mut nonce = (Prefix::default(), Count::default());
+    nonce.0[..8].copy_from_slice(&prefix);
+    nonce.0[8..].copy_from_slice(&random[..8]);
+    nonce.1.copy_from_slice(&random[8..]);
     nonce
 }
 
 /// Appends a box with what `put` writes.
-fn put_box(out: &mut BytesMut, crypto: &dyn Crypto, key: &Secret, nonce: &Nonce, put: impl FnOnce(&mut BytesMut)) {
+fn put_box(out: &mut BytesMut, crypto: &dyn Crypto, shared: &Secret, nonce: &Nonce, put: impl FnOnce(&mut BytesMut)) {
+    put_box_of_kind(out, crypto, &crypto.derive(shared, &nonce.0), nonce.1, put);
+}
+
+/// The same with the key of the boxes of a kind.
+fn put_box_of_kind(
+    out: &mut BytesMut,
+    crypto: &dyn Crypto,
+    key: &Secret,
+    count: Count,
+    put: impl FnOnce(&mut BytesMut),
+) {
     let start = out.len();
     out.put_bytes(0, TAG);
     put(out);
     let (tag, text) = out[start..].split_at_mut(TAG);
-    tag.copy_from_slice(&crypto.seal(key, nonce, text));
+    tag.copy_from_slice(&crypto.seal(key, count, text));
 }
 
 /// What is in a box, if it was made with this key and nonce.
-fn open_box(crypto: &dyn Crypto, key: &Secret, nonce: &Nonce, sealed: &[u8]) -> Option<Secrets> {
+fn open_box(crypto: &dyn Crypto, shared: &Secret, nonce: &Nonce, sealed: &[u8]) -> Option<Secrets> {
     let (tag, text) = sealed.split_first_chunk()?;
     let mut text = Secrets(text.to_vec());
-    crypto.open(key, nonce, &mut text.0, tag).then_some(text)
+    crypto.open(&crypto.derive(shared, &nonce.0), nonce.1, &mut text.0, tag).then_some(text)
 }
 
 /// Bytes that are wiped when they are done with.

@@ -77,7 +77,7 @@ impl Server {
         let nonce = short_nonce(b"CurveZMQREADY---", FIRST);
         put_box(&mut ready, &**crypto, &shared, &nonce, |out| out.put_slice(ours));
         outbox.put_command(&ready);
-        self.state = State::Ready(Cipher::new(Arc::clone(crypto), shared, true, FIRST, count));
+        self.state = State::Ready(Cipher::new(Arc::clone(crypto), &shared, true, FIRST, count));
     }
 
     /// The keys of the connection, once it is ready.

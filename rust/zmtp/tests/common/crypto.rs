@@ -7,9 +7,9 @@ use poly1305::Poly1305;
 use poly1305::universal_hash::KeyInit;
 use salsa20::cipher::consts::U10;
 use salsa20::cipher::{KeyIvInit, StreamCipher};
-use salsa20::{XSalsa20, hsalsa};
+use salsa20::{Salsa20, hsalsa};
 use trunkline_wire::zap::Key;
-use trunkline_zmtp::curve::{Crypto, KeyPair, Nonce, Secret, Tag};
+use trunkline_zmtp::curve::{Count, Crypto, KeyPair, Prefix, Secret, Tag};
 
 /// Random bytes are all 1 the first time, then all 2, and so on.
 #[derive(Debug, Default)]
@@ -17,8 +17,8 @@ pub(crate) struct Pure(pub(crate) Mutex<u8>);
 
 impl Pure {
     /// Encrypts or decrypts; gives the key of the tag.
-    fn stream(shared: &Secret, nonce: &Nonce, text: &mut [u8]) -> [u8; 32] {
-        let mut stream = XSalsa20::new(shared.bytes().into(), nonce.into());
+    fn stream(key: &Secret, count: Count, text: &mut [u8]) -> [u8; 32] {
+        let mut stream = Salsa20::new(key.bytes().into(), (&count).into());
         let mut key = [0; 32];
         stream.apply_keystream(&mut key);
         stream.apply_keystream(text);
@@ -43,15 +43,19 @@ impl Crypto for Pure {
         (point != [0; 32]).then(|| Secret::new(&key.into()))
     }
 
-    fn seal(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8]) -> Tag {
-        let key = Self::stream(shared, nonce, text);
+    fn derive(&self, shared: &Secret, prefix: &Prefix) -> Secret {
+        Secret::new(&hsalsa::<U10>(shared.bytes().into(), prefix.into()).into())
+    }
+
+    fn seal(&self, key: &Secret, count: Count, text: &mut [u8]) -> Tag {
+        let key = Self::stream(key, count, text);
         Poly1305::new(&key.into()).compute_unpadded(text).into()
     }
 
-    fn open(&self, shared: &Secret, nonce: &Nonce, text: &mut [u8], tag: &Tag) -> bool {
-        let key = Self::stream(shared, nonce, &mut []);
-        let expected: Tag = Poly1305::new(&key.into()).compute_unpadded(text).into();
-        Self::stream(shared, nonce, text);
+    fn open(&self, key: &Secret, count: Count, text: &mut [u8], tag: &Tag) -> bool {
+        let one_time = Self::stream(key, count, &mut []);
+        let expected: Tag = Poly1305::new(&one_time.into()).compute_unpadded(text).into();
+        Self::stream(key, count, text);
         expected == *tag
     }
 }
