@@ -526,7 +526,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             socket,
             endpoint,
             listed,
-            outboxes: Outboxes::default(),
+            outboxes: Outboxes::new(self.transport.capabilities().reports_drained),
             readable: true,
             writable: true,
             monitored: true,

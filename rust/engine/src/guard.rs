@@ -8,7 +8,7 @@ use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Authenticator, Rule, ZapEvent, ZapVerb};
 
 use crate::handle::{Handle, Running, Settings};
-use crate::libzmq::{Context, Libzmq, LibzmqTransport, Places};
+use crate::libzmq::{Connections, Context, Libzmq, LibzmqTransport};
 use crate::settings::StartError;
 use crate::sink::Queued;
 use crate::transport::{Transport, TransportError};
@@ -25,7 +25,7 @@ impl Guard {
     /// # Errors
     /// When the context has an authenticator already.
     pub fn start(zmq: &'static Libzmq, context: Context, rule: Rule) -> Result<Self, StartError> {
-        Self::over(move || Ok(LibzmqTransport::new(zmq, context.borrowed(), vec![], Places::default())), rule)
+        Self::over(move || Ok(LibzmqTransport::new(zmq, context.borrowed(), vec![], Connections::default())), rule)
     }
 
     /// Lets in whom the rule says, where it is asked so.

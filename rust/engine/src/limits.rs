@@ -1,8 +1,9 @@
-//! How many connections a role admits.
+//! How many connections a role admits, and for how long a silent one is kept, whatever its transport.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
 
 use foldhash::quality::RandomState;
 use nix::sys::resource::{Resource, getrlimit};
@@ -10,7 +11,37 @@ use nix::sys::resource::{Resource, getrlimit};
 /// Descriptors that connections leave to the rest of the process: its captures have to go on.
 const KEPT_BACK: u64 = 64;
 
-/// The limits on the connections of a role, whatever its transport.
+/// TCP asks an idle peer whether it is there: a host that lost its power would else keep its routing id for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Keepalive {
+    /// After this long.
+    pub(crate) idle: Duration,
+    /// The peer is lost after so many questions without an answer.
+    pub(crate) probes: u32,
+    /// Between two of them.
+    pub(crate) interval: Duration,
+}
+
+impl Default for Keepalive {
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(30), probes: 3, interval: Duration::from_secs(10) }
+    }
+}
+
+/// What happens over and over is reported once, until it has not happened for a second.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats(Option<Instant>);
+
+impl Repeats {
+    const PAUSE: Duration = Duration::from_secs(1);
+
+    /// It has happened: whether that is to be reported.
+    pub(crate) fn is_news(&mut self) -> bool {
+        self.0.replace(Instant::now()).is_none_or(|last| last.elapsed() >= Self::PAUSE)
+    }
+}
+
+/// The limits on the connections of a role.
 #[derive(Debug, Default)]
 pub(crate) struct Limits {
     connections: Option<usize>,

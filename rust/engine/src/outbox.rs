@@ -14,7 +14,7 @@ const PEER_BYTES: usize = 16 << 20;
 /// What all peers of a role may have waiting together, unless it says otherwise.
 pub(crate) const OUTBOX_BYTES: usize = 256 << 20;
 
-/// A full peer is tried again after this long, twice as long each time: libzmq never says when it drains.
+/// A full peer is tried again after this long, twice as long each time, where the transport does not say when it drains.
 const FIRST_RETRY: Duration = Duration::from_millis(1);
 const LAST_RETRY: Duration = Duration::from_millis(50);
 
@@ -36,7 +36,8 @@ struct Peer {
     bytes: usize,
     /// No send of the queue is to be given up before this.
     first_limit: Option<Nanos>,
-    retry_at: Nanos,
+    /// When it is tried again; not before the transport says that it has drained, where this is none.
+    retry_at: Option<Nanos>,
     retry: Duration,
 }
 
@@ -55,9 +56,16 @@ pub(crate) struct Outboxes {
     by_bytes: BTreeSet<(usize, To)>,
     /// What waits for all of them.
     bytes: usize,
+    /// Whether the transport says when a peer has drained.
+    is_told: bool,
 }
 
 impl Outboxes {
+    /// Without sends. `is_told`: the transport says when a peer has drained.
+    pub(crate) fn new(is_told: bool) -> Self {
+        Self { is_told, ..Self::default() }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.peers.is_empty()
     }
@@ -117,11 +125,12 @@ impl Outboxes {
     /// Queues a send, or says why not.
     pub(crate) fn push(&mut self, now: Nanos, to: &To, pending: Pending) -> Result<(), Unsent> {
         let bounded = to.0.is_some();
+        let retry_at = (!self.is_told).then(|| now + FIRST_RETRY);
         let peer = self.peers.entry(to.clone()).or_insert_with(|| Peer {
             queue: VecDeque::new(),
             bytes: 0,
             first_limit: None,
-            retry_at: now + FIRST_RETRY,
+            retry_at,
             retry: FIRST_RETRY,
         });
         let (before, size) = (peer.bytes, cost(&pending.frames));
@@ -137,7 +146,7 @@ impl Outboxes {
 
     /// When a peer wants another try, or a send is given up.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
-        let retries = self.peers.iter().filter(|(to, _)| to.0.is_some()).map(|(_, peer)| peer.retry_at);
+        let retries = self.peers.iter().filter(|(to, _)| to.0.is_some()).filter_map(|(_, peer)| peer.retry_at);
         let limits = self.peers.values().filter_map(|peer| peer.first_limit);
         retries.chain(limits).min()
     }
@@ -170,7 +179,9 @@ impl Outboxes {
 
     /// The peers whose turn it is to be tried again.
     pub(crate) fn due(&self, now: Nanos, writable: bool) -> Vec<To> {
-        let is_due = |(to, peer): &(&To, &Peer)| if to.0.is_some() { peer.retry_at <= now } else { writable };
+        let is_due = |(to, peer): &(&To, &Peer)| {
+            if to.0.is_some() { peer.retry_at.is_some_and(|at| at <= now) } else { writable }
+        };
         self.peers.iter().filter(is_due).map(|(to, _)| to.clone()).collect()
     }
 
@@ -187,10 +198,17 @@ impl Outboxes {
         self.change(to, settle).pop()
     }
 
+    /// The peer has room again, or is gone.
+    pub(crate) fn handle_drained(&mut self, now: Nanos, peer: Bytes) {
+        if let Some(peer) = self.peers.get_mut(&To(Some(peer))) {
+            peer.retry_at = Some(now);
+        }
+    }
+
     /// The peer is still full.
     pub(crate) fn postpone(&mut self, now: Nanos, to: &To) {
         if let Some(peer) = self.peers.get_mut(to) {
-            peer.retry_at = now + peer.retry;
+            peer.retry_at = (!self.is_told).then(|| now + peer.retry);
             peer.retry = (peer.retry * 2).min(LAST_RETRY);
         }
     }

@@ -49,6 +49,12 @@ pub trait Transport {
         frames: &[Bytes],
     ) -> Result<Taken, TransportError>;
 
+    /// The next peer of a ROUTER that did not take a message for want of room, and has room again or is gone, where the
+    /// transport [says so](Capabilities::reports_drained).
+    fn poll_drained(&mut self, _socket: &mut Self::Socket) -> Option<Bytes> {
+        None
+    }
+
     /// How many peers were turned away since there was no room for another.
     fn turned_away(&self) -> u64 {
         0
@@ -123,10 +129,15 @@ pub struct Received {
 pub enum Taken {
     /// The transport has it.
     Yes,
-    /// Not now: try again when the socket is writable.
+    /// Not now: try again when the socket is writable, or the peer has drained.
     Full,
     /// A ROUTER knows no such peer.
     Unreachable,
+}
+
+/// A wait in whole milliseconds, as `poll` takes it: it must not end just before its time.
+pub(crate) fn whole_ms(timeout: Option<Duration>) -> i32 {
+    timeout.map_or(-1, |timeout| i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX))
 }
 
 /// What a transport can do beyond TCP and Unix sockets.
@@ -147,6 +158,8 @@ pub struct Capabilities {
     pub reports_unreachable: bool,
     /// A lost connection is made again.
     pub reconnects: bool,
+    /// It says when a full peer has room again.
+    pub reports_drained: bool,
 }
 
 /// Why a transport did not do what it was asked.

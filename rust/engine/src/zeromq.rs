@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use trunkline_wire::{MAX_FRAMES, Remote, SocketEvent, SocketKind, SocketOptions};
 
 use crate::signal::Signal;
-use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
+use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError, whole_ms};
 
 /// Messages between a task and the engine, where the options do not say.
 const CHANNEL: usize = 1000;
@@ -205,6 +205,7 @@ impl Transport for ZeromqTransport {
             full_peer_refuses: false,
             reports_unreachable: false,
             reconnects: false,
+            reports_drained: false,
         }
     }
 
@@ -327,10 +328,8 @@ impl Transport for ZeromqTransport {
                 return Ok(false);
             }
             let mut fds: Vec<_> = others.iter().chain([&self.signal.as_fd()]).map(poll).collect();
-            let timeout = left
-                .map_or(-1, |left| libc::c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(libc::c_int::MAX));
             // SAFETY: pointer and length are those of the vector. An error is an early wake-up.
-            unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
+            unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, whole_ms(left)) };
             self.signal.disarm(fds[others.len()].revents != 0);
             if fds[..others.len()].iter().any(|other| other.revents != 0) {
                 return Ok(true);

@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyTuple};
 use trunkline_capture::{Access, LowSpace};
-use trunkline_engine::libzmq::{Context, ContextPtr, LibzmqTransport, Places, SocketPtr};
+use trunkline_engine::libzmq::{Connections, Context, ContextPtr, LibzmqTransport, SocketPtr};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::zmtp::{Admission, ZmtpSettings, ZmtpTransport};
 use trunkline_engine::{
@@ -468,7 +468,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
         }
         Chosen::Libzmq => {
             let zmq = libzmq().map_err(|error| start_error(StartError::Transport(error)))?;
-            let places = Places::new(max_connections, max_connections_per_host);
+            let connections = Connections::new(max_connections, max_connections_per_host);
             let admission = match (context, &curve) {
                 (Some(context), Some(Curve::Server { .. })) => Some(Admitted::claim(context, rule.is_some())?),
                 _ => None,
@@ -478,7 +478,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
             let guard = rule.map(|rule| py.detach(|| Guard::start(zmq, context, rule)).map(Arc::new)).transpose();
             let guard = guard.map_err(start_error)?;
             settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), admission, keep_alive)));
-            let transport = move || Ok(LibzmqTransport::new(zmq, context, adopted, places));
+            let transport = move || Ok(LibzmqTransport::new(zmq, context, adopted, connections));
             (py.detach(|| Handle::start(machine, transport, sink, settings)), guard)
         }
         Chosen::Zeromq => {

@@ -1,4 +1,4 @@
-//! Whatever comes and goes, a message of a DEALER or PUSH is sent once, told to be lost, or held; and in its order.
+//! Whatever comes and goes, a message of a DEALER or PUSH is sent once, told to be lost, or pending; and in its order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use trunkline_wire::{Backlog, Frames};
 use trunkline_zmtp::HighWater;
-use trunkline_zmtp::patterns::{ConnectionId, Dial, Distributor, Placed};
+use trunkline_zmtp::patterns::{ConnectionId, Distributor, PipeId, Placed};
 
 const MOST: HighWater = HighWater { messages: 4, bytes: 200_000 };
 
@@ -49,9 +49,9 @@ proptest! {
     #[test]
     fn nothing_is_lost_without_a_word(immediate: bool, operations in vec(operation(), 0..150)) {
         let mut push = Distributor::new(MOST, immediate);
-        let (mut dials, mut connections): (Vec<Dial>, Vec<ConnectionId>) = (vec![], vec![]);
+        let (mut dials, mut connections): (Vec<PipeId>, Vec<ConnectionId>) = (vec![], vec![]);
         let mut waiting: BTreeMap<ConnectionId, Vec<usize>> = BTreeMap::new();
-        let (mut placed, mut held) = (0, BTreeSet::new());
+        let (mut placed, mut pending) = (0, BTreeSet::new());
         let sent = |waiting: &mut BTreeMap<ConnectionId, Vec<usize>>, connection, number| {
             let Some(numbers) = waiting.get_mut(&connection) else { return false };
             numbers.push(number);
@@ -71,13 +71,13 @@ proptest! {
                     let Some(connection) = connections.get(at) else { continue };
                     waiting.remove(connection);
                     for lost in push.disconnected(*connection) {
-                        prop_assert!(held.remove(&number(&lost)));
+                        prop_assert!(pending.remove(&number(&lost)));
                     }
                 }
                 Operation::HangUp(at) => {
                     let Some(dial) = dials.get(at) else { continue };
                     for lost in push.hang_up(*dial) {
-                        prop_assert!(held.remove(&number(&lost)));
+                        prop_assert!(pending.remove(&number(&lost)));
                     }
                 }
                 Operation::Place(size) => {
@@ -86,7 +86,7 @@ proptest! {
                     prop_assert_eq!(is_writable, placing != Placed::Full);
                     match placing {
                         Placed::Now(connection) => prop_assert!(sent(&mut waiting, connection, placed)),
-                        Placed::Held => prop_assert!(held.insert(placed)),
+                        Placed::Pending => prop_assert!(pending.insert(placed)),
                         Placed::Full => {}
                     }
                     placed += 1;
@@ -100,21 +100,21 @@ proptest! {
                 }
                 Operation::Send => {
                     if let Some((connection, frames)) = push.poll_send() {
-                        prop_assert!(held.remove(&number(&frames)));
+                        prop_assert!(pending.remove(&number(&frames)));
                         prop_assert!(sent(&mut waiting, connection, number(&frames)));
                     }
                 }
             }
-            prop_assert_eq!(push.held().messages, held.len());
+            prop_assert_eq!(push.pending().messages, pending.len());
         }
-        // Who is connected and reads gets all that is held for it.
+        // Who is connected and reads gets all that is pending for it.
         for connection in &connections {
             push.handle_backlog(*connection, Backlog::default());
         }
         while let Some((connection, frames)) = push.poll_send() {
-            prop_assert!(held.remove(&number(&frames)));
+            prop_assert!(pending.remove(&number(&frames)));
             push.handle_backlog(connection, Backlog::default());
         }
-        prop_assert_eq!(push.held().messages, held.len());
+        prop_assert_eq!(push.pending().messages, pending.len());
     }
 }

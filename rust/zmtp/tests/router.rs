@@ -38,6 +38,7 @@ struct Peer {
     id: Bytes,
     holder: Holder,
     backlog: Backlog,
+    refused: Option<usize>,
 }
 
 #[derive(Default)]
@@ -45,9 +46,22 @@ struct Model {
     peers: Vec<Peer>,
     holders: Vec<(Bytes, Holder)>,
     counts: RouterCounts,
+    drained: Vec<Bytes>,
 }
 
 impl Model {
+    fn remove(&mut self, place: usize) -> Bytes {
+        let Peer { id, refused, .. } = self.peers.remove(place);
+        self.drained.extend(refused.map(|_| id.clone()));
+        id
+    }
+
+    fn refused(&mut self, to: &[u8]) {
+        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.id == to) {
+            peer.refused = peer.refused.or(Some(peer.backlog.bytes));
+        }
+    }
+
     fn route(&mut self, mandatory: bool, to: &[u8], size: usize) -> Result<Routed, Unsent> {
         let mut peers = self.peers.iter_mut();
         let unsent = match peers.find(|peer| peer.id == to) {
@@ -102,7 +116,7 @@ proptest! {
                     }
                     if let Some(place) = before {
                         model.counts.handed_over += 1;
-                        model.peers.remove(place);
+                        model.remove(place);
                     }
                     let id = given.clone().expect("it is let in").routing_id;
                     prop_assert_eq!(given, Ok(Admitted { routing_id: id.clone(), replaced }));
@@ -115,18 +129,22 @@ proptest! {
                     prop_assert!(is_given || id == bytes(identity));
                     prop_assert!(model.peers.iter().all(|peer| peer.id != id));
                     known.push((connection, id.clone()));
-                    model.peers.push(Peer { connection, id, holder, backlog: Backlog::default() });
+                    model.peers.push(Peer { connection, id, holder, backlog: Backlog::default(), refused: None });
                 }
                 Operation::Disconnect(place) => {
                     let Some((connection, _)) = known.get(place) else { continue };
                     let place = model.peers.iter().position(|peer| peer.connection == *connection);
-                    let id = place.map(|place| model.peers.remove(place).id);
+                    let id = place.map(|place| model.remove(place));
                     prop_assert_eq!(router.disconnected(*connection), id);
                 }
                 Operation::Send { to, bytes } => {
                     let Some((_, id)) = known.get(to) else { continue };
                     let routed = router.route(id, &[Bytes::from(vec![0; bytes])]);
                     prop_assert_eq!(routed, model.route(mandatory, id, bytes));
+                    if routed == Err(Unsent::Full) {
+                        router.handle_refused(id);
+                        model.refused(id);
+                    }
                 }
                 Operation::SendTo(identity) => {
                     let routed = router.route(&bytes(identity), &[Bytes::new()]);
@@ -138,10 +156,19 @@ proptest! {
                     router.handle_backlog(*connection, backlog);
                     if let Some(peer) = model.peers.iter_mut().find(|peer| peer.connection == *connection) {
                         peer.backlog = backlog;
+                        if peer.refused.is_some_and(|refused| backlog.bytes * 2 <= refused) {
+                            peer.refused = None;
+                            model.drained.push(peer.id.clone());
+                        }
                     }
                 }
             }
             prop_assert_eq!((router.len(), router.counts()), (model.peers.len(), model.counts));
+            prop_assert_eq!(router.has_drained(), !model.drained.is_empty());
+            while let Some(id) = router.poll_drained() {
+                prop_assert_eq!(Some(id), model.drained.pop());
+            }
+            prop_assert!(model.drained.is_empty());
             prop_assert_eq!(router.is_empty(), model.peers.is_empty());
             for Peer { connection, id, .. } in &model.peers {
                 prop_assert_eq!((router.connection(id), router.routing_id(*connection)), (Some(*connection), Some(id)));

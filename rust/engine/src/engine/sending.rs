@@ -38,7 +38,13 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     pub(super) fn retry(&mut self) -> Result<(), End> {
         for at in 0..self.slots.len() {
             let now = self.now();
-            let Some(slot) = self.slots.get_mut(at).filter(|slot| !slot.outboxes.is_empty()) else { continue };
+            let Some(slot) = self.slots.get_mut(at) else { continue };
+            while let Some(peer) = self.transport.poll_drained(&mut slot.socket) {
+                slot.outboxes.handle_drained(now, peer);
+            }
+            if slot.outboxes.is_empty() {
+                continue;
+            }
             let expired = slot.outboxes.expire(now);
             let due = slot.outboxes.due(now, slot.writable);
             for pending in expired {

@@ -1,25 +1,26 @@
 //! libzmq as a transport.
 
+mod connections;
 mod context;
 mod dialled;
 mod ffi;
-mod places;
 mod shaking;
 
 use std::collections::VecDeque;
 use std::ffi::{CString, c_int};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use trunkline_wire::{Curve, MAX_FRAMES, OptionValue, Remote, SocketEvent, SocketKind, SocketOptions};
 
+pub use connections::Connections;
 pub use context::{Context, load};
 pub use ffi::{ContextPtr, Libzmq, SocketPtr};
-pub use places::Places;
 
-use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
+use crate::limits::{Keepalive, Repeats};
+use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError, whole_ms};
 use dialled::Dialled;
 use ffi::{FrameReader, event, option};
 use shaking::Shaking;
@@ -34,7 +35,7 @@ pub struct LibzmqTransport {
     /// Whether the context ends with the transport, and has not ended yet.
     ends_context: bool,
     adopted: VecDeque<SocketPtr>,
-    places: Places,
+    connections: Connections,
     reader: FrameReader,
     poll: Vec<libc::pollfd>,
 }
@@ -62,7 +63,7 @@ pub struct Socket {
     /// Those who were turned away: their handshakes fail for no other reason.
     turned_away: usize,
     /// When a peer last could not be let in for want of something of ours, as descriptors.
-    wanting: Option<Instant>,
+    want_of_room: Repeats,
     /// Set while its monitor may have more to tell, which the descriptor does not say twice.
     has_news: bool,
     bound: Vec<String>,
@@ -72,13 +73,6 @@ pub struct Socket {
 /// The longest that a peer may take to say who it is: who says nothing holds a descriptor.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// TCP asks an idle peer whether it is there: on, after so many seconds, so often in vain, so many seconds apart. A host that
-/// lost its power would else keep its routing id for ever.
-const KEEPALIVE: [i64; 4] = [1, 30, 3, 10];
-
-/// libzmq tries again and again without a pause: what comes within so long of the last is no news.
-const SAME_WANT: Duration = Duration::from_secs(1);
-
 /// Frames that a message of more than a few may have.
 const MANY_FRAMES: usize = 9;
 
@@ -87,13 +81,13 @@ const OLD_NEWS: usize = 256;
 
 impl LibzmqTransport {
     /// A transport whose sockets live in `context`. The first sockets it is asked for are the `adopted` ones.
-    pub fn new(zmq: &'static Libzmq, context: Context, adopted: Vec<SocketPtr>, places: Places) -> Self {
+    pub fn new(zmq: &'static Libzmq, context: Context, adopted: Vec<SocketPtr>, connections: Connections) -> Self {
         Self {
             zmq,
             context: context.pointer(),
             ends_context: matches!(context, Context::Own(_)),
             adopted: adopted.into(),
-            places,
+            connections,
             reader: FrameReader::new(zmq),
             poll: Vec::new(),
         }
@@ -103,7 +97,10 @@ impl LibzmqTransport {
         let int = |option, value: i64| self.zmq.set_int(socket, option, value);
         int(option::LINGER, 0)?;
         int(option::HANDSHAKE_IVL, milliseconds(HANDSHAKE))?;
-        for (option, value) in option::KEEPALIVE.into_iter().zip(KEEPALIVE) {
+        let Keepalive { idle, probes, interval } = Keepalive::default();
+        let seconds = |duration: Duration| i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+        let keepalive = [1, seconds(idle), probes.into(), seconds(interval)];
+        for (option, value) in option::KEEPALIVE.into_iter().zip(keepalive) {
             int(option, value)?;
         }
         if let Some(messages) = options.send_hwm {
@@ -190,11 +187,6 @@ impl Socket {
         let only = self.dialled.only().filter(|_| self.bound.is_empty());
         only.map_or(endpoint, str::to_owned)
     }
-
-    /// Whether it was told just now that there is no room for another peer.
-    fn is_old_want(&mut self) -> bool {
-        self.wanting.replace(Instant::now()).is_some_and(|last| last.elapsed() < SAME_WANT)
-    }
 }
 
 const PAIR: c_int = 0;
@@ -248,6 +240,7 @@ impl Transport for LibzmqTransport {
             full_peer_refuses: true,
             reports_unreachable: true,
             reconnects: true,
+            reports_drained: false,
         }
     }
 
@@ -287,7 +280,7 @@ impl Transport for LibzmqTransport {
                 shaking: Shaking::default(),
                 refused: VecDeque::new(),
                 turned_away: 0,
-                wanting: None,
+                want_of_room: Repeats::default(),
                 has_news: true,
                 bound: vec![],
                 dialled: Dialled::default(),
@@ -373,8 +366,8 @@ impl Transport for LibzmqTransport {
         let (host, connection) = (text(c"Peer-Address")?, text(c"__fd")?.parse().ok()?);
         // The descriptor may be another's by now: only one from the same host is believed.
         // One that has just been accepted may have no place yet.
-        let address = self.places.address(connection).or_else(|| places::address(connection));
-        address.filter(|address| places::host_of(address) == host).map(Into::into)
+        let address = self.connections.address(connection).or_else(|| connections::address(connection));
+        address.filter(|address| connections::host_of(address) == host).map(Into::into)
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
@@ -394,7 +387,7 @@ impl Transport for LibzmqTransport {
     }
 
     fn turned_away(&self) -> u64 {
-        self.places.turned_away()
+        self.connections.turned_away()
     }
 
     fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {
@@ -412,7 +405,8 @@ impl Transport for LibzmqTransport {
             return Some(match u16::from_ne_bytes([low, high]) {
                 event::HANDSHAKE_SUCCEEDED => {
                     socket.dialled.succeeded(&endpoint);
-                    let address = socket.shaking.succeeded().and_then(|connection| self.places.address(connection));
+                    let address =
+                        socket.shaking.succeeded().and_then(|connection| self.connections.address(connection));
                     SocketEvent::Connected(Remote { endpoint, address })
                 }
                 event::CONNECTED => {
@@ -420,19 +414,19 @@ impl Transport for LibzmqTransport {
                     continue;
                 }
                 event::ACCEPTED => {
-                    let Some(reason) = self.places.take(value, &endpoint) else {
+                    let Some(reason) = self.connections.admit(value, &endpoint) else {
                         socket.shaking.began(value);
                         continue;
                     };
                     socket.turned_away += 1;
-                    if socket.is_old_want() {
+                    if !socket.want_of_room.is_news() {
                         old += 1;
                         continue;
                     }
                     refused(reason)
                 }
                 event::DISCONNECTED if !socket.refused.is_empty() => {
-                    let address = self.places.leave(value);
+                    let address = self.connections.leave(value);
                     socket.shaking.failed(value);
                     let Some(reason) = socket.refused.pop_front().flatten() else {
                         old += 1;
@@ -442,10 +436,10 @@ impl Transport for LibzmqTransport {
                 }
                 event::DISCONNECTED => {
                     socket.shaking.ended(value);
-                    SocketEvent::Disconnected(Remote { endpoint, address: self.places.leave(value) })
+                    SocketEvent::Disconnected(Remote { endpoint, address: self.connections.leave(value) })
                 }
                 event::ACCEPT_FAILED => {
-                    if socket.is_old_want() {
+                    if !socket.want_of_room.is_news() {
                         old += 1;
                         continue;
                     }
@@ -517,9 +511,7 @@ impl Transport for LibzmqTransport {
             let Socket { data_fd, monitor_fd, .. } = *interest.socket;
             [listen(data_fd), listen(monitor_fd)]
         }));
-        // Rounded up: a wait must not end just before its time.
-        let whole = |timeout: Duration| c_int::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX);
-        let timeout = if any { 0 } else { timeout.map_or(-1, whole) };
+        let timeout = whole_ms(if any { Some(Duration::ZERO) } else { timeout });
         // SAFETY: pointer and length are those of the vector.
         if unsafe { libc::poll(self.poll.as_mut_ptr(), self.poll.len() as libc::nfds_t, timeout) } < 0 {
             let error = std::io::Error::last_os_error();

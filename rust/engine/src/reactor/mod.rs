@@ -37,7 +37,7 @@ use self::listener::Listener;
 use self::resolver::Resolver;
 use self::slabs::Slabs;
 use crate::limits::Limits;
-use crate::transport::TransportError;
+use crate::transport::{TransportError, whole_ms};
 
 /// Connections accepted before others have their turn.
 const ACCEPTS: usize = 64;
@@ -301,7 +301,7 @@ impl Reactor {
         if timeout != Some(Duration::ZERO) {
             let mut polled: SmallVec<[_; 4]> = smallvec![PollFd::new(self.poll.registry().as_fd(), PollFlags::POLLIN)];
             polled.extend(others.iter().map(|other| PollFd::new(*other, PollFlags::POLLIN)));
-            match poll(&mut polled, rounded(timeout)) {
+            match poll(&mut polled, poll_timeout(timeout)) {
                 Ok(_) => is_other = polled[1..].iter().any(|other| other.any() == Some(true)),
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(failed(&error.into())),
@@ -477,10 +477,9 @@ fn note(link: &mut Link, event: &Event, pending: &mut VecDeque<LinkEvent>) {
     }
 }
 
-/// A wait must not end just before its time.
-pub(crate) fn rounded(timeout: Option<Duration>) -> PollTimeout {
-    let whole = |timeout: Duration| i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-    timeout.map_or(PollTimeout::NONE, |timeout| PollTimeout::try_from(whole(timeout)).unwrap_or(PollTimeout::MAX))
+/// A wait as it is given to `poll`.
+pub(crate) fn poll_timeout(timeout: Option<Duration>) -> PollTimeout {
+    PollTimeout::try_from(whole_ms(timeout)).unwrap_or(PollTimeout::MAX)
 }
 
 /// An error of the system, in its words alone.

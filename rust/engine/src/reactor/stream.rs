@@ -1,10 +1,11 @@
 //! One stream of the system, TCP or Unix, and what is set on it.
 
 use std::io::{self, ErrorKind, IoSlice};
-use std::time::Duration;
 
 use bytes::BufMut;
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::limits::Keepalive;
 
 /// What came of a read.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,8 +21,8 @@ pub(crate) enum Read<T> {
 /// What is set on each stream; what is not keeps the system's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamOptions {
-    /// When TCP asks an idle peer whether it is there: after how long, how often in vain, and how long apart.
-    pub(crate) keepalive: Option<(Duration, u32, Duration)>,
+    /// Whether TCP asks an idle peer if it is there.
+    pub(crate) keepalive: Option<Keepalive>,
     pub(crate) send_buffer: Option<usize>,
     pub(crate) receive_buffer: Option<usize>,
     /// The type of service, of IP.
@@ -51,8 +52,8 @@ pub(super) fn set(socket: &Socket, domain: Domain, options: StreamOptions) -> io
         return Ok(());
     }
     socket.set_tcp_nodelay(true)?;
-    if let Some((idle, count, interval)) = keepalive {
-        let keepalive = TcpKeepalive::new().with_time(idle).with_retries(count).with_interval(interval);
+    if let Some(Keepalive { idle, probes, interval }) = keepalive {
+        let keepalive = TcpKeepalive::new().with_time(idle).with_retries(probes).with_interval(interval);
         socket.set_tcp_keepalive(&keepalive)?;
     }
     if let (Some(tos), true) = (tos, domain == Domain::IPV4) {

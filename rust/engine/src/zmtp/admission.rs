@@ -139,6 +139,7 @@ impl Transport for Asking {
             full_peer_refuses: false,
             reports_unreachable: false,
             reconnects: false,
+            reports_drained: false,
         }
     }
 
@@ -184,7 +185,7 @@ impl Transport for Asking {
         let mut polled: Vec<_> = others.iter().map(|other| PollFd::new(*other, PollFlags::POLLIN)).collect();
         polled.push(PollFd::new(self.0.asked.as_fd(), PollFlags::POLLIN));
         // An error is an early end of the wait.
-        let _ = poll(&mut polled, crate::reactor::rounded(timeout));
+        let _ = poll(&mut polled, crate::reactor::poll_timeout(timeout));
         let is = |polled: &PollFd<'_>| polled.any() == Some(true);
         self.0.asked.disarm(polled.last().is_some_and(is));
         for interest in sockets {

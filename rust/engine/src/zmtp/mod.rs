@@ -94,6 +94,7 @@ impl Transport for ZmtpTransport {
             full_peer_refuses: true,
             reports_unreachable: true,
             reconnects: true,
+            reports_drained: true,
         }
     }
 
@@ -125,6 +126,10 @@ impl Transport for ZmtpTransport {
     #[inline]
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
         Ok(self.core()?.send(socket.0, to, frames))
+    }
+
+    fn poll_drained(&mut self, socket: &mut Socket) -> Option<Bytes> {
+        self.core.as_mut()?.poll_drained(socket.0)
     }
 
     fn turned_away(&self) -> u64 {

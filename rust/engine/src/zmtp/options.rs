@@ -7,12 +7,9 @@ use trunkline_wire::{Curve, OptionValue, SocketKind, SocketOptions};
 use trunkline_zmtp::curve::{ClientKeys, Crypto, KeyPair, Secret, ServerKeys};
 use trunkline_zmtp::{Heartbeat, HighWater, Limits, Security, Settings, SocketType};
 
+use crate::limits::Keepalive;
 use crate::reactor::{Backoff, StreamOptions};
 use crate::transport::TransportError;
-
-/// TCP asks an idle peer whether it is there, so long after it was heard, so often in vain, so long apart: a host that lost
-/// its power would else keep its routing id for ever.
-const KEEPALIVE: (Duration, u32, Duration) = (Duration::from_secs(30), 3, Duration::from_secs(10));
 
 /// libzmq's defaults.
 const RECONNECT: Duration = Duration::from_millis(100);
@@ -193,8 +190,12 @@ impl Numbered {
     }
 
     fn stream(&self) -> StreamOptions {
-        let (idle, probes, between) = KEEPALIVE;
-        let keepalive = (self.idle.unwrap_or(idle), self.probes.unwrap_or(probes), self.between.unwrap_or(between));
+        let Keepalive { idle, probes, interval } = Keepalive::default();
+        let keepalive = Keepalive {
+            idle: self.idle.unwrap_or(idle),
+            probes: self.probes.unwrap_or(probes),
+            interval: self.between.unwrap_or(interval),
+        };
         StreamOptions { keepalive: self.keepalive.unwrap_or(true).then_some(keepalive), ..self.rest }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use trunkline_zmtp::Connection;
-use trunkline_zmtp::patterns::{ConnectionId, Dial};
+use trunkline_zmtp::patterns::{ConnectionId, PipeId};
 
 use crate::reactor::LinkId;
 
@@ -29,7 +29,7 @@ pub(super) struct Peer {
     /// Ours, at which it is connected.
     pub(super) endpoint: Arc<str>,
     /// The way to it that the socket knows, where it was dialled.
-    pub(super) lane: Option<Dial>,
+    pub(super) pipe: Option<PipeId>,
     /// The routing id it goes by at a ROUTER.
     pub(super) routing_id: Option<Bytes>,
     /// The user it was let in as.

@@ -3,21 +3,19 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use trunkline_wire::{Backlog, Frames, SocketEvent, SocketKind};
 use trunkline_zmtp::patterns::{
-    Admitted, Answer, ConnectionId, Dial, Distributor, Holder, Placed, Req, Routed, Router, Turns, Unsent,
+    Admitted, Answer, ConnectionId, Distributor, Holder, PipeId, Placed, Req, Routed, Router, Turns, Unsent,
 };
 use trunkline_zmtp::{Ready, Reason};
 
 use super::options::Chosen;
+use crate::limits::Repeats;
 use crate::reactor::{DialId, LinkId, ListenerId};
 use crate::transport::{Received, Taken};
-
-/// Within so long of the last an event of the same kind is not reported.
-const SAME: Duration = Duration::from_secs(1);
 
 /// The sending half of a socket.
 #[derive(Debug)]
@@ -33,7 +31,7 @@ enum Sending {
 pub(super) struct Dialled {
     pub(super) endpoint: Arc<str>,
     pub(super) id: DialId,
-    pub(super) lane: Option<Dial>,
+    pub(super) pipe: Option<PipeId>,
 }
 
 /// A socket.
@@ -53,8 +51,7 @@ pub(super) struct Socket {
     pub(super) is_reading: bool,
     /// Until when it may go on sending, once it is closed.
     pub(super) closing: Option<Instant>,
-    /// When it was last told that there is no room for another peer.
-    turned_away: Option<Instant>,
+    turned_away: Repeats,
 }
 
 /// What becomes of a message that is to be sent.
@@ -89,7 +86,7 @@ impl Socket {
             last: None,
             is_reading: true,
             closing: None,
-            turned_away: None,
+            turned_away: Repeats::default(),
         }
     }
 
@@ -98,8 +95,8 @@ impl Socket {
         self.kind != SocketKind::Push
     }
 
-    /// The lane of an endpoint that is dialled from now on.
-    pub(super) fn dial(&mut self) -> Option<Dial> {
+    /// The pipe of an endpoint that is dialled from now on.
+    pub(super) fn dial(&mut self) -> Option<PipeId> {
         match &mut self.sending {
             Sending::InTurn(peers) => Some(peers.dial()),
             Sending::InStep(req) => Some(req.dial()),
@@ -108,10 +105,10 @@ impl Socket {
     }
 
     /// An endpoint is dialled no more: messages that were pending for it alone are lost.
-    pub(super) fn hang_up(&mut self, lane: Dial) {
+    pub(super) fn hang_up(&mut self, pipe: PipeId) {
         match &mut self.sending {
-            Sending::InTurn(peers) => drop(peers.hang_up(lane)),
-            Sending::InStep(req) => drop(req.hang_up(lane)),
+            Sending::InTurn(peers) => drop(peers.hang_up(pipe)),
+            Sending::InStep(req) => drop(req.hang_up(pipe)),
             Sending::None | Sending::Routed(_) => {}
         }
     }
@@ -120,13 +117,13 @@ impl Socket {
     pub(super) fn admit(
         &mut self,
         peer: ConnectionId,
-        lane: Option<Dial>,
+        pipe: Option<PipeId>,
         ready: &Ready,
         host: Option<IpAddr>,
     ) -> Result<Option<Admitted>, Reason> {
         match &mut self.sending {
-            Sending::InTurn(peers) => peers.connected(peer, lane),
-            Sending::InStep(req) => req.connected(peer, lane),
+            Sending::InTurn(peers) => peers.connected(peer, pipe),
+            Sending::InStep(req) => req.connected(peer, pipe),
             Sending::Routed(router) => {
                 // Where everybody with a key is let in, it is the key that tells them apart.
                 let key = || ready.key.map(|key| Bytes::copy_from_slice(&key));
@@ -160,7 +157,7 @@ impl Socket {
         }
     }
 
-    /// The next message that was held and is to be sent now.
+    /// The next message that was pending and is to be sent now.
     pub(super) fn poll_send(&mut self) -> Option<(ConnectionId, Frames)> {
         match &mut self.sending {
             Sending::InTurn(peers) => peers.poll_send(),
@@ -170,10 +167,10 @@ impl Socket {
     }
 
     /// Whether messages wait for peers that are not there.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn has_pending(&self) -> bool {
         match &self.sending {
-            Sending::InTurn(peers) => peers.held().messages > 0,
-            Sending::InStep(req) => req.holds(),
+            Sending::InTurn(peers) => peers.pending().messages > 0,
+            Sending::InStep(req) => req.has_pending(),
             Sending::None | Sending::Routed(_) => false,
         }
     }
@@ -185,6 +182,23 @@ impl Socket {
             Sending::InStep(req) => req.is_writable(),
             Sending::None | Sending::Routed(_) => false,
         }
+    }
+
+    /// A message to this peer was refused for want of room.
+    pub(super) fn handle_refused(&mut self, to: Option<&Bytes>) {
+        if let (Sending::Routed(router), Some(to)) = (&mut self.sending, to) {
+            router.handle_refused(to);
+        }
+    }
+
+    /// The next peer that refused a message, and has room again or is gone.
+    pub(super) fn poll_drained(&mut self) -> Option<Bytes> {
+        if let Sending::Routed(router) = &mut self.sending { router.poll_drained() } else { None }
+    }
+
+    /// Whether there is such a peer.
+    pub(super) fn has_drained(&self) -> bool {
+        matches!(&self.sending, Sending::Routed(router) if router.has_drained())
     }
 
     /// Finds the way of a message; where there is a `share`, none to a peer for which that much waits.
@@ -206,12 +220,12 @@ impl Socket {
             }
             Sending::InTurn(peers) => match peers.place(frames) {
                 Placed::Now(peer) => Way::Now(peer, None),
-                Placed::Held => Way::Done(Taken::Yes),
+                Placed::Pending => Way::Done(Taken::Yes),
                 Placed::Full => Way::Full(None),
             },
             Sending::InStep(req) => match req.place(frames) {
                 (Placed::Now(peer), request) => Way::Now(peer, Some(request)),
-                (Placed::Held, _) => Way::Done(Taken::Yes),
+                (Placed::Pending, _) => Way::Done(Taken::Yes),
                 (Placed::Full, _) => Way::Full(None),
             },
             Sending::None => Way::Done(Taken::Unreachable),
@@ -247,8 +261,7 @@ impl Socket {
 
     /// Tells that a peer was turned away, unless that was told just now.
     pub(super) fn turn_away(&mut self, endpoint: &str, reason: String) {
-        let now = Instant::now();
-        if self.turned_away.replace(now).is_none_or(|last| now - last >= SAME) {
+        if self.turned_away.is_news() {
             self.events.push_back(SocketEvent::HandshakeFailed { endpoint: endpoint.to_owned(), reason });
         }
     }

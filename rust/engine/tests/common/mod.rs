@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use smallvec::smallvec;
-use trunkline_engine::libzmq::{Context, Libzmq, LibzmqTransport, Places, load};
+use trunkline_engine::libzmq::{Connections, Context, Libzmq, LibzmqTransport, load};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::zmtp::{Admission, ZmtpSettings, ZmtpTransport, load_sodium};
 use trunkline_engine::{Guard, Handle, Queued, Running as _, Settings, Transport, TransportError};
@@ -52,7 +52,7 @@ pub(crate) fn context() -> Context {
 
 impl Tested for LibzmqTransport {
     fn make(context: Context) -> Result<Self, TransportError> {
-        Ok(Self::new(libzmq(), context, vec![], Places::default()))
+        Ok(Self::new(libzmq(), context, vec![], Connections::default()))
     }
 
     fn guarded(rule: Rule) -> (Making<Self>, Guard) {

@@ -12,9 +12,9 @@ use crate::HighWater;
 /// A connection has so many bytes at a time where more wait: what it has when it breaks is lost.
 const WINDOW: usize = 64 << 10;
 
-/// An endpoint that is dialled, again whenever its connection is lost.
+/// The pipe of an endpoint that is dialled, again whenever its connection is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Dial(u64);
+pub struct PipeId(u64);
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,31 +22,31 @@ pub enum Placed {
     /// It is to be sent on this connection now.
     Now(ConnectionId),
     /// It is kept, until [`poll_send`](Distributor::poll_send) gives it.
-    Held,
+    Pending,
     /// It was not taken: all peers are full, or there is none.
     Full,
 }
 
 /// The way to one peer.
 #[derive(Debug, Default)]
-struct Lane {
+struct Pipe {
     connection: Option<ConnectionId>,
     is_dialled: bool,
-    held: VecDeque<Frames>,
-    held_bytes: usize,
+    pending: VecDeque<Frames>,
+    pending_bytes: usize,
     /// What waits on the connection.
     backlog: Backlog,
-    in_line: bool,
+    is_in_turn: bool,
 }
 
-impl Lane {
+impl Pipe {
     fn has_room(&self, most: HighWater, immediate: bool) -> bool {
-        let (messages, bytes) = (self.backlog.messages + self.held.len(), self.backlog.bytes + self.held_bytes);
+        let (messages, bytes) = (self.backlog.messages + self.pending.len(), self.backlog.bytes + self.pending_bytes);
         (self.connection.is_some() || !immediate) && most.admits(Backlog { messages, bytes })
     }
 
-    fn unloads(&self) -> Option<ConnectionId> {
-        self.connection.filter(|_| !self.held.is_empty() && self.backlog.bytes < WINDOW)
+    fn next_connection(&self) -> Option<ConnectionId> {
+        self.connection.filter(|_| !self.pending.is_empty() && self.backlog.bytes < WINDOW)
     }
 }
 
@@ -56,9 +56,9 @@ impl Lane {
 pub struct Distributor {
     high_water: HighWater,
     immediate: bool,
-    lanes: HashMap<u64, Lane, RandomState>,
+    pipes: HashMap<u64, Pipe, RandomState>,
     by_connection: HashMap<ConnectionId, u64, RandomState>,
-    /// The lanes that have room, in turn; those that may be unloaded.
+    /// The pipes that have room, in turn; those that may be unloaded.
     line: VecDeque<u64>,
     unloading: VecDeque<u64>,
     next: u64,
@@ -70,7 +70,7 @@ impl Distributor {
         Self {
             high_water,
             immediate,
-            lanes: HashMap::default(),
+            pipes: HashMap::default(),
             by_connection: HashMap::default(),
             line: VecDeque::new(),
             unloading: VecDeque::new(),
@@ -79,25 +79,25 @@ impl Distributor {
     }
 
     /// An endpoint is dialled from now on.
-    pub fn dial(&mut self) -> Dial {
-        let key = self.add(Lane { is_dialled: true, ..Lane::default() });
-        Dial(key)
+    pub fn dial(&mut self) -> PipeId {
+        let key = self.add(Pipe { is_dialled: true, ..Pipe::default() });
+        PipeId(key)
     }
 
     /// An endpoint is dialled no more: gives what waited for it, which is lost. Its connection, if it has one, goes on.
-    pub fn hang_up(&mut self, dial: Dial) -> Vec<Frames> {
-        let Some(lane) = self.lanes.get_mut(&dial.0) else { return vec![] };
-        lane.is_dialled = false;
-        if lane.connection.is_some() { vec![] } else { self.remove(dial.0) }
+    pub fn hang_up(&mut self, PipeId(key): PipeId) -> Vec<Frames> {
+        let Some(pipe) = self.pipes.get_mut(&key) else { return vec![] };
+        pipe.is_dialled = false;
+        if pipe.connection.is_some() { vec![] } else { self.remove(key) }
     }
 
     /// A connection is ready: one that was accepted, or the one of an endpoint.
-    pub fn connected(&mut self, connection: ConnectionId, dial: Option<Dial>) {
-        let key = dial.map(|dial| dial.0).filter(|key| self.lanes.contains_key(key));
-        let key = key.unwrap_or_else(|| self.add(Lane::default()));
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.backlog = Backlog::default();
-            if let Some(before) = lane.connection.replace(connection) {
+    pub fn connected(&mut self, connection: ConnectionId, pipe: Option<PipeId>) {
+        let key = pipe.map(|pipe| pipe.0).filter(|key| self.pipes.contains_key(key));
+        let key = key.unwrap_or_else(|| self.add(Pipe::default()));
+        if let Some(pipe) = self.pipes.get_mut(&key) {
+            pipe.backlog = Backlog::default();
+            if let Some(before) = pipe.connection.replace(connection) {
                 self.by_connection.remove(&before);
             }
         }
@@ -108,9 +108,9 @@ impl Distributor {
     /// A connection is gone: gives what waited for it and is lost, besides what was given to it.
     pub fn disconnected(&mut self, connection: ConnectionId) -> Vec<Frames> {
         let Some(key) = self.by_connection.remove(&connection) else { return vec![] };
-        let Some(lane) = self.lanes.get_mut(&key) else { return vec![] };
-        (lane.connection, lane.backlog) = (None, Backlog::default());
-        if !lane.is_dialled {
+        let Some(pipe) = self.pipes.get_mut(&key) else { return vec![] };
+        (pipe.connection, pipe.backlog) = (None, Backlog::default());
+        if !pipe.is_dialled {
             return self.remove(key);
         }
         self.settle(key);
@@ -120,8 +120,8 @@ impl Distributor {
     /// Learns what waits on a connection.
     pub fn handle_backlog(&mut self, connection: ConnectionId, backlog: Backlog) {
         let Some(key) = self.by_connection.get(&connection).copied() else { return };
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.backlog = backlog;
+        if let Some(pipe) = self.pipes.get_mut(&key) {
+            pipe.backlog = backlog;
         }
         self.settle(key);
     }
@@ -134,32 +134,32 @@ impl Distributor {
     /// Finds a place for a message.
     pub fn place(&mut self, frames: &[Bytes]) -> Placed {
         let Some(key) = self.line.pop_front() else { return Placed::Full };
-        let Some(lane) = self.lanes.get_mut(&key) else { return Placed::Full };
-        lane.in_line = false;
-        let now = lane.connection.filter(|_| lane.held.is_empty() && lane.backlog.bytes < WINDOW);
+        let Some(pipe) = self.pipes.get_mut(&key) else { return Placed::Full };
+        pipe.is_in_turn = false;
+        let now = pipe.connection.filter(|_| pipe.pending.is_empty() && pipe.backlog.bytes < WINDOW);
         if now.is_some() {
-            lane.backlog.messages += 1;
-            lane.backlog.bytes += wire_bytes(frames);
+            pipe.backlog.messages += 1;
+            pipe.backlog.bytes += wire_bytes(frames);
         } else {
-            lane.held.push_back(frames.into());
-            lane.held_bytes += cost(frames);
+            pipe.pending.push_back(frames.into());
+            pipe.pending_bytes += cost(frames);
         }
         self.settle(key);
-        now.map_or(Placed::Held, Placed::Now)
+        now.map_or(Placed::Pending, Placed::Now)
     }
 
-    /// The next message that was held and is to be sent now.
+    /// The next message that was pending and is to be sent now.
     pub fn poll_send(&mut self) -> Option<(ConnectionId, Frames)> {
         loop {
             let key = *self.unloading.front()?;
-            let lane = self.lanes.get_mut(&key);
-            if let Some(lane) = lane
-                && let Some(connection) = lane.unloads()
-                && let Some(frames) = lane.held.pop_front()
+            let pipe = self.pipes.get_mut(&key);
+            if let Some(pipe) = pipe
+                && let Some(connection) = pipe.next_connection()
+                && let Some(frames) = pipe.pending.pop_front()
             {
-                lane.held_bytes -= cost(&frames);
-                lane.backlog.messages += 1;
-                lane.backlog.bytes += wire_bytes(&frames);
+                pipe.pending_bytes -= cost(&frames);
+                pipe.backlog.messages += 1;
+                pipe.backlog.bytes += wire_bytes(&frames);
                 return Some((connection, frames));
             }
             self.unloading.pop_front();
@@ -167,19 +167,19 @@ impl Distributor {
         }
     }
 
-    /// What is held, for all peers.
-    pub fn held(&self) -> Backlog {
-        let lanes = self.lanes.values();
-        lanes.fold(Backlog::default(), |Backlog { messages, bytes }, lane| Backlog {
-            messages: messages + lane.held.len(),
-            bytes: bytes + lane.held_bytes,
+    /// What is pending, for all peers.
+    pub fn pending(&self) -> Backlog {
+        let pipes = self.pipes.values();
+        pipes.fold(Backlog::default(), |Backlog { messages, bytes }, pipe| Backlog {
+            messages: messages + pipe.pending.len(),
+            bytes: bytes + pipe.pending_bytes,
         })
     }
 
-    fn add(&mut self, lane: Lane) -> u64 {
+    fn add(&mut self, pipe: Pipe) -> u64 {
         let key = self.next;
         self.next += 1;
-        self.lanes.insert(key, lane);
+        self.pipes.insert(key, pipe);
         self.settle(key);
         key
     }
@@ -187,22 +187,22 @@ impl Distributor {
     fn remove(&mut self, key: u64) -> Vec<Frames> {
         self.line.retain(|other| *other != key);
         self.unloading.retain(|other| *other != key);
-        self.lanes.remove(&key).map(|lane| lane.held.into()).unwrap_or_default()
+        self.pipes.remove(&key).map(|pipe| pipe.pending.into()).unwrap_or_default()
     }
 
-    /// Puts a lane where it belongs.
+    /// Puts a pipe where it belongs.
     fn settle(&mut self, key: u64) {
-        let Some(lane) = self.lanes.get_mut(&key) else { return };
-        if lane.unloads().is_some() && !self.unloading.contains(&key) {
+        let Some(pipe) = self.pipes.get_mut(&key) else { return };
+        if pipe.next_connection().is_some() && !self.unloading.contains(&key) {
             self.unloading.push_back(key);
         }
-        let has_room = lane.has_room(self.high_water, self.immediate);
-        if has_room && !lane.in_line {
+        let has_room = pipe.has_room(self.high_water, self.immediate);
+        if has_room && !pipe.is_in_turn {
             self.line.push_back(key);
-        } else if !has_room && lane.in_line {
+        } else if !has_room && pipe.is_in_turn {
             self.line.retain(|other| *other != key);
         }
-        lane.in_line = has_room;
+        pipe.is_in_turn = has_room;
     }
 }
 
@@ -248,7 +248,7 @@ mod tests {
     fn what_is_for_an_endpoint_waits_for_its_connections() {
         let mut push = distributor(10);
         let dial = push.dial();
-        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Held; 2]);
+        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Pending; 2]);
         assert_eq!(push.poll_send(), None);
         push.connected(ONE, Some(dial));
         assert_eq!(push.poll_send(), Some((ONE, message(1))));
@@ -264,13 +264,13 @@ mod tests {
         let mut push = distributor(1000);
         push.connected(ONE, None);
         assert_eq!(push.place(&message(WINDOW)), Placed::Now(ONE));
-        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Held; 2]);
+        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Pending; 2]);
         assert_eq!(push.poll_send(), None);
         push.handle_backlog(ONE, Backlog::default());
-        assert_eq!(push.place(&message(3)), Placed::Held, "others wait before it");
+        assert_eq!(push.place(&message(3)), Placed::Pending, "others wait before it");
         let sent: Vec<_> = std::iter::from_fn(|| push.poll_send()).map(|(_, frames)| frames[0].len()).collect();
         assert_eq!(sent, [1, 2, 3]);
-        assert_eq!(push.held(), Backlog::default());
+        assert_eq!(push.pending(), Backlog::default());
     }
 
     #[test]
@@ -278,9 +278,9 @@ mod tests {
         let mut push = distributor(1000);
         push.connected(ONE, None);
         push.handle_backlog(ONE, Backlog { messages: 1, bytes: WINDOW });
-        assert_eq!(push.place(&message(9)), Placed::Held);
+        assert_eq!(push.place(&message(9)), Placed::Pending);
         assert_eq!(push.disconnected(ONE), [message(9)]);
-        assert_eq!((push.place(&message(1)), push.held()), (Placed::Full, Backlog::default()));
+        assert_eq!((push.place(&message(1)), push.pending()), (Placed::Full, Backlog::default()));
     }
 
     #[test]
@@ -299,7 +299,7 @@ mod tests {
         let mut push = distributor(10);
         let (one, two) = (push.dial(), push.dial());
         push.connected(ONE, Some(one));
-        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Now(ONE), Placed::Held]);
+        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Now(ONE), Placed::Pending]);
         assert_eq!(push.hang_up(one), Vec::<Frames>::new());
         assert_eq!(push.hang_up(two), [message(2)]);
         assert_eq!(push.place(&message(3)), Placed::Now(ONE));

@@ -13,7 +13,7 @@ mod turns;
 use bytes::Bytes;
 use trunkline_wire::nbytes;
 
-pub use distributor::{Dial, Distributor, Placed};
+pub use distributor::{Distributor, PipeId, Placed};
 pub use rep::Rep;
 pub use req::{Answer, Req};
 pub use router::{Admitted, Holder, Routed, Router, RouterCounts, Unsent};

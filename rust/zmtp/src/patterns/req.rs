@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use trunkline_wire::{Backlog, Frames};
 
-use super::{ConnectionId, Dial, Distributor, Placed};
+use super::{ConnectionId, Distributor, PipeId, Placed};
 use crate::HighWater;
 
 /// What a message that came to a REQ is.
@@ -18,8 +18,8 @@ pub enum Answer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Idle,
-    /// The request is held until there is a connection.
-    Held,
+    /// The request is pending until there is a connection.
+    Pending,
     Waiting(ConnectionId),
 }
 
@@ -38,12 +38,12 @@ impl Req {
     }
 
     /// An endpoint is dialled from now on.
-    pub fn dial(&mut self) -> Dial {
+    pub fn dial(&mut self) -> PipeId {
         self.peers.dial()
     }
 
     /// A connection is ready: one that was accepted, or the one of an endpoint.
-    pub fn connected(&mut self, connection: ConnectionId, dial: Option<Dial>) {
+    pub fn connected(&mut self, connection: ConnectionId, dial: Option<PipeId>) {
         self.peers.connected(connection, dial);
     }
 
@@ -57,8 +57,8 @@ impl Req {
     }
 
     /// An endpoint is dialled no more. True where a request waited for it, and is lost.
-    pub fn hang_up(&mut self, dial: Dial) -> bool {
-        let is_lost = !self.peers.hang_up(dial).is_empty();
+    pub fn hang_up(&mut self, pipe: PipeId) -> bool {
+        let is_lost = !self.peers.hang_up(pipe).is_empty();
         if is_lost {
             self.state = State::Idle;
         }
@@ -81,22 +81,22 @@ impl Req {
         let placed = if self.state == State::Idle { self.peers.place(&request) } else { Placed::Full };
         match placed {
             Placed::Now(connection) => self.state = State::Waiting(connection),
-            Placed::Held => self.state = State::Held,
+            Placed::Pending => self.state = State::Pending,
             Placed::Full => {}
         }
         (placed, request)
     }
 
-    /// The request that was held, once it is to be sent.
+    /// The request that was pending, once it is to be sent.
     pub fn poll_send(&mut self) -> Option<(ConnectionId, Frames)> {
         let sent = self.peers.poll_send()?;
         self.state = State::Waiting(sent.0);
         Some(sent)
     }
 
-    /// Whether a request is held until there is somebody to send it to.
-    pub fn holds(&self) -> bool {
-        self.state == State::Held
+    /// Whether a request is pending until there is somebody to send it to.
+    pub fn has_pending(&self) -> bool {
+        self.state == State::Pending
     }
 
     /// Takes a message.
@@ -147,12 +147,12 @@ mod tests {
     fn who_is_gone_is_not_waited_for() {
         let mut req = Req::new(HighWater::default(), false);
         let dial = req.dial();
-        assert_eq!(req.place(&frames(&[b"a"])).0, Placed::Held);
+        assert_eq!(req.place(&frames(&[b"a"])).0, Placed::Pending);
         req.connected(ONE, Some(dial));
         assert_eq!(req.poll_send(), Some((ONE, frames(&[b"", b"a"]))));
         req.handle_backlog(ONE, Backlog::default());
         assert!(req.disconnected(ONE));
-        assert_eq!(req.place(&frames(&[b"b"])).0, Placed::Held);
+        assert_eq!(req.place(&frames(&[b"b"])).0, Placed::Pending);
         assert!(req.hang_up(dial));
         assert!(!req.disconnected(ONE) && !req.is_writable());
     }

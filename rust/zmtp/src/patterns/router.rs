@@ -81,6 +81,8 @@ struct Peer {
     connection: ConnectionId,
     holder: Holder,
     backlog: Backlog,
+    /// The bytes that were pending for it when a message was refused since.
+    refused: Option<usize>,
 }
 
 /// Knows peers by their routing ids, and each by its connection.
@@ -98,6 +100,8 @@ pub struct Router {
     /// The number in the next routing id that is given away.
     next: u32,
     counts: RouterCounts,
+    /// Those that refused a message, and have room again or are gone.
+    drained: Vec<Bytes>,
 }
 
 impl Router {
@@ -114,6 +118,7 @@ impl Router {
             shares: HashMap::default(),
             next: first,
             counts: RouterCounts::default(),
+            drained: vec![],
         }
     }
 
@@ -135,7 +140,7 @@ impl Router {
         }
         let routing_id = if self.holds(&identity, &holder) { identity } else { self.unused() };
         self.ids.insert(connection, routing_id.clone());
-        self.peers.insert(routing_id.clone(), Peer { connection, holder, backlog: Backlog::default() });
+        self.peers.insert(routing_id.clone(), Peer { connection, holder, backlog: Backlog::default(), refused: None });
         Ok(Admitted { routing_id, replaced })
     }
 
@@ -160,7 +165,9 @@ impl Router {
     /// A connection is gone. Gives the routing id that nobody has now, if it had one.
     pub fn disconnected(&mut self, connection: ConnectionId) -> Option<Bytes> {
         let id = self.ids.remove(&connection)?;
-        self.peers.remove(&id);
+        if self.peers.remove(&id).is_some_and(|peer| peer.refused.is_some()) {
+            self.drained.push(id.clone());
+        }
         Some(id)
     }
 
@@ -206,10 +213,31 @@ impl Router {
 
     /// Learns what waits on a connection.
     pub fn handle_backlog(&mut self, connection: ConnectionId, backlog: Backlog) {
-        let peer = self.ids.get(&connection).and_then(|id| self.peers.get_mut(id));
-        if let Some(peer) = peer {
-            peer.backlog = backlog;
+        let Some(id) = self.ids.get(&connection) else { return };
+        let Some(peer) = self.peers.get_mut(id) else { return };
+        peer.backlog = backlog;
+        // Half of it: a peer that is written to message by message would be reported as often.
+        if peer.refused.is_some_and(|refused| backlog.bytes <= refused / 2) {
+            peer.refused = None;
+            self.drained.push(id.clone());
         }
+    }
+
+    /// A message to this peer was refused: it is reported by [`poll_drained`](Self::poll_drained) once there is room.
+    pub fn handle_refused(&mut self, to: &[u8]) {
+        if let Some(peer) = self.peers.get_mut(to) {
+            peer.refused.get_or_insert(peer.backlog.bytes);
+        }
+    }
+
+    /// The next peer that refused a message, and has room again or is gone.
+    pub fn poll_drained(&mut self) -> Option<Bytes> {
+        self.drained.pop()
+    }
+
+    /// Whether there is such a peer.
+    pub fn has_drained(&self) -> bool {
+        !self.drained.is_empty()
     }
 
     /// How many peers there are.

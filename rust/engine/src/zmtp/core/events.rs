@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use trunkline_wire::SocketEvent;
-use trunkline_zmtp::patterns::Dial;
+use trunkline_zmtp::patterns::PipeId;
 use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side};
 
 use super::refusal::{is_final, refusal};
@@ -17,7 +17,7 @@ use crate::zmtp::peer::{Peer, Stage};
 /// Events of a peer that is not read by the role's user before others have their turn.
 const PUMPED: usize = 64;
 
-/// How long a peer that has something to say is not held to be silent.
+/// How long a peer that has something to say is not considered silent.
 const UNREAD: Duration = Duration::from_millis(20);
 
 impl Core {
@@ -39,8 +39,8 @@ impl Core {
                 let Some(dialled) = socket.dialled.iter().find(|dialled| dialled.id == dial) else {
                     return self.reactor.close(link, false);
                 };
-                let (endpoint, lane) = (Arc::clone(&dialled.endpoint), dialled.lane);
-                self.begin(at, link, Side::Dialled, endpoint, lane);
+                let (endpoint, pipe) = (Arc::clone(&dialled.endpoint), dialled.pipe);
+                self.begin(at, link, Side::Dialled, endpoint, pipe);
             }
             LinkEvent::TurnedAway(listener, reason) => {
                 let at = self.listeners.get(&listener).copied();
@@ -60,7 +60,7 @@ impl Core {
     }
 
     /// A link is there: its handshake begins.
-    fn begin(&mut self, at: usize, link: LinkId, side: Side, endpoint: Arc<str>, lane: Option<Dial>) {
+    fn begin(&mut self, at: usize, link: LinkId, side: Side, endpoint: Arc<str>, pipe: Option<PipeId>) {
         let Some(socket) = self.sockets.get(at) else { return };
         let connection = Connection::new(Arc::clone(&socket.chosen.settings), side, self.now);
         let peer = Peer {
@@ -69,7 +69,7 @@ impl Core {
             connection,
             stage: Stage::Shaking,
             endpoint,
-            lane,
+            pipe,
             routing_id: None,
             user: None,
             is_dirty: false,
@@ -168,7 +168,7 @@ impl Core {
             Stage::Leaving => self.forget(link),
             Stage::Ready if is_unread && is_reading => self.reactor.set_timer(link, Some(self.now + UNREAD)),
             Stage::Shaking | Stage::Ready => {
-                // Silence is not held against a peer that is not read.
+                // A peer that is not read may be silent.
                 peer.connection.handle_reading(self.now, is_reading || peer.stage == Stage::Shaking);
                 peer.connection.handle_timeout(self.now);
                 if peer.connection.is_over() {
@@ -237,7 +237,7 @@ impl Core {
         let at = peer.socket;
         let Some(socket) = self.sockets.get_mut(at) else { return };
         let host = self.reactor.link(link).and_then(|link| link.host);
-        let admitted = match socket.admit(peer.id(), peer.lane, ready, host) {
+        let admitted = match socket.admit(peer.id(), peer.pipe, ready, host) {
             Ok(admitted) => admitted,
             Err(reason) => return peer.connection.refuse(reason),
         };
@@ -262,7 +262,7 @@ impl Core {
     fn fail(&mut self, link: LinkId, failure: &Failure) {
         let Some(peer) = find(&mut self.peers, link) else { return };
         let id = peer.id();
-        // Before anything else is written: what is held is for the next connection.
+        // Before anything else is written: what is pending is for the next connection.
         if let Some(socket) = self.sockets.get_mut(peer.socket) {
             socket.disconnected(id);
         }

@@ -34,7 +34,7 @@ impl Core {
         for (at, until) in closing {
             let Some(socket) = self.sockets.get_mut(at) else { continue };
             let now = Instant::now();
-            if socket.holds() && now < until {
+            if socket.has_pending() && now < until {
                 continue;
             }
             for Dialled { id, .. } in std::mem::take(&mut socket.dialled) {
@@ -58,12 +58,12 @@ impl Core {
         }
         let (id, stage, at) = (peer.id(), peer.stage, peer.socket);
         if let Some(socket) = self.sockets.get_mut(at) {
-            let held = socket.disconnected(id);
+            let pending = socket.disconnected(id);
             if stage == Stage::Ready {
                 socket.events.push_back(SocketEvent::Disconnected(remote(&self.reactor, peer)));
             }
-            for frames in held {
-                // One that is not ready has nothing held.
+            for frames in pending {
+                // One that is not ready has nothing pending.
                 let _ = peer.connection.send(&frames);
             }
         }

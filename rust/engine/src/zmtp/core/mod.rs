@@ -136,8 +136,8 @@ impl Core {
         };
         let address = Address::to_dial(endpoint).map_err(|error| failed(&error))?;
         let id = self.reactor.dial(address, socket.chosen.stream, socket.chosen.backoff);
-        let lane = socket.dial();
-        socket.dialled.push(Dialled { endpoint: Arc::from(endpoint), id, lane });
+        let pipe = socket.dial();
+        socket.dialled.push(Dialled { endpoint: Arc::from(endpoint), id, pipe });
         self.dials.insert(id, at);
         Ok(())
     }
@@ -152,11 +152,11 @@ impl Core {
             return Ok(());
         }
         let found = socket.dialled.iter().position(|dialled| *dialled.endpoint == *endpoint).ok_or_else(unknown)?;
-        let Dialled { id, lane, .. } = socket.dialled.swap_remove(found);
+        let Dialled { id, pipe, .. } = socket.dialled.swap_remove(found);
         self.dials.remove(&id);
         let link = self.reactor.hang_up(id);
-        if let Some(lane) = lane {
-            socket.hang_up(lane);
+        if let Some(pipe) = pipe {
+            socket.hang_up(pipe);
         }
         if let Some(link) = link {
             self.part(link, HANGING_UP);
@@ -181,7 +181,7 @@ impl Core {
         interest.readable = interest.read && socket.turns.first().is_some();
         interest.writable = interest.write && socket.is_writable();
         interest.monitored = !socket.events.is_empty();
-        interest.readable || interest.writable || interest.monitored
+        interest.readable || interest.writable || interest.monitored || socket.has_drained()
     }
 
     /// A socket is read from now on, or not. Its peers learn that when they are due: there may be many of them.
@@ -255,11 +255,21 @@ impl Core {
                             self.flush_peer(link);
                         }
                         None if link.is_none() && !self.dirty.is_empty() => self.flush(),
-                        _ => return Taken::Full,
+                        _ => {
+                            if let Some(socket) = self.sockets.get_mut(at) {
+                                socket.handle_refused(to);
+                            }
+                            return Taken::Full;
+                        }
                     }
                 }
             }
         }
+    }
+
+    /// The next peer of a socket that refused a message, and has room again or is gone.
+    pub(in crate::zmtp) fn poll_drained(&mut self, at: usize) -> Option<Bytes> {
+        self.sockets.get_mut(at)?.poll_drained()
     }
 
     /// One pass: waits, and takes in what has come up.
@@ -368,7 +378,7 @@ impl Core {
         }
     }
 
-    /// Sends messages that were held, as far as they may go now.
+    /// Sends messages that were pending, as far as they may go now.
     fn unload(&mut self, at: usize) {
         while let Some(socket) = self.sockets.get_mut(at)
             && let Some((peer, frames)) = socket.poll_send()

@@ -10,13 +10,13 @@ use crate::limits::Limits;
 
 /// The connections that were admitted.
 #[derive(Debug, Default)]
-pub struct Places {
+pub struct Connections {
     limits: Limits,
     /// By descriptor, and where the peer is, where that can be said.
-    taken: HashMap<c_int, Option<String>>,
+    admitted: HashMap<c_int, Option<String>>,
 }
 
-impl Places {
+impl Connections {
     /// At most so many in all, and by host, and never the last descriptors of the process.
     pub fn new(limit: Option<usize>, by_host: Option<usize>) -> Self {
         Self { limits: Limits::new(limit, by_host), ..Self::default() }
@@ -28,11 +28,11 @@ impl Places {
     }
 
     /// Admits a connection, or ends it and gives the reason.
-    pub(super) fn take(&mut self, connection: c_int, endpoint: &str) -> Option<String> {
+    pub(super) fn admit(&mut self, connection: c_int, endpoint: &str) -> Option<String> {
         let address = address(connection);
         match self.limits.enter(connection, address.as_deref().and_then(host)) {
             Ok(()) => {
-                if let Some(before) = self.taken.insert(connection, address) {
+                if let Some(before) = self.admitted.insert(connection, address) {
                     // Its end was never announced, and its number is another's now.
                     self.limits.leave(before.as_deref().and_then(host));
                 }
@@ -47,12 +47,12 @@ impl Places {
 
     /// Where the peer of a connection is.
     pub(super) fn address(&self, connection: c_int) -> Option<String> {
-        self.taken.get(&connection).cloned().flatten()
+        self.admitted.get(&connection).cloned().flatten()
     }
 
     /// A connection has ended: where its peer was.
     pub(super) fn leave(&mut self, connection: c_int) -> Option<String> {
-        let address = self.taken.remove(&connection)?;
+        let address = self.admitted.remove(&connection)?;
         self.limits.leave(address.as_deref().and_then(host));
         address
     }
