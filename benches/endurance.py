@@ -22,7 +22,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgpack
 import zmq
@@ -37,7 +37,7 @@ from trunkline import Curve, cdtp, dcp, mc0, mtl
 NAME = "endurance"
 HEAD = [b"", b"DGBX\x01"]
 # Peers of one role rest for up to this long after each burst: many pieces are to run side by side.
-QUIET_S = 4.0
+QUIET_S = 8.0
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
 READY = b"\x04\x1c\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
 
@@ -368,16 +368,28 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def result(process: subprocess.Popen[str], log: TextIO) -> dict[str, Any]:
+    """What a piece came to."""
+    said, _ = process.communicate()
+    if process.returncode:
+        log.seek(0)
+        lines = [line for line in log if not line.startswith("trunkline: ")]
+        return {name: asdict(Watched(wrong=["".join(lines[-40:])])) for name in ROLES}
+    watched: dict[str, Any] = json.loads(said)
+    return watched
+
+
 def main(seconds: float, pieces: int, *, is_kept: bool = True) -> int:
     """Runs pieces side by side, and writes what came out of all that ran."""
     command = [sys.executable, "-m", "benches.endurance", "--seconds", str(seconds), "--seed"]
     first = random.SystemRandom().getrandbits(31)
-    quiet = None if pieces == 1 else subprocess.DEVNULL
-    running = [
-        subprocess.Popen([*command, str(first + at)], stdout=subprocess.PIPE, stderr=quiet, text=True)
-        for at in range(pieces)
-    ]
-    watched = [json.loads(process.communicate()[0]) for process in running]
+    with contextlib.ExitStack() as stack:
+        logs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(pieces)]
+        running = [
+            subprocess.Popen([*command, str(first + at)], stdout=subprocess.PIPE, stderr=log, text=True)
+            for at, log in enumerate(logs)
+        ]
+        watched = [result(process, log) for process, log in zip(running, logs, strict=True)]
     run = {
         "hours": seconds * pieces / 3600,
         "pieces": pieces,

@@ -22,6 +22,9 @@ PROXY = "zmq.proxy, XPUB and XSUB"
 BARE = "zmq.proxy, two frames a message"
 # Over each transport that has limits.
 OURS = {f"trunkline mc0 middleware, {transport}": transport for transport in ("zmtp", "libzmq")}
+# Spoken to as NATS is: a client of libzmq costs more than either bus.
+WIRED = "trunkline mc0 middleware, zmtp, least of clients"
+TRANSPORTS = {**OURS, WIRED: "zmtp"}
 LEAST = "the least on libzmq"
 NATS = "nats-server"
 MOSQUITTO = "mosquitto"
@@ -59,7 +62,7 @@ class Load:
     def rivals(self) -> list[str]:
         """Who is put under this load; the others have no CURVE."""
         here = [name for name, (program, _) in PROGRAMS.items() if shutil.which(program)]
-        return [PROXY, *OURS, *([] if self.curve else [LEAST, BARE, *here])]
+        return [PROXY, *OURS, *([] if self.curve else [WIRED, LEAST, BARE, *here])]
 
 
 def _bytes(size: int) -> str:
@@ -92,7 +95,7 @@ def running(name: str, secret: bytes | None = None) -> Iterator[tuple[int, str, 
         key.write_bytes(secret or b"")
         settings.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\n")
         ours = [sys.executable, "-m", "trunkline", "mc0", "middleware", "--bind", front, "--json"]
-        ours += ["--transport", OURS.get(name, "auto"), *(["--curve-secret", str(key)] if secret else [])]
+        ours += ["--transport", TRANSPORTS.get(name, "auto"), *(["--curve-secret", str(key)] if secret else [])]
         passing = proxy("XSUB XPUB", front, back, secret)
         commands = {
             PROXY: passing,
@@ -104,7 +107,7 @@ def running(name: str, secret: bytes | None = None) -> Iterator[tuple[int, str, 
         with subprocess.Popen(
             commands.get(name, ours), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment(), text=True
         ) as process:
-            if name in (*OURS, LEAST):
+            if name in (*TRANSPORTS, LEAST):
                 assert process.stdout is not None
                 process.stdout.readline()
             else:
@@ -118,7 +121,7 @@ def running(name: str, secret: bytes | None = None) -> Iterator[tuple[int, str, 
 def measure(name: str, load: Load, count: int, into: Measured) -> None:
     """One round."""
     public, secret = zmq.curve_keypair() if load.curve else (b"", None)
-    protocol = {PROXY: "frames", BARE: "pubsub", NATS: "nats", MOSQUITTO: "mqtt"}.get(name, "mc0")
+    protocol = {PROXY: "frames", BARE: "pubsub", NATS: "nats", MOSQUITTO: "mqtt", WIRED: "mc0-wire"}.get(name, "mc0")
     with running(name, secret) as (process, front, back):
         numbers = (load.publishers, load.subscribers, load.window, count, load.size)
         before = cpu_s(process)
@@ -146,7 +149,7 @@ def main(*, fast: bool, aims_alone: bool, rounds: int) -> None:
         "Native publishers and subscribers of one topic in one process, over loopback TCP, with a window of deliveries on "
         "their way at one time; a delivery is one message to one subscriber. The proxy passes on as many frames as a PUT has, "
         "or two, the topic and the body; the least on libzmq is a ROUTER with topics in a hundred lines of native code, without limits, "
-        "liveness or counters; NATS and MQTT (quality 0) are spoken by the least of clients over TCP. CPU is that of the bus. "
+        "liveness or counters; NATS and MQTT (quality 0), and mc0 in a case of its own, are spoken by the least of clients over TCP. CPU is that of the bus. "
         f"{rounds} rounds, the cases in turn; medians." + (f" Not here: {', '.join(missing)}." if missing else "")
     )
     lines = ["# mc0: the middleware", "", head, "", method, ""]

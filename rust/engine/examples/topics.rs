@@ -1,6 +1,6 @@
 //! Load for the benches of buses: publishers and subscribers of one topic, on raw sockets.
 //!
-//! `topics mc0|mtl|pubsub|contents|letters|frames|nats|mqtt FRONT BACK PUBLISHERS SUBSCRIBERS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names
+//! `topics mc0|mc0-wire|mtl|pubsub|contents|letters|frames|nats|mqtt FRONT BACK PUBLISHERS SUBSCRIBERS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names
 //! the library. Publishers dial FRONT and subscribers BACK. So many deliveries as WINDOW are on their way at one time, of
 //! COUNT in all. Prints deliveries a second, and how long they took in microseconds: median, 99th percentile, longest.
 
@@ -195,6 +195,7 @@ fn main() {
         "frames" => Protocol::Frames,
         "nats" => Protocol::Wire(wires::Protocol::Nats),
         "mqtt" => Protocol::Wire(wires::Protocol::Mqtt),
+        "mc0-wire" => Protocol::Wire(wires::Protocol::Mc0),
         _ => Protocol::PubSub,
     };
     let shared =
