@@ -15,6 +15,9 @@ TAGS = b"\x83\xa3run\x07\xa5dtype\xa5uint8\xa5event\xcf\x00\x00\x00\x00\x00\x00\
 HEADER = b"\xa5CDTP\x01\xacDetector.one\xd7\xff\x1d\x6f\x34\x54\x65\x53\xf1\x00" + TAGS
 FRAMES = [HEADER, bytes(100)]
 
+# The timestamp as well, as a `datetime`: what is to the microsecond of it.
+_TIMES = ormsgpack.OPT_DATETIME_AS_TIMESTAMP_EXT
+
 
 def main(*, fast: bool) -> None:
     """Runs the cases in turn, several rounds, and writes what came out."""
@@ -23,6 +26,7 @@ def main(*, fast: bool) -> None:
     cases: dict[str, Callable[[], object]] = {
         "msgpack.unpackb": lambda: msgpack.unpackb(b"\x94" + HEADER),
         "ormsgpack.unpackb, the tags alone": lambda: ormsgpack.unpackb(TAGS),
+        "ormsgpack.unpackb, the header": lambda: ormsgpack.unpackb(b"\x94" + HEADER, option=_TIMES),
         "cdtp.decode": lambda: cdtp.decode(FRAMES),
         "cdtp.decode, tags used": lambda: cdtp.decode(FRAMES).tags,
     }
