@@ -17,7 +17,7 @@ use trunkline_wire::{
 use trunkline_zmtp::Tally;
 
 use self::ending::Ending;
-use self::sending::Letter;
+use self::sending::Envelope;
 use crate::outbox::Outboxes;
 use crate::settings::StartError;
 use crate::shared::{Core, End, Order, Shared};
@@ -44,7 +44,7 @@ const PARTING: Duration = Duration::from_secs(1);
 
 /// The engine of one role, on its own thread.
 pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
-    /// Held while the engine works, so that whoever looks at the counters finds them whole.
+    /// Locked while the engine works, so that counters are read between two rounds.
     core: ArcMutexGuard<RawMutex, Core<M>>,
     /// Before the transport: a context ends when its sockets are closed.
     slots: Vec<Slot<M::Socket, T::Socket>>,
@@ -55,7 +55,7 @@ pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
     origin: Instant,
     events: Vec<M::Event>,
     /// Sends to peers, until they are sorted.
-    letters: Vec<Output<M::Socket>>,
+    outgoing: Vec<Output<M::Socket>>,
     /// Their order.
     sorted: Vec<(u64, usize)>,
     verbs: Vec<M::Verb>,
@@ -103,7 +103,7 @@ impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
             }
         };
         if !self.core.machine.is_closed() && !self.udp.is_empty() {
-            // Whoever was told of this role is told of its end.
+            // All that wait for this role learn of its end.
             let now = self.now();
             self.core.machine.handle_close(now, Duration::ZERO);
             self.drain(now);
@@ -112,7 +112,7 @@ impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
         self.close_all(if end == End::Closed { GLIMPSE } else { Duration::ZERO });
         self.publish();
         let ending = Ending::start(self.transport.ending(), &self.shared);
-        // Whoever looks at the counters while the capture closes waits for no disk.
+        // Counters can be read while the capture is closed, which waits for the disk.
         let mut last = self.core.snapshot();
         self.shared.remember(last.clone());
         let end = match self.core.tap.take().map(Tap::close) {
@@ -183,7 +183,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             outbox_bytes,
             origin: Instant::now(),
             events: vec![],
-            letters: vec![],
+            outgoing: vec![],
             sorted: vec![],
             verbs: vec![],
             orders: vec![],
@@ -335,7 +335,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         Ok(())
     }
 
-    /// Datagrams are few, and nobody feels it when they are left lying: pressure does not stop them.
+    /// Datagrams are few, and their sender cannot be slowed down: back-pressure does not stop them.
     fn receive_udp(&mut self) {
         for at in 0..self.udp.len() {
             for _ in 0..BURST {
@@ -366,7 +366,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         self.has_room() && self.sink.has_room() && self.core.machine.reads(slot.id)
     }
 
-    /// Gives the machine a message; tells its size.
+    /// Gives the machine a message; returns its size.
     fn take_in(&mut self, now: Nanos, at: usize, received: Received) -> usize {
         let slot = &self.slots[at];
         let id = slot.id;
@@ -390,7 +390,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
                 origin.endpoint.clone_from(&slot.endpoint);
                 origin.seq = seq;
             }
-            self.tell(event);
+            self.emit(event);
         }
         // What came of it may take more than it did on the wire.
         let weight = self.events[seen..].iter().map(|event| match event.weight() {
@@ -405,12 +405,12 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     fn drain(&mut self, now: Nanos) {
         loop {
             match self.core.machine.poll_output() {
-                Some(letter) if letter.peer().is_some() && self.letters.len() < BURST => self.letters.push(letter),
+                Some(output) if output.peer().is_some() && self.outgoing.len() < BURST => self.outgoing.push(output),
                 Some(mut output) => {
                     self.post(now);
                     self.act(now, &mut output);
                 }
-                None if self.letters.is_empty() => break,
+                None if self.outgoing.is_empty() => break,
                 None => self.post(now),
             }
         }
@@ -419,11 +419,11 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 
     fn take_events(&mut self) {
         while let Some(event) = self.core.machine.poll_event() {
-            self.tell(event);
+            self.emit(event);
         }
     }
 
-    fn tell(&mut self, event: M::Event) {
+    fn emit(&mut self, event: M::Event) {
         self.events.extend(self.sink.take(event));
     }
 
@@ -437,7 +437,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             Output::Send { id, socket, to, frames, until } => {
                 let (id, socket, until) = (*id, *socket, *until);
                 if let Some(at) = self.find(socket) {
-                    self.send(now, at, Letter { id, to: to.as_ref(), until }, frames);
+                    self.send(now, at, Envelope { id, to: to.as_ref(), until }, frames);
                 } else {
                     let udp = self.udp.iter().find(|(id, _)| *id == socket).map(|(_, udp)| udp);
                     let event = match udp.map(|udp| udp.send(to.as_deref().unwrap_or_default(), &frames.concat())) {
@@ -579,7 +579,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         let progress = self.core.machine.progress();
         shared.progress.store(progress, Ordering::SeqCst);
         if progress >= shared.awaited.load(Ordering::SeqCst) {
-            // Whoever waits for more says so again.
+            // A thread that waits for more sets it again.
             shared.awaited.store(u64::MAX, Ordering::SeqCst);
             wake = true;
         }
@@ -604,7 +604,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         let capture = capture.map(|at| at.saturating_duration_since(self.origin + (now - Nanos(0))));
         let mut timeout = deadline.into_iter().chain(capture).min();
         self.shared.engine.arm();
-        // Whoever had news before this went unheard: look once more.
+        // What was signalled before this was not noticed: look once more.
         self.look_at_capture()?;
         let relieved = self.room == Backlog::default() && !self.shared.pressed.load(Ordering::SeqCst);
         let untold = self.pressed == self.has_room() || self.shared.flushed.load(Ordering::SeqCst) != self.flushed();
@@ -646,7 +646,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         self.udp.clear();
     }
 
-    /// Closes a socket, whose transport has a little longer than it is given here: so it can be told whether it was in time.
+    /// Closes a socket, whose transport has a little longer than it is given here: so it is known whether it was in time.
     fn close_socket(&mut self, socket: T::Socket, linger: Duration) {
         if linger.is_zero() {
             return self.transport.close(socket, linger);
@@ -657,7 +657,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 }
 
 impl<M: Machine, T: Transport, S: Sink<M>> Drop for Engine<M, T, S> {
-    /// However it ended, nobody looks at a machine that may be broken.
+    /// However it ended, a machine that may be broken is not read any more.
     fn drop(&mut self) {
         self.shared.show(None);
     }

@@ -1,4 +1,4 @@
-//! Tells a process from those forked off it, without a system call.
+//! Distinguishes a process from its forked children, without a system call.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};

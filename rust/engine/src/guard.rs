@@ -14,7 +14,7 @@ use crate::sink::Queued;
 use crate::transport::{Transport, TransportError};
 use crate::zmtp::{Admission, Asking};
 
-/// Answers a transport's questions about CURVE clients (ZAP 1.0), on a thread of its own: a busy role lets nobody wait.
+/// Answers a transport's questions about CURVE clients (ZAP 1.0), on a thread of its own: clients do not wait for a busy role.
 pub struct Guard {
     handle: Arc<Handle<Authenticator>>,
 }
@@ -45,7 +45,7 @@ impl Guard {
         Ok(Self { handle: Arc::new(handle) })
     }
 
-    /// The role that it is: to wait for what it tells.
+    /// Its role, to wait for its events.
     pub fn handle(&self) -> &Arc<Handle<Authenticator>> {
         &self.handle
     }

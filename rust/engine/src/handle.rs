@@ -116,7 +116,7 @@ pub trait Running: Send + Sync {
     /// What wakes those who wait for room, a flush or the end.
     fn changes(&self) -> &Signal;
 
-    /// How long it may take to end when nobody says.
+    /// How long it may take to end unless the user says.
     fn grace(&self) -> Duration;
 
     /// Whether this process started the role; a child after fork has only a memory of it.

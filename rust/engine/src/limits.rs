@@ -101,7 +101,7 @@ impl Limits {
 }
 
 /// The highest number that a descriptor of a connection may have. They are given out from the lowest number up, so that the
-/// number of a new one tells how many there are left.
+/// number of a new one shows how many there are left.
 fn last_descriptor() -> Option<u64> {
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     // Where there are few, a quarter of them is enough.

@@ -1,4 +1,4 @@
-//! Notices of a role whose messages somebody reads: they are told apart, lest they wait for who reads none.
+//! Notices of a role whose messages are read by its user: a queue of their own, so that they do not wait for that.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,20 +10,20 @@ use crate::signal::Signal;
 use crate::sink::Sink;
 use crate::trouble::Trouble;
 
-/// Something to tell.
+/// A notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice<E> {
-    /// What the machine tells.
+    /// An event of the machine.
     Event(E),
     /// What has come up with the capture.
     Trouble(Trouble),
 }
 
-/// What there is to tell; those who do not keep up miss the newest.
+/// The notices that are pending; a reader that does not keep up misses the newest.
 #[derive(Debug)]
 pub struct Notices<E> {
     ring: Mutex<Ring<E>>,
-    /// Wakes whoever tells them.
+    /// Wakes the thread that reports them.
     pub signal: Signal,
 }
 
@@ -116,7 +116,7 @@ impl<M: Machine + 'static, S: Sink<M>> Sink<M> for Aside<M, S> {
 }
 
 impl<M: Machine, S> Drop for Aside<M, S> {
-    /// However the engine ended, nobody waits for ever.
+    /// However the engine ended, no reader waits for ever.
     fn drop(&mut self) {
         self.notices.signal.latch();
     }

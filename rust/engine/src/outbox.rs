@@ -18,7 +18,7 @@ pub(crate) const OUTBOX_BYTES: usize = 256 << 20;
 const FIRST_RETRY: Duration = Duration::from_millis(1);
 const LAST_RETRY: Duration = Duration::from_millis(50);
 
-/// Whom a send goes to: a routing id, or nobody in particular.
+/// Where a send goes: to a routing id, or to any peer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct To(pub(crate) Option<Bytes>);
 
@@ -74,7 +74,7 @@ impl Outboxes {
         !self.peers.is_empty() && self.peers.contains_key(&To(to.cloned()))
     }
 
-    /// Whether a send to nobody in particular waits for the socket to be writable.
+    /// Whether a send to any peer waits for the socket to be writable.
     pub(crate) fn wants_writable(&self) -> bool {
         self.peers.contains_key(&To(None))
     }

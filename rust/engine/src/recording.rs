@@ -9,7 +9,7 @@ use trunkline_capture::{CaptureError, LowSpace, Progress, RowClock, Settings, Wr
 use crate::signal::Waker;
 use crate::trouble::Trouble;
 
-/// A capture that is being written. Its rows have one order and one clock, whoever adds them.
+/// A capture that is being written. Its rows have one order and one clock, whichever engine adds them.
 #[derive(Clone)]
 pub struct Recording {
     pen: Arc<Mutex<Pen>>,
@@ -20,7 +20,7 @@ impl Recording {
     /// Opens a capture for writing.
     ///
     /// # Errors
-    /// When the directory cannot be written, or somebody else writes there.
+    /// When the directory cannot be written, or another process writes there.
     pub fn open(directory: &Path, settings: Settings) -> Result<Self, CaptureError> {
         let engines = Arc::new(Mutex::<Engines>::default());
         let woken = Arc::clone(&engines);
@@ -36,7 +36,7 @@ impl Recording {
         self.pen.lock()
     }
 
-    /// Has an engine woken whenever the writer has news; gives the number it leaves by.
+    /// Has an engine woken whenever the writer has progressed; gives the number it leaves by.
     pub(crate) fn join(&self, wake: Waker) -> u64 {
         let mut engines = self.engines.lock();
         engines.last += 1;
@@ -62,7 +62,7 @@ pub(crate) struct Pen {
     pub(crate) writer: Option<Writer>,
     clock: RowClock,
     low_space: Option<LowSpace>,
-    /// What is told once, by whoever comes upon it first.
+    /// What is reported once, by the first engine that notices it.
     is_losing_told: bool,
     is_let_go_told: bool,
     is_unfollowed_told: bool,
@@ -84,13 +84,13 @@ impl Pen {
         self.clock.now_ns()
     }
 
-    /// Tells that rows are lost, unless that is known or nothing is recorded any more.
+    /// Reports that rows are lost, unless that is known or nothing is recorded any more.
     pub(crate) fn losing(&mut self) -> Option<Trouble> {
         let is_news = self.writer.is_some() && !std::mem::replace(&mut self.is_losing_told, true);
         is_news.then_some(Trouble::Losing)
     }
 
-    /// What a writer's progress tells that nobody was told.
+    /// What of a writer's progress was not reported yet.
     pub(crate) fn news(&mut self, progress: &Progress) -> Vec<Trouble> {
         let level = |low_space: Option<LowSpace>| low_space.map(|low_space| low_space.is_critical);
         let mut troubles = vec![];

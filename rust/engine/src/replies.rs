@@ -45,13 +45,13 @@ impl<O> Slot<O> {
     }
 }
 
-/// The calls of a role, from before they are handed to its engine until somebody has their outcome.
+/// The calls of a role, from before they are handed to its engine until their outcome is taken.
 #[derive(Debug)]
 pub struct Replies<O> {
     state: Mutex<State<O>>,
     bounds: Bounds,
     pressed: AtomicBool,
-    /// Wakes whoever takes the outcomes that no thread waits for by itself.
+    /// Wakes the taker of the outcomes that no thread waits for by itself.
     pub signal: Signal,
 }
 
@@ -91,7 +91,7 @@ impl<O> Replies<O> {
         lock(&self.state).waiting.remove(&call);
     }
 
-    /// All there are to take, and whether the engine is to be told that there is room again.
+    /// All there are to take, and whether the engine is to learn that there is room again.
     pub fn take(&self) -> (Vec<(CallId, O)>, bool) {
         let mut state = lock(&self.state);
         state.bytes = 0;
@@ -124,7 +124,7 @@ impl<O> Replies<O> {
     }
 }
 
-/// Hands each outcome to whoever expects it.
+/// Hands each outcome to the thread that expects it.
 #[derive(Debug)]
 pub struct Answering<M: Calling>(Arc<Replies<M::Outcome>>);
 
@@ -153,7 +153,7 @@ impl<M: Calling + 'static> Sink<M> for Answering<M> {
 }
 
 impl<M: Calling> Drop for Answering<M> {
-    /// However the engine ended, nobody waits for ever.
+    /// However the engine ended, no thread waits for ever.
     fn drop(&mut self) {
         let waiting = {
             let mut state = lock(&self.0.state);

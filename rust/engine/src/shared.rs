@@ -205,7 +205,7 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) bounds: Bounds,
     inbox: Mutex<Inbox<M::Event>>,
     outbox: Mutex<Outbox<M::Verb>>,
-    /// What counters are read from while the engine runs, and what they were when somebody last looked.
+    /// What counters are read from while the engine runs, and what they were when they were last read.
     core: Mutex<Weak<parking_lot::Mutex<Core<M>>>>,
     snapshot: Mutex<Snapshot<M::Stats>>,
     settled: Mutex<Settled>,
@@ -224,9 +224,9 @@ pub(crate) struct Shared<M: Machine> {
     /// What the machine has taken in, and how much of it a user waits for.
     pub(crate) progress: AtomicU64,
     pub(crate) awaited: AtomicU64,
-    /// Wakes whoever reads events.
+    /// Wakes the readers of events.
     pub(crate) events: Signal,
-    /// Wakes whoever waits for anything else: room, a flush, the end.
+    /// Wakes threads that wait for anything else: room, a flush, the end.
     pub(crate) user: Signal,
     /// Wakes the engine.
     pub(crate) engine: Signal,
@@ -292,7 +292,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a child after fork finds: nobody is left there to let go of a lock.
+/// What a forked child finds: the thread that would release a lock does not exist there.
 fn remembered<T: Clone + Default>(mutex: &Mutex<T>) -> T {
     match mutex.try_lock() {
         Ok(value) => value.clone(),
@@ -369,7 +369,7 @@ impl<M: Machine> Shared<M> {
             settled.handed = handed;
             settled.waiting > 0
         };
-        // The system is not asked to wake nobody.
+        // No system call where no thread waits.
         if is_awaited {
             self.settling.notify_all();
         }

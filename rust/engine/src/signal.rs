@@ -11,7 +11,7 @@ use self::descriptor::Descriptor;
 /// Wakes an engine.
 pub type Waker = Box<dyn Fn() + Send + Sync>;
 
-/// Wakes whoever waits, and costs no system call while nobody does.
+/// Wakes waiting threads, and costs no system call while there is none.
 ///
 /// Threads call [`wait`](Self::wait); each has a standing of its own. One event loop, or one thread that polls, listens
 /// on the descriptor: it calls [`arm`](Self::arm), looks once more whether there is still reason to wait, waits until the
@@ -29,7 +29,7 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// A signal nobody waits for.
+    /// A signal without waiting threads.
     ///
     /// # Errors
     /// When the operating system gives no descriptor.
@@ -50,9 +50,9 @@ impl Signal {
         fence(Ordering::SeqCst);
     }
 
-    /// Wakes whoever waits. What they wait for has happened before.
+    /// Wakes waiting threads. What they wait for has happened before.
     pub fn notify(&self) {
-        // Whoever is not seen here has yet to look, and will see what happened.
+        // A thread that is not seen here has yet to look, and will see what happened.
         fence(Ordering::SeqCst);
         self.wake_threads();
         if self.armed.swap(false, Ordering::SeqCst) {

@@ -1,15 +1,15 @@
-//! Where what a machine tells goes.
+//! Where the events of a machine go.
 
 use trunkline_wire::Machine;
 
 use crate::trouble::Trouble;
 
-/// Takes what a machine tells, on the engine's own thread, before the rest is queued for the user.
+/// Takes events of a machine, on the engine's own thread, before the rest is queued for the user.
 pub trait Sink<M: Machine>: Send + 'static {
     /// Takes an event, or gives it back for the queue.
     fn take(&mut self, event: M::Event) -> Option<M::Event>;
 
-    /// Takes what has come up with the capture, or gives it back for whoever reads events.
+    /// Takes what has come up with the capture, or gives it back for the reader of events.
     fn take_trouble(&mut self, trouble: Trouble) -> Option<Trouble> {
         Some(trouble)
     }

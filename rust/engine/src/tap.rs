@@ -47,7 +47,7 @@ impl Tap {
         self.overflow == CaptureOverflow::Count || self.recording.pen().writer.as_ref().is_none_or(Writer::has_room)
     }
 
-    /// Adds a message; tells the number of its row, unless it is lost.
+    /// Adds a message; gives the number of its row, unless it is lost.
     pub(crate) fn record(
         &mut self,
         direction: Direction,
@@ -102,7 +102,7 @@ impl Tap {
     pub(crate) fn look(&mut self) -> Result<(), CaptureError> {
         let mut pen = self.recording.pen();
         let Some(writer) = &pen.writer else {
-            // Whoever closed it, or saw it fail, had all of them settled.
+            // Closing it, or its failure, has settled all of them.
             let last = self.flushes.drain(..).map(|(number, _)| number).max();
             self.flushed = self.flushed.max(last.unwrap_or_default());
             return Ok(());

@@ -26,13 +26,13 @@ impl<A: Event, B: Event> Event for Either<A, B> {
 
 /// What goes on between two machines: it takes each event first and may use the other's verbs.
 pub trait Glue<A: Machine, B: Machine>: Send + 'static {
-    /// What the user is told.
+    /// The events of the user.
     type Event: Event;
 
-    /// Takes an event of the first; gives back what the user is to be told.
+    /// Takes an event of the first; gives the event of the user that it becomes.
     fn handle_first(&mut self, now: Nanos, event: A::Event, second: Option<&mut B>) -> Option<Self::Event>;
 
-    /// Takes an event of the second; gives back what the user is to be told.
+    /// Takes an event of the second; gives the event of the user that it becomes.
     fn handle_second(&mut self, now: Nanos, event: B::Event, first: &mut A) -> Option<Self::Event>;
 }
 

@@ -93,7 +93,7 @@ impl Udp {
         if !to.ip().is_multicast() && !to.ip().is_broadcast() {
             return send(*to.ip());
         }
-        // Networks come and go; whoever is announced on one is to be heard there as well.
+        // Networks come and go; what is announced on a new one is to be received as well.
         let mut networks = networks();
         let _ = self.join(&networks);
         if networks.iter().any(|network| Some(network.address) == only) {

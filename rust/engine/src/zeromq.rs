@@ -103,7 +103,7 @@ impl ZeromqTransport {
         socket.tasks.push(self.handle.spawn(async move {
             for endpoint in connect {
                 if let Err(error) = each!(&mut pattern, socket => socket.connect(&endpoint).await) {
-                    tell(&events, &signal, Some(SocketEvent::OpenFailed { endpoint, reason: error.to_string() }));
+                    report(&events, &signal, Some(SocketEvent::OpenFailed { endpoint, reason: error.to_string() }));
                 }
             }
             let sending = Arc::clone(&signal);
@@ -123,7 +123,7 @@ impl ZeromqTransport {
     }
 }
 
-fn tell(events: &Mutex<VecDeque<SocketEvent>>, signal: &Signal, event: Option<SocketEvent>) {
+fn report(events: &Mutex<VecDeque<SocketEvent>>, signal: &Signal, event: Option<SocketEvent>) {
     events.lock().unwrap_or_else(PoisonError::into_inner).extend(event);
     signal.notify();
 }
@@ -239,7 +239,7 @@ impl Transport for ZeromqTransport {
             let (signal, events) = (Arc::clone(&self.signal), Arc::clone(&events));
             async move {
                 while let Some(event) = monitor.next().await {
-                    tell(&events, &signal, translate(event));
+                    report(&events, &signal, translate(event));
                 }
             }
         });

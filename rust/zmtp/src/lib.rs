@@ -1,7 +1,7 @@
 //! ZMTP 3.1 without sockets, clocks or threads: bytes in and messages out, messages in and bytes out.
 //!
-//! A [`Connection`] is one connection of either side, from its greeting to its end. Whoever owns the socket hands it what
-//! was read and when, writes what waits, and is told what happened. Nothing a peer sends makes it fail: what cannot be
+//! A [`Connection`] is one connection of either side, from its greeting to its end. The owner of the socket hands it what
+//! was read and when, writes what is pending, and polls events. Nothing a peer sends makes it fail: what cannot be
 //! taken ends the connection with a [`Reason`], and what has not come in whole is bounded by [`Limits`]. What a socket does
 //! with several connections is in [`patterns`].
 #![forbid(unsafe_code)]

@@ -25,7 +25,7 @@ pub(crate) enum Mechanism {
     Server(Server),
 }
 
-/// What a peer tells of itself, and the key that it has proven to have.
+/// The properties of a peer, and the key that it has proven to have.
 #[derive(Debug)]
 pub(crate) struct Shown {
     pub(crate) metadata: Metadata,
@@ -41,7 +41,7 @@ impl Mechanism {
         }
     }
 
-    /// Says what is to be said first: `ours` is what we tell of ourselves.
+    /// Sends the first command: `ours` are our properties.
     pub(crate) fn begin(&mut self, ours: &[u8], outbox: &mut Outbox) -> Result<(), Fault> {
         match self {
             Self::Null { is_first } => {
@@ -55,7 +55,7 @@ impl Mechanism {
         Ok(())
     }
 
-    /// Takes a command; gives what the peer tells of itself, once it has.
+    /// Takes a command; gives the properties of the peer, once it has sent them.
     pub(crate) fn handle(&mut self, body: &[u8], ours: &[u8], outbox: &mut Outbox) -> Result<Option<Shown>, Fault> {
         let shown = |metadata| Shown { metadata, key: None };
         match self {
@@ -85,7 +85,7 @@ impl Mechanism {
         }
     }
 
-    /// Says why it is not, where there is somebody to tell.
+    /// Sends the reason for which it is refused, where the peer can read it.
     pub(crate) fn refuse(&mut self, reason: Reason, outbox: &mut Outbox) {
         let may_tell = match self {
             Self::Null { is_first } => !*is_first,

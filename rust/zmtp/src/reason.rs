@@ -33,7 +33,7 @@ trunkline_wire::kinds! {
     BadMessage "bad_message" "a CURVE MESSAGE that is not built as one, or something that is not encrypted",
     BadNonce "bad_nonce" "a CURVE nonce that was used before",
     Denied "denied" "its key is not allowed",
-    Undecided "undecided" "nobody has decided about its key: it may come again",
+    Undecided "undecided" "its key was not decided about in time: it may come again",
     Refused "refused" "the peer refused the connection",
     IdentityTaken "identity_taken" "its routing id is another connection's",
     HandedOver "handed_over" "another connection took over its routing id",
@@ -52,7 +52,7 @@ pub struct Failure {
     pub reason: Reason,
     /// Where in the bytes of the peer: the beginning of the frame, or of the greeting, that was the last to be looked at.
     pub offset: u64,
-    /// What it was, where that tells more: a mechanism, a type of socket, the peer's own words.
+    /// What it was, where that adds something: a mechanism, a type of socket, the peer's own words.
     pub detail: Option<Box<str>>,
 }
 

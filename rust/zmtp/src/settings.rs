@@ -37,7 +37,7 @@ impl Settings {
 /// What makes a connection secure: RFC 37, "Authentication and Confidentiality".
 #[derive(Clone, Debug)]
 pub enum Security {
-    /// Nothing: anybody may connect, and anybody may read.
+    /// None: any peer may connect, and anyone on the path may read.
     Null,
     /// RFC 25: the server proves that it has its key, and learns ours.
     CurveClient(Arc<ClientKeys>),

@@ -45,12 +45,11 @@ fn mqtt(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 fn frame(out: &mut Vec<u8>, flags: u8, body: &[u8]) {
-    match u8::try_from(body.len()) {
-        Ok(length) => out.extend_from_slice(&[flags, length]),
-        Err(_) => {
-            out.push(flags | LONG);
-            out.extend_from_slice(&(body.len() as u64).to_be_bytes());
-        }
+    if let Ok(length) = u8::try_from(body.len()) {
+        out.extend_from_slice(&[flags, length]);
+    } else {
+        out.push(flags | LONG);
+        out.extend_from_slice(&(body.len() as u64).to_be_bytes());
     }
     out.extend_from_slice(body);
 }
@@ -75,7 +74,7 @@ impl Wires {
                 Protocol::Nats => b"CONNECT {\"verbose\":false}\r\n".to_vec(),
                 Protocol::Mqtt => mqtt(0x10, &[b"\0\x04MQTT\x04\x02\0\0", &length(name), name]),
                 Protocol::Mc0 => {
-                    let mut greeting = vec![0; GREETING];
+                    let mut greeting = [0; GREETING];
                     (greeting[0], greeting[9], greeting[10]) = (0xff, 0x7f, 3);
                     greeting[12..16].copy_from_slice(b"NULL");
                     [&greeting[..], READY].concat()

@@ -15,7 +15,7 @@ const RETRIES: usize = 64;
 
 /// A message to send, but for its frames.
 #[derive(Clone, Copy)]
-pub(super) struct Letter<'a> {
+pub(super) struct Envelope<'a> {
     pub(super) id: Option<SendId>,
     pub(super) to: Option<&'a Bytes>,
     pub(super) until: Option<Nanos>,
@@ -80,21 +80,21 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 
     /// Sends what is for one peer in one go: the transport, once woken, has more for it with each call.
     pub(super) fn post(&mut self, now: Nanos) {
-        let (mut letters, mut sorted) = (std::mem::take(&mut self.letters), std::mem::take(&mut self.sorted));
-        let keys = letters.iter().map(|letter| letter.peer().map_or(0, |peer| tail(peer)));
+        let (mut outgoing, mut sorted) = (std::mem::take(&mut self.outgoing), std::mem::take(&mut self.sorted));
+        let keys = outgoing.iter().map(|output| output.peer().map_or(0, |peer| tail(peer)));
         sorted.extend(keys.zip(0..));
         sorted.sort_unstable();
         for (_, at) in sorted.drain(..) {
-            self.act(now, &mut letters[at]);
+            self.act(now, &mut outgoing[at]);
         }
-        letters.clear();
-        (self.letters, self.sorted) = (letters, sorted);
+        outgoing.clear();
+        (self.outgoing, self.sorted) = (outgoing, sorted);
     }
 
     /// Sends a message, or keeps its frames until it can be sent.
-    pub(super) fn send(&mut self, now: Nanos, at: usize, letter: Letter<'_>, frames: &mut Parcel) {
-        let result = self.slots[at].offer(&mut self.transport, letter.to, frames);
-        self.posted(now, at, letter, frames, &result);
+    pub(super) fn send(&mut self, now: Nanos, at: usize, envelope: Envelope<'_>, frames: &mut Parcel) {
+        let result = self.slots[at].offer(&mut self.transport, envelope.to, frames);
+        self.posted(now, at, envelope, frames, &result);
     }
 
     /// Gives up a send that waits; what the transport has taken is out of reach.
@@ -110,11 +110,11 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         &mut self,
         now: Nanos,
         at: usize,
-        letter: Letter<'_>,
+        envelope: Envelope<'_>,
         frames: &mut Parcel,
         result: &Result<Taken, TransportError>,
     ) {
-        let Letter { id, to, until } = letter;
+        let Envelope { id, to, until } = envelope;
         if *result == Ok(Taken::Full) {
             let slot = &mut self.slots[at];
             slot.writable = false;
@@ -191,7 +191,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     }
 }
 
-/// Tells most peers apart: the end of a name, or all of one that libzmq gave.
+/// Distinguishes most peers: the end of a routing id, or all of one that libzmq gave.
 fn tail(peer: &[u8]) -> u64 {
     let mut tail = [0; 8];
     for (to, from) in tail.iter_mut().zip(peer.iter().rev()) {

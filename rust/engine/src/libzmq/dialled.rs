@@ -8,7 +8,7 @@ const LAST: Duration = Duration::from_secs(10);
 
 /// The endpoints that a socket dials, and when those are dialled again of which libzmq has let go.
 ///
-/// It tries again where nobody listens, but not where a peer refuses the key or breaks the protocol: that may be mended at the
+/// It tries again where no peer listens, but not where a peer refuses the key or breaks the protocol: that may be mended at the
 /// other end while this one runs.
 #[derive(Debug, Default)]
 pub(super) struct Dialled(Vec<Endpoint>);

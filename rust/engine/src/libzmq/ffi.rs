@@ -167,7 +167,7 @@ impl SocketPtr {
     /// A socket that someone else has opened, by its address.
     ///
     /// # Safety
-    /// The address must be that of a libzmq socket which nobody else uses or closes until the role that uses it has
+    /// The address must be that of a libzmq socket which no other code uses or closes until the role that uses it has
     /// ended.
     pub unsafe fn from_address(address: usize) -> Option<Self> {
         NonNull::new(address as *mut c_void).map(Self)

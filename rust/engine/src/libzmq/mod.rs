@@ -52,7 +52,7 @@ pub struct Socket {
     authenticated: bool,
     /// Whether it has to know the key of whom it dials.
     knows_server: bool,
-    /// Whether messages in an envelope tell their host.
+    /// Whether messages in an envelope carry their host.
     hosts: bool,
     adopted: bool,
     /// Set while nothing was done with the socket since there was nothing to receive.
@@ -64,7 +64,7 @@ pub struct Socket {
     turned_away: usize,
     /// When a peer last could not be let in for want of something of ours, as descriptors.
     want_of_room: Repeats,
-    /// Set while its monitor may have more to tell, which the descriptor does not say twice.
+    /// Set while its monitor may have more events, which the descriptor does not signal twice.
     has_news: bool,
     bound: Vec<String>,
     dialled: Dialled,
@@ -76,7 +76,7 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Frames that a message of more than a few may have.
 const MANY_FRAMES: usize = 9;
 
-/// Old news that is read at one time.
+/// Repeated events that are read at one time.
 const OLD_NEWS: usize = 256;
 
 impl LibzmqTransport {
@@ -146,7 +146,7 @@ impl LibzmqTransport {
         Ok(())
     }
 
-    /// libzmq takes addresses of IPv6 on sockets alone that are told to. On those it takes names for IPv6 first, so that
+    /// libzmq takes addresses of IPv6 only on sockets with that option. On those it takes names for IPv6 first, so that
     /// others are not.
     fn allow_family(&self, socket: SocketPtr, endpoint: &str) -> Result<(), TransportError> {
         if endpoint.starts_with("tcp://[") { self.zmq.set_int(socket, option::IPV6, 1) } else { Ok(()) }
@@ -352,7 +352,7 @@ impl Transport for LibzmqTransport {
                 // Not frame by frame.
                 received.frames.reserve_exact(MANY_FRAMES);
             }
-            // What is beyond the bound is taken off the socket and kept by nobody; one frame too many says so.
+            // What is beyond the bound is taken off the socket and discarded; one frame too many marks the message.
             if kept <= MAX_FRAMES {
                 received.frames.push(frame);
             }
@@ -495,7 +495,7 @@ impl Transport for LibzmqTransport {
                 self.zmq.connect(socket.data, &endpoint)?;
             }
             timeout = timeout.into_iter().chain(socket.dialled.wait()).min();
-            // The descriptor tells only of what no call has come across yet.
+            // The descriptor signals only what no call has seen yet.
             any |= socket.has_news;
             if *write || (*read && !socket.is_drained) {
                 let events = self.zmq.int(socket.data, option::EVENTS)?;
@@ -529,7 +529,7 @@ impl Transport for LibzmqTransport {
                 interest.socket.is_drained = false;
                 interest.readable = interest.read;
                 if !interest.read {
-                    // Asking takes the news in, which would wake us again and again.
+                    // The query clears the signal, which would wake us again and again.
                     let events = self.zmq.int(interest.socket.data, option::EVENTS)?;
                     interest.writable = interest.write && events & ffi::POLLOUT != 0;
                 }

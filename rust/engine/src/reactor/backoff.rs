@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The longest wait after a peer that has refused us for good: that may be mended while this runs.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// Nobody is asked without a pause.
+/// The shortest pause between two attempts.
 const LEAST: Duration = Duration::from_millis(1);
 
 /// The waits between attempts to reach one endpoint.

@@ -113,11 +113,11 @@ impl Link {
 
     /// Says that nothing more will be written.
     pub(super) fn end_writing(&self) {
-        // A peer that is gone needs not be told.
+        // A peer that is gone needs no notice.
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Ends the stream, whoever else has its descriptor: a child after fork does.
+    /// Shuts the stream down, so that it ends although a forked child may have its descriptor as well.
     pub(super) fn end(&self) {
         // As above.
         let _ = self.socket.shutdown(Shutdown::Both);

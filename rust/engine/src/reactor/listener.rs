@@ -28,7 +28,7 @@ pub(super) struct Listener {
     endpoint: String,
     options: StreamOptions,
     _files: Files,
-    /// Whether somebody may wait to be accepted.
+    /// Whether a connection may be pending.
     is_ready: bool,
     /// When to try again, where there was no descriptor left.
     due: Option<Instant>,

@@ -275,7 +275,7 @@ impl Reactor {
         self.links.get_mut(id).map_or(Read::Nothing, |link| link.read(into))
     }
 
-    /// Writes what the slices hold, as far as there is room: how much. `None` where there is nobody left to read it.
+    /// Writes what the slices hold, as far as there is room: how much. `None` where the peer has closed the link.
     #[inline]
     pub(crate) fn write(&mut self, id: LinkId, slices: &[IoSlice<'_>]) -> Option<usize> {
         self.links.get_mut(id)?.write(slices)

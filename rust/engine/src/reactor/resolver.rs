@@ -33,7 +33,7 @@ impl Resolver {
             let addresses = (host.as_str(), port).to_socket_addrs();
             // Of IPv4 where there is one, as libzmq has it.
             let address = addresses.ok().and_then(|addresses| addresses.min_by_key(SocketAddr::is_ipv6));
-            // Nobody listens any more where the role is over.
+            // The receiver is gone once the role has ended.
             let _ = answering.send((number, address));
             let _ = waker.wake();
         });

@@ -12,7 +12,7 @@ const SLAB: usize = 64 << 10;
 /// A read has at least this much room.
 const ROOM: usize = 16 << 10;
 
-/// Slabs that somebody still has a piece of, beyond which pieces are to be copied: one byte that is kept keeps its slab.
+/// Slabs in use, beyond which pieces are to be copied: one byte that is kept keeps its slab.
 const KEPT: usize = 512;
 
 /// Full slabs that are looked at when another is needed.
@@ -22,7 +22,7 @@ const LOOKS: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Slabs {
     current: BytesMut,
-    /// A piece of the current one, which tells later whether there are others.
+    /// A piece of the current one, by which it is known later whether there are others.
     handle: Option<Bytes>,
     full: VecDeque<Bytes>,
 }
@@ -50,7 +50,7 @@ impl Slabs {
         }
     }
 
-    /// Takes another slab: one that nobody has a piece of any more, or else a new one.
+    /// Takes another slab: one without pieces in use, or else a new one.
     fn next(&mut self) {
         self.current = BytesMut::new();
         self.full.extend(self.handle.take());

@@ -83,7 +83,7 @@ pub(super) fn read(socket: &Socket, into: &mut impl BufMut) -> (Read<()>, bool) 
     }
 }
 
-/// Writes once: how much. `None` where there is nobody left to read it.
+/// Writes once: how much. `None` where the peer has closed the stream.
 #[inline]
 pub(super) fn write(socket: &Socket, slices: &[IoSlice<'_>]) -> Option<usize> {
     loop {
@@ -98,6 +98,6 @@ pub(super) fn write(socket: &Socket, slices: &[IoSlice<'_>]) -> Option<usize> {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const NO_SIGNAL: i32 = libc::MSG_NOSIGNAL;
-/// Elsewhere the socket says so.
+/// On other systems a socket option does that.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 const NO_SIGNAL: i32 = 0;

@@ -1,4 +1,4 @@
-//! Asks who decides about clients of CURVE: another thread, which a busy role lets nobody wait for.
+//! Asks for decisions about clients of CURVE, which are made on another thread: clients do not wait for a busy role.
 
 use std::collections::VecDeque;
 use std::fmt;

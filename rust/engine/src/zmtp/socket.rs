@@ -39,7 +39,7 @@ pub(super) struct Dialled {
 pub(super) struct Socket {
     pub(super) kind: SocketKind,
     pub(super) chosen: Chosen,
-    /// Whether messages in an envelope tell their host.
+    /// Whether messages in an envelope carry their host.
     pub(super) hosts: bool,
     sending: Sending,
     pub(super) turns: Turns,
@@ -125,7 +125,7 @@ impl Socket {
             Sending::InTurn(peers) => peers.connected(peer, pipe),
             Sending::InStep(req) => req.connected(peer, pipe),
             Sending::Routed(router) => {
-                // Where everybody with a key is let in, it is the key that tells them apart.
+                // Where every key is admitted, it is the key that distinguishes clients.
                 let key = || ready.key.map(|key| Bytes::copy_from_slice(&key));
                 let holder = Holder { user: ready.user.clone().or_else(key), host };
                 return router.connected(peer, ready.identity.clone(), holder).map(Some);
@@ -259,7 +259,7 @@ impl Socket {
         })
     }
 
-    /// Tells that a peer was turned away, unless that was told just now.
+    /// Reports that a peer was turned away, unless that was reported just now.
     pub(super) fn turn_away(&mut self, endpoint: &str, reason: String) {
         if self.turned_away.is_news() {
             self.events.push_back(SocketEvent::HandshakeFailed { endpoint: endpoint.to_owned(), reason });

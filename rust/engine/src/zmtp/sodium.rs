@@ -51,7 +51,7 @@ impl Sodium {
     fn stream(&self, key: &Secret, count: Count, text: usize) -> Stream {
         let used = (ONE_TIME + text).next_multiple_of(STRIDE).min(STREAM);
         let mut stream = Stream { bytes: [0; STREAM], used };
-        // SAFETY: it writes as many bytes as it is told, fewer than there are; count and key are of its sizes.
+        // SAFETY: it writes as many bytes as are asked for, no more than there are; count and key are of its sizes.
         unsafe { (self.stream)(stream.bytes.as_mut_ptr(), used as c_ulonglong, count.as_ptr(), key.bytes().as_ptr()) };
         stream
     }

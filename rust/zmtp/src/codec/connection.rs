@@ -38,7 +38,7 @@ pub enum Event {
     Ready(Ready),
     /// A whole message.
     Message(Frames),
-    /// It is over. What waits to be written may tell the peer why: it is written once, as far as that can be done at once,
+    /// It is over. What is pending may give the peer the reason: it is written once, as far as that can be done at once,
     /// and then the connection is closed.
     Failed(Failure),
 }
@@ -50,7 +50,7 @@ pub struct Ready {
     pub socket_type: SocketType,
     /// The routing id it claims; empty where it leaves that to us.
     pub identity: Bytes,
-    /// All it tells of itself.
+    /// Its properties.
     pub metadata: Metadata,
     /// The minor version of ZMTP 3 that both sides know.
     pub minor: u8,
@@ -64,7 +64,7 @@ pub struct Ready {
 enum Phase {
     Greeting,
     Handshake(Box<Mechanism>),
-    /// Somebody is asked about the peer.
+    /// Whether the peer is admitted is being decided.
     Deciding(Box<(Mechanism, Ready)>),
     Traffic(Option<Box<Cipher>>),
     Over,
@@ -128,7 +128,7 @@ impl Connection {
     }
 
     /// Where to read the rest of a long frame to, so that it is never moved: no more than there is room for, which is no
-    /// more than the frame lacks. [`handle_landed`](Self::handle_landed) is told then. `None` when any buffer will do.
+    /// more than the frame lacks. [`handle_landed`](Self::handle_landed) is to be called then. `None` when any buffer will do.
     pub fn landing(&mut self) -> Option<Limit<&mut BytesMut>> {
         self.inbox.landing()
     }
@@ -234,7 +234,7 @@ impl Connection {
         }
     }
 
-    /// Gives the connection up, for a reason of whoever owns it.
+    /// Gives the connection up, for a reason of its owner.
     pub fn refuse(&mut self, reason: Reason) {
         self.fail(reason.into());
     }
@@ -272,7 +272,7 @@ impl Connection {
         self.inbox.unfinished() + usize::try_from(self.partial_bytes).unwrap_or(usize::MAX)
     }
 
-    /// Turns the client away that [`Event::Authenticate`] asked about, as nobody has decided.
+    /// Turns the client away that [`Event::Authenticate`] asked about, as there was no decision in time.
     pub fn defer(&mut self) {
         if matches!(self.phase, Phase::Deciding(_)) {
             self.refuse(Reason::Undecided);
@@ -288,9 +288,9 @@ impl Connection {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Over => return,
             Phase::Greeting => {}
-            Phase::Handshake(mut mechanism) => self.tell(&mut mechanism, reason),
-            Phase::Deciding(mut asked) => self.tell(&mut asked.0, reason),
-            // Nobody waits for the rest of a message that was begun.
+            Phase::Handshake(mut mechanism) => self.send_reason(&mut mechanism, reason),
+            Phase::Deciding(mut asked) => self.send_reason(&mut asked.0, reason),
+            // The rest of a message that was begun is of no use.
             Phase::Traffic(_) => self.outbox.clear(),
         }
         let offset = self.inbox.begin();
@@ -299,9 +299,9 @@ impl Connection {
         self.partial.clear();
     }
 
-    /// To close without a word says that it is worth another try; who is told need not come again as it is: RFC 37, "Error
+    /// A connection that is closed without an ERROR is worth another try; after an ERROR it is not: RFC 37, "Error
     /// Handling".
-    fn tell(&mut self, mechanism: &mut Mechanism, reason: Reason) {
+    fn send_reason(&mut self, mechanism: &mut Mechanism, reason: Reason) {
         let is_final =
             matches!(reason, Reason::BadIdentity | Reason::BadMetadata | Reason::BadSocketType | Reason::Denied);
         if is_final {

@@ -22,7 +22,7 @@ impl Partial {
         self.len - self.body.len()
     }
 
-    /// Makes room for more, no more than has come in already: a length alone makes nobody hold anything.
+    /// Makes room for more, no more than has come in already: a length alone allocates nothing.
     fn grow(&mut self, eager: usize) {
         if self.body.len() == self.body.capacity() {
             self.body.reserve(self.missing().min(self.body.len().max(eager)));

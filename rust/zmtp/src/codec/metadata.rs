@@ -1,4 +1,4 @@
-//! What the sides tell of themselves: RFC 37, "Connection Metadata".
+//! The properties that both sides send: RFC 37, "Connection Metadata".
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -73,7 +73,7 @@ fn property(bytes: &[u8]) -> Option<[&[u8]; 3]> {
     Some([name, value, rest])
 }
 
-/// What a socket tells of itself.
+/// The properties of a socket.
 pub(crate) fn write(socket: SocketType, identity: &[u8]) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(64 + identity.len());
     let mut put = |name: &[u8], value: &[u8]| {

@@ -14,7 +14,7 @@ const COPIED: usize = 4096;
 /// What is copied together is set aside beyond this, lest it be moved as it grows.
 const TAIL: usize = 64 << 10;
 
-/// PONGs that wait at most: whoever reads none of them needs no more.
+/// PONGs that are pending at most: a peer that reads none of them needs no more.
 const PONGS: usize = 16;
 
 /// What waits to be written.

@@ -63,7 +63,7 @@ impl Cipher {
         });
     }
 
-    /// Decrypts a frame: where it lies, if nobody else has it.
+    /// Decrypts a frame: in place, if its buffer is not shared.
     pub(crate) fn open(&mut self, message: Bytes) -> Result<Opened, Fault> {
         if message.len() < OVERHEAD || &message[..NAME.len()] != NAME {
             return Err(Reason::BadMessage.into());

@@ -61,7 +61,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes a command; `ours` is what we tell of ourselves. Gives what the server tells of itself, once it has.
+    /// Takes a command; `ours` are our properties. Gives those of the server, once it has sent them.
     pub(crate) fn handle(&mut self, body: &[u8], ours: &[u8], outbox: &mut Outbox) -> Result<Option<Metadata>, Fault> {
         if let Some(data) = body.strip_prefix(ERROR) {
             return Err(command::error(data));

@@ -47,7 +47,7 @@ impl fmt::Debug for Secret {
 /// The primitives of `NaCl` that CurveZMQ is made of: RFC 26, "CurveZMQ Commands". A box is X25519, `HSalsa20` and
 /// `XSalsa20-Poly1305`, its tag first; and `XSalsa20` is [`derive`](Self::derive), once for all boxes of a kind, then `Salsa20`.
 pub trait Crypto: fmt::Debug + Send + Sync {
-    /// Fills a buffer with bytes that nobody can foresee.
+    /// Fills a buffer with random bytes.
     fn random(&self, bytes: &mut [u8]);
 
     /// The public key of a secret one: `crypto_scalarmult_base`.
@@ -85,7 +85,7 @@ impl KeyPair {
     }
 }
 
-/// A key that nobody can foresee.
+/// A random key.
 pub(crate) fn random_secret(crypto: &dyn Crypto) -> Secret {
     let mut secret = Secret::new(&[0; 32]);
     crypto.random(&mut secret.0[..]);

@@ -51,7 +51,7 @@ impl Server {
         Self { keys, state: State::Hello }
     }
 
-    /// Takes a command. Gives the client's key and what it tells of itself, once it has.
+    /// Takes a command. Gives the client's key and properties, once it has sent them.
     pub(crate) fn handle(&mut self, body: &[u8], outbox: &mut Outbox) -> Result<Option<(Key, Metadata)>, Fault> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Hello => {
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    /// Sends READY: `ours` is what we tell of ourselves.
+    /// Sends READY: `ours` are our properties.
     pub(crate) fn accept(&mut self, ours: &[u8], outbox: &mut Outbox) {
         let State::Initiate { shared, count } = std::mem::replace(&mut self.state, State::Over) else { return };
         let crypto = &self.keys.crypto;

@@ -1,4 +1,4 @@
-//! Messages to nobody in particular: the outgoing half of DEALER (RFC 28) and PUSH (RFC 30).
+//! Messages to any peer in turn: the outgoing half of DEALER (RFC 28) and PUSH (RFC 30).
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,7 +1,7 @@
 //! What sockets do with several connections: RFC 28 and RFC 30, as decisions without connections.
 //!
 //! A PUSH is a [`Distributor`]; a PULL takes [`Turns`]; a DEALER does both. A REQ is a [`Req`], a REP a [`Rep`], which
-//! take turns as well, and a ROUTER is a [`Router`] that takes turns. Whoever owns the connections tells them which came
+//! take turns as well, and a ROUTER is a [`Router`] that takes turns. The owner of the connections reports which came
 //! and went, and what waits on each; they say whose turn it is to be read, and where a message goes.
 
 mod distributor;

@@ -13,7 +13,7 @@ pub struct Rep {
 }
 
 impl Rep {
-    /// Nobody has asked yet.
+    /// There was no request yet.
     pub fn new() -> Self {
         Self::default()
     }
@@ -45,7 +45,7 @@ impl Rep {
         Some((connection?, envelope))
     }
 
-    /// A connection is gone, and with it whoever waits for a reply on it.
+    /// A connection is gone, and with it the request that waits for a reply on it.
     pub fn disconnected(&mut self, connection: ConnectionId) {
         if let Some((open, _)) = &mut self.open
             && *open == Some(connection)

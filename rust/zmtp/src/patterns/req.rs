@@ -94,7 +94,7 @@ impl Req {
         Some(sent)
     }
 
-    /// Whether a request is pending until there is somebody to send it to.
+    /// Whether a request is pending until there is a peer to send it to.
     pub fn has_pending(&self) -> bool {
         self.state == State::Pending
     }

@@ -12,7 +12,7 @@ use super::{ConnectionId, wire_bytes};
 use crate::{HighWater, Reason};
 
 /// Routing ids whose holders are remembered. Who claims one beyond these is given another: what a role keeps for a routing
-/// id is nobody's who is not known to have had it.
+/// id is its first holder's alone.
 const HOLDERS: usize = 1 << 16;
 
 /// Those of one holder at most: one host alone does not use them up.
@@ -28,7 +28,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Whether a live connection of this holder makes way for one of another: a user may move, who is unknown is told apart by
+    /// Whether a live connection of this holder makes way for one of another: a user may move, an unknown peer is known by
     /// the host alone.
     fn may_hand_over_to(&self, other: &Self) -> bool {
         self.user == other.user && (self.user.is_some() || self.host == other.host)
@@ -59,7 +59,7 @@ pub enum Routed {
 pub enum Unsent {
     /// As much waits for the peer as may.
     Full,
-    /// Nobody has this routing id.
+    /// No connection has this routing id.
     Unreachable,
 }
 
@@ -162,7 +162,7 @@ impl Router {
         }
     }
 
-    /// A connection is gone. Gives the routing id that nobody has now, if it had one.
+    /// A connection is gone. Gives the routing id that it had, if any.
     pub fn disconnected(&mut self, connection: ConnectionId) -> Option<Bytes> {
         let id = self.ids.remove(&connection)?;
         if self.peers.remove(&id).is_some_and(|peer| peer.refused.is_some()) {
@@ -189,7 +189,7 @@ impl Router {
     /// Finds the connection for a message to a routing id.
     ///
     /// # Errors
-    /// Where it cannot be sent, if it is mandatory to be told.
+    /// Where it cannot be sent, if the socket is mandatory.
     pub fn route(&mut self, to: &[u8], frames: &[Bytes]) -> Result<Routed, Unsent> {
         let peer = self.peers.get_mut(to);
         let unsent = match peer {

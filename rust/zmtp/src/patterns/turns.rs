@@ -25,7 +25,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Nobody has anything.
+    /// No connection has a message.
     pub fn new() -> Self {
         Self::default()
     }
@@ -57,7 +57,7 @@ impl Turns {
     /// The one whose turn it is took so many bytes.
     pub fn took(&mut self, bytes: usize) {
         if self.left == 0 {
-            return; // Nobody's turn has begun.
+            return; // No turn has begun.
         }
         let over = bytes.saturating_sub(self.left);
         self.left = self.left.saturating_sub(bytes);

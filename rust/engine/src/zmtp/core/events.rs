@@ -108,7 +108,7 @@ impl Core {
                 return;
             }
             match peer.connection.poll_event() {
-                // Nobody receives here.
+                // This socket does not receive.
                 Some(Event::Message(_)) => {}
                 Some(event) => self.handle(link, event),
                 None => {
@@ -266,7 +266,7 @@ impl Core {
         if let Some(socket) = self.sockets.get_mut(peer.socket) {
             socket.disconnected(id);
         }
-        // It may tell the peer why.
+        // The reason for the peer may be among it.
         self.flush_peer(link);
         let Some(peer) = self.remove(link) else { return };
         let remote = remote(&self.reactor, &peer);

@@ -19,7 +19,7 @@ impl Core {
             self.reactor.unlisten(id);
         }
         socket.closing = Some(Instant::now() + linger);
-        // Nobody receives any more: what they have said before is looked at here.
+        // The socket is not received from any more: what its peers have sent before is looked at here.
         for peer in self.peers.iter_mut().flatten().filter(|peer| peer.socket == at) {
             peer.hear_again(&mut self.again);
         }

@@ -91,7 +91,7 @@ impl Core {
             again: vec![],
             leaving: 0,
             waiting: 0,
-            // What waits elsewhere has the other half.
+            // The engine's outboxes have the other half.
             waiting_limit: outbox_bytes / 2,
             unfinished: 0,
             unfinished_limit: inbox_bytes,
@@ -351,7 +351,7 @@ impl Core {
             if count == 0 {
                 break;
             }
-            // Where nobody is left to read it, the end of the link tells so as well.
+            // Where the peer has closed the link, its end is reported as well.
             let Some(written) = self.reactor.write(link, &pieces[..count]) else { break };
             peer.connection.handle_written(written);
         }
