@@ -139,9 +139,9 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def sending(endpoint: str, count: int, payload_bytes: int) -> Iterator[None]:
-    """A native sender in a process of its own, which shares the two cores with what is measured."""
-    command = [native(), "send", endpoint, str(count), str(payload_bytes)]
+def sending(endpoint: str, count: int, payload_bytes: int, sender: str = "send") -> Iterator[None]:
+    """A native sender in a process of its own, which shares the two cores with what is measured: over libzmq, or the least."""
+    command = [native(), sender, endpoint, str(count), str(payload_bytes)]
     with subprocess.Popen(command, env=environment()) as process:
         yield
         subprocess.CompletedProcess(command, process.wait(timeout=60)).check_returncode()

@@ -21,11 +21,15 @@ PAYLOAD = 100
 TRANSPORTS: tuple[Transport, ...] = ("zmtp", "libzmq")
 
 
-def bare(count: int, *, decode: bool) -> tuple[float, float]:
+# The least of senders, beside whom a receiver's own limit shows.
+POURED = "pour"
+
+
+def bare(count: int, *, decode: bool, sender: str = "send") -> tuple[float, float]:
     """A loop of pyzmq's `recv_multipart`; with msgpack on every header."""
     with zmq.Context() as context, context.socket(zmq.PULL) as pull:
         port = pull.bind_to_random_port("tcp://127.0.0.1")
-        with sending(f"tcp://127.0.0.1:{port}", count, PAYLOAD):
+        with sending(f"tcp://127.0.0.1:{port}", count, PAYLOAD, sender):
             pull.recv_multipart()
             wall, cpu = time.perf_counter(), time.process_time()
             for _ in range(count - 1):
@@ -35,11 +39,11 @@ def bare(count: int, *, decode: bool) -> tuple[float, float]:
             return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def receiver(count: int, transport: Transport) -> tuple[float, float]:
+def receiver(count: int, transport: Transport, sender: str = "send") -> tuple[float, float]:
     """`for message in Receiver`; every header validated."""
     with (
         cdtp.Receiver(bind="tcp://127.0.0.1:*", transport=transport) as receiver,
-        sending(receiver.endpoints[0], count, PAYLOAD),
+        sending(receiver.endpoints[0], count, PAYLOAD, sender),
     ):
         messages = iter(receiver)
         next(messages)
@@ -62,13 +66,13 @@ def recorder(count: int, transport: Transport) -> tuple[float, float]:
                 return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def native_loop(count: int) -> tuple[float, float]:
+def native_loop(count: int, sender: str = "send") -> tuple[float, float]:
     """A native loop that receives and does nothing else."""
     command = [native(), "receive", "tcp://127.0.0.1:*", str(count)]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         endpoint = process.stdout.readline().strip()
-        with sending(endpoint, count, PAYLOAD):
+        with sending(endpoint, count, PAYLOAD, sender):
             wall, cpu = map(float, process.stdout.readline().split())
         return wall, cpu
 
@@ -86,6 +90,15 @@ def main(*, fast: bool) -> None:
     recorders = {f"Recorder, socket to durable Parquet, {transport}": transport for transport in TRANSPORTS}
     cases |= {name: functools.partial(receiver, transport=transport) for name, transport in receivers.items()}
     cases |= {name: functools.partial(recorder, transport=transport) for name, transport in recorders.items()}
+    poured: dict[str, Callable[[int], tuple[float, float]]] = {
+        "pyzmq recv_multipart, poured at": lambda count: bare(count, decode=False, sender=POURED),
+        "native loop, poured at": functools.partial(native_loop, sender=POURED),
+        **{
+            f"{name}, poured at": functools.partial(receiver, transport=transport, sender=POURED)
+            for name, transport in receivers.items()
+        },
+    }
+    cases |= poured
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
@@ -95,14 +108,19 @@ def main(*, fast: bool) -> None:
         n = count if "pyzmq" not in name else count // 4
         done.append(Case(name, [n / wall for wall, _ in results], [cpu / n * 1e6 for _, cpu in results]))
     method = (
-        f"Messages of a 64-byte header and {PAYLOAD} bytes of payload, from a native libzmq sender over loopback TCP; sender and "
-        f"receiver share the cores. {rounds} rounds of {count:,} messages (pyzmq: a quarter), the cases in turn; medians (min-max)."
+        f"Messages of a 64-byte header and {PAYLOAD} bytes of payload, from a native libzmq sender over loopback TCP, or poured "
+        f"by one that writes to TCP by itself; sender and receiver share the cores. {rounds} rounds of {count:,} messages (pyzmq: a quarter), the cases in turn; medians (min-max)."
     )
     by_name = {case.name: case for case in done}
-    receiving = [case for case in done if case.name not in recorders]
+    receiving = [case for case in done if case.name not in recorders and case.name not in poured]
     recording = [by_name["native loop, receives only"], *(by_name[name] for name in recorders)]
     tables = [
         ("Receiving in Python", receiving, "pyzmq recv_multipart, decodes nothing"),
+        (
+            "Receiving in Python, from the least of senders",
+            [by_name[name] for name in poured],
+            "pyzmq recv_multipart, poured at",
+        ),
         ("Recording", recording, "native loop, receives only"),
     ]
     if fast:

@@ -1,6 +1,8 @@
 //! A connection over TCP: what goes out is gathered, and what has come in is taken as it is.
 #![allow(dead_code)] // no load needs all of it
 
+pub(crate) mod zmtp;
+
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use crate::wire::{FULL, Wire};
+use crate::wire::{FULL, Wire, zmtp};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
@@ -12,14 +12,6 @@ pub(crate) enum Protocol {
     Mqtt,
     Mc0,
 }
-
-/// What a DEALER says first: its greeting and READY of ZMTP 3.
-const GREETING: usize = 64;
-const READY: &[u8] = b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06DEALER";
-
-const MORE: u8 = 1;
-const LONG: u8 = 2;
-const COMMAND: u8 = 4;
 
 /// Connections to one server.
 pub(crate) struct Wires {
@@ -44,22 +36,6 @@ fn mqtt(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     packet
 }
 
-fn frame(out: &mut Vec<u8>, flags: u8, body: &[u8]) {
-    if let Ok(length) = u8::try_from(body.len()) {
-        out.extend_from_slice(&[flags, length]);
-    } else {
-        out.push(flags | LONG);
-        out.extend_from_slice(&(body.len() as u64).to_be_bytes());
-    }
-    out.extend_from_slice(body);
-}
-
-fn message(out: &mut Vec<u8>, frames: &[&[u8]]) {
-    for (at, body) in frames.iter().enumerate() {
-        frame(out, if at + 1 < frames.len() { MORE } else { 0 }, body);
-    }
-}
-
 fn length(text: &[u8]) -> [u8; 2] {
     u16::try_from(text.len()).expect("short").to_be_bytes()
 }
@@ -73,21 +49,13 @@ impl Wires {
             let hello = match protocol {
                 Protocol::Nats => b"CONNECT {\"verbose\":false}\r\n".to_vec(),
                 Protocol::Mqtt => mqtt(0x10, &[b"\0\x04MQTT\x04\x02\0\0", &length(name), name]),
-                Protocol::Mc0 => {
-                    let mut greeting = [0; GREETING];
-                    (greeting[0], greeting[9], greeting[10]) = (0xff, 0x7f, 3);
-                    greeting[12..16].copy_from_slice(b"NULL");
-                    [&greeting[..], READY].concat()
-                }
+                Protocol::Mc0 => zmtp::handshake("DEALER"),
             };
             let mut wire = Wire::open(endpoint);
             wire.out = hello;
             wire.flush();
             if protocol == Protocol::Mc0 {
-                while wire.read.len() < GREETING {
-                    wire.fill();
-                }
-                wire.read.drain(..GREETING);
+                zmtp::skip_greeting(&mut wire);
             }
             wire
         };
@@ -101,7 +69,7 @@ impl Wires {
                 Protocol::Mqtt => mqtt(0x82, &[b"\0\x01", &length(topic), topic, b"\0"]),
                 Protocol::Mc0 => {
                     let mut packet = vec![];
-                    message(&mut packet, &[b"", b"SUB", b"", topic]);
+                    zmtp::message(&mut packet, &[b"", b"SUB", b"", topic]);
                     packet
                 }
             };
@@ -121,7 +89,7 @@ impl Wires {
                 wire.out.extend_from_slice(b"\r\n");
             }
             Protocol::Mqtt => wire.out.extend_from_slice(&mqtt(0x30, &[&length(topic), topic, body])),
-            Protocol::Mc0 => message(&mut wire.out, &[b"", b"PUT", b"TOPIC", topic, b"", body]),
+            Protocol::Mc0 => zmtp::message(&mut wire.out, &[b"", b"PUT", b"TOPIC", topic, b"", body]),
         }
         if wire.out.len() >= FULL {
             wire.flush();
@@ -185,24 +153,6 @@ fn packet(protocol: Protocol, bytes: &[u8]) -> Option<(Option<(usize, usize)>, u
                 (bytes[0] & 0xf0 == 0x30).then(|| at + 2 + usize::from(u16::from_be_bytes([packet[0], packet[1]])));
             Some((body.map(|body| (body, end)), end))
         }
-        Protocol::Mc0 => {
-            let mut at = 0;
-            loop {
-                let flags = *bytes.get(at)?;
-                let (start, length) = if flags & LONG == 0 {
-                    (at + 2, u64::from(*bytes.get(at + 1)?))
-                } else {
-                    (at + 9, u64::from_be_bytes(*bytes.get(at + 1..)?.first_chunk()?))
-                };
-                let end = start + usize::try_from(length).ok()?;
-                if bytes.len() < end {
-                    return None;
-                }
-                if flags & MORE == 0 {
-                    return Some(((flags & COMMAND == 0).then_some((start, end)), end));
-                }
-                at = end;
-            }
-        }
+        Protocol::Mc0 => zmtp::last_frame(bytes),
     }
 }
