@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_args
 
 from trunkline import _native, _notices
+from trunkline._admission import Admission
 from trunkline._arguments import (
     named,
     need_choice,
@@ -25,7 +26,6 @@ from trunkline._arguments import (
     need_text,
     refuse,
 )
-from trunkline._door import Door
 from trunkline._endpoints import Side, is_public, need_endpoints
 from trunkline._waits import Waits
 from trunkline.curve import Curve
@@ -290,11 +290,11 @@ def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Nat
     curve, guard = given.get("curve"), native.guard
     if curve is not None and guard is not None:
         curve.used_by(guard)
-        door = Door(guard, curve.asks, notices)
+        admission = Admission(guard, curve.asks, notices)
         if curve.asks is None:
-            _notices.watch(guard, door.look)
+            _notices.watch(guard, admission.look)
         else:
-            door.keep()
+            admission.start()
     return native
 
 

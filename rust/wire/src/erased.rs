@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::{Incoming, Label, Machine, Nanos, Output, SocketEvent, Verdict};
 
-/// The doors of a machine of any type. What [`Machine`] says of each holds here; sockets are numbered as they are opened.
+/// The interface of a machine of any type. What [`Machine`] says of each method holds here; sockets are numbered as they are opened.
 pub trait AnyMachine: Any + Send {
     /// See [`Machine::handle_message`]; one for a socket that was never opened is for nobody.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<usize>) -> Verdict;

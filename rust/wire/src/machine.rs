@@ -1,4 +1,4 @@
-//! The doors between a protocol and whoever owns its sockets.
+//! The interface between a protocol and the owner of its sockets.
 //!
 //! **Every mutation is followed by a complete drain of [`Machine::poll_output`] and [`Machine::poll_event`]; then the
 //! driver waits for a socket or for [`Machine::poll_timeout`].** A driver may hand over several messages before it drains

@@ -1,4 +1,4 @@
-//! One machine, and its doors.
+//! One machine, driven by Python.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-"""Who is let in at the sockets of a role, and what is told of the others."""
+"""Admission of CURVE clients: asks the user's `allow=` about each, and logs those that were refused."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from trunkline._notices import Notices
     from trunkline.curve import Allow
 
-__all__ = ["Door"]
+__all__ = ["Admission"]
 
-# Clients that are asked about at a time; more wait for their turn.
+# Calls of `allow` at a time; more clients wait for their turn.
 _THREADS = 4
 
 
-class Door:
-    """The door of one role: it logs who is refused, and asks about those whom no list decides on.
+class Admission:
+    """The admission of one role: logs refused clients, and calls `allow` for those that no list decides about.
 
-    Questions are read by a thread of the role's own, not by that of the notices: a callback of another role would keep
-    every client waiting there.
+    Questions are read by a thread of the role's own, not by that of the notices, where a callback of another role would delay
+    every client.
     """
 
     def __init__(self, guard: Guard, allow: Allow | None, notices: Notices) -> None:
@@ -34,12 +34,12 @@ class Door:
         self._notices = notices
         self._pool = Pool(_THREADS, "trunkline-allow")
 
-    def keep(self) -> None:
-        """Looks after it in a thread of its own, until the role ends."""
-        attend(self._guard, self.look, "trunkline-door", self._pool.end)
+    def start(self) -> None:
+        """Reads questions in a thread of its own, until the role ends."""
+        attend(self._guard, self.look, "trunkline-admission", self._pool.end)
 
     def look(self) -> None:
-        """Sees to who came since the last time."""
+        """Handles the clients that came since the last call."""
         for token, key, address in self._guard.read():
             if token is None:
                 who = f"{address} with the key {key}" if key else f"{address} without a key"
