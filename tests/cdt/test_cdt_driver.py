@@ -80,6 +80,7 @@ def test_a_request_by_hand():
     assert (type(answer), answer.to) == (Send, b"_INBOX.1")
     said = json.loads(answer.frames[2])
     assert (said["statusCode"], said["configId"], said["timestamp"]) == (200, "v", 1_000_060)
+    assert (sum(driver.stats["latency"]["counts"]), driver.stats["latency"]["sum_ns"]) == (1, 10 * MS)
 
 
 def test_a_store_that_says_nothing_is_given_up():
@@ -100,6 +101,7 @@ def test_a_store_that_says_nothing_is_given_up():
     assert driver.timeout_ns == 500 * MS
     driver.handle_timeout(500 * MS)
     assert json.loads(outputs(driver)[0].frames[2])["statusCode"] == 500
+    assert (sum(driver.stats["latency"]["counts"]), driver.stats["latency"]["sum_ns"]) == (1, 500 * MS)
     driver.handle_close(600 * MS, 1.0)
     closing = outputs(driver)
     assert all(type(one) is Close for one in closing)

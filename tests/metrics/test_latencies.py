@@ -4,9 +4,12 @@ import threading
 
 import pytest
 
+from peers.scraping import OPENMETRICS, scraped, value
+from peers.waiting import until
 from trunkline import Latencies, cdt, dcp, mc0, mtl
 from trunkline._counters import NO_LATENCIES
 from trunkline.driver import Driver
+from trunkline.errors import ConfigError
 
 ANY = "tcp://127.0.0.1:*"
 MS = 1_000_000
@@ -100,3 +103,37 @@ def test_a_source_counts_answers(request):
         target.put("app", "endpoint", b"{}")
         source.pull("app", "endpoint", timeout_s=20)
         assert number(source.stats.latency) == 1
+
+
+def test_a_target_counts_what_its_store_was_asked(request):
+    servers = f"memory://{request.node.name}"
+    with cdt.Target("cdp", servers=servers) as target, cdt.Source("cmx", target="cdp", servers=servers) as source:
+        # What is put at the target itself is no request.
+        target.put("app", "endpoint", b"{}")
+        source.push("app", "endpoint", b"[]", timeout_s=20)
+        source.pull("app", "endpoint", timeout_s=20)
+        with pytest.raises(ConfigError, match="404"):
+            source.pull("app", "another", timeout_s=20)
+        seen = target.stats
+    assert number(seen.latency) == seen.pulls + seen.pushes == 3
+    assert 0 < seen.latency.sum_ns < source.stats.latency.sum_ns
+
+
+@pytest.mark.parametrize("confirm", ["full", "none"])
+@pytest.mark.parametrize("accept", ["text/plain", OPENMETRICS])
+def test_a_server_counts_what_readers_are_done_with(confirm, accept):
+    with (
+        mtl.Server(bind=ANY, anonymous=True, resources=["jobs"], metrics="0") as server,
+        mtl.Client(connect=server.endpoints) as client,
+        client.writer("jobs") as writer,
+        client.reader("jobs", confirm=confirm) as reader,
+    ):
+        reader.summon("jobs")
+        for _ in range(10):
+            writer.send(b"x")
+            reader.receive(timeout_s=20).confirm() if confirm == "full" else reader.receive(timeout_s=20)
+        until(lambda: number(server.stats.latency) == 10)
+        samples = scraped(server.metrics_url, accept)
+    name = "trunkline_mtl_server_latency_seconds"
+    assert value(samples, f"{name}_count") == value(samples, f"{name}_bucket", le="+Inf") == 10
+    assert value(samples, f"{name}_sum") > 0

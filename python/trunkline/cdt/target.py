@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, Unpack
 
 from trunkline._arguments import need_bytes, need_seconds, need_text, refuse
-from trunkline._counters import Count, Level
+from trunkline._counters import Count, Latencies, Level, measured
 from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, need_names
 from trunkline.cdt._waits import cut_off
 from trunkline.cdt.options import DEFAULTS, CdtOptions
@@ -54,6 +54,7 @@ class TargetStats:
         not_found: Pulls answered with 404.
         expired: Messages that had expired.
         events: Events received from others.
+        latency: How long pulls and pushes took from their arrival until the store had answered or its time was up.
         configs: Configurations in the store, of all endpoints.
         capture_lost: Rows dropped because the capture could not keep up.
     """
@@ -67,6 +68,7 @@ class TargetStats:
     not_found: Count
     expired: Count
     events: Count
+    latency: Latencies
     configs: Level
     capture_lost: Count
 
@@ -446,7 +448,7 @@ class Offering(Part):
         if not inspect.iscoroutinefunction(self._store.count) and not self._pump.closed:
             self._configs = self._store.count()
         expired = counts["dropped"].get("expired", 0)
-        return TargetStats(**counts, expired=expired, configs=self._configs)
+        return TargetStats(**measured(counts), expired=expired, configs=self._configs)
 
     async def _wait(self, timeout_s: float | None) -> None:
         if not await self._pump.wait(timeout_s):

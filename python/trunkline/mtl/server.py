@@ -21,7 +21,7 @@ from trunkline._arguments import (
     refuse,
 )
 from trunkline._attending import attend_questions
-from trunkline._counters import Count, Level
+from trunkline._counters import Count, Latencies, Level, measured
 from trunkline._endpoints import need_endpoints
 from trunkline._native.mtl import Reply
 from trunkline._native.mtl import Server as _Server
@@ -101,6 +101,8 @@ class ServerStats:
         sessions: Open sessions.
         leases: Data connections with a redeemed lease.
         refused: Logins that failed, and CURVE clients that were refused.
+        latency: How long contents took from their queue to a reader that confirmed them, redeliveries included; where nothing is
+            confirmed, until the transport took them. What was stored before the server started counts from its start.
         resources: One entry per resource, at most 1000.
         capture_lost: Rows dropped because the capture could not keep up.
         turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
@@ -116,6 +118,7 @@ class ServerStats:
     sessions: Level
     leases: Level
     refused: Count
+    latency: Latencies
     resources: Sequence[ResourceStats]
     capture_lost: Count
     turned_away: Count
@@ -258,7 +261,7 @@ class Serving(AttendedRole):
     @property
     def stats(self) -> ServerStats:
         """The current counters; the final ones once closed."""
-        counts = self._server.stats()
+        counts = measured(self._server.stats())
         resources = tuple(
             ResourceStats(**{"in_" if name == "in" else name: value for name, value in resource.items()})
             for resource in counts["resources"]

@@ -13,7 +13,9 @@ use trunkline_wire::mtl::server::{
     Access, Answer, Bounds, LeaseEnd, Op, Question, Restored, ServerEvent, ServerSettings, ServerSocket, ServerVerb,
     StoredContent, User,
 };
-use trunkline_wire::{Curve, ErrorKind, Frames, Framing, Incoming, Machine as _, SocketEvent, SocketOptions, Unsent};
+use trunkline_wire::{
+    Curve, ErrorKind, Frames, Framing, Incoming, Latencies, Machine as _, SocketEvent, SocketOptions, Unsent,
+};
 
 fn frames(parts: &[&[u8]]) -> Frames {
     parts.iter().map(|part| Bytes::copy_from_slice(part)).collect()
@@ -437,6 +439,41 @@ fn after_so_many_deliveries_it_is_a_dead_letter() {
     assert_eq!(bench.info("jobs.dead")["messages"], 2);
     let jobs = bench.server.stats().resources.into_iter().find(|resource| resource.resource == "jobs").unwrap();
     assert_eq!((jobs.dead_lettered, jobs.redelivered, jobs.rejected), (2, 5, 7));
+}
+
+#[test]
+fn a_content_takes_from_its_queue_to_its_confirmation_with_all_that_came_between() {
+    let mut bench = Bench::open();
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a", "b", "c"]);
+    bench.pass(Duration::from_secs(1));
+    bench.reader("r", "jobs", "full", 3);
+    bench.pass(Duration::from_secs(1));
+    // Neither what goes back nor what becomes a dead letter has arrived.
+    bench.take(CONTROL, "r", None, data::reject(1, false, true));
+    bench.take(CONTROL, "r", None, data::reject(2, false, false));
+    assert_eq!(bench.server.stats().latency, Latencies::default());
+    bench.take(CONTROL, "r", None, data::confirm(3, false));
+    bench.pass(Duration::from_secs(1));
+    bench.take(CONTROL, "r", None, data::confirm(4, false));
+    let mut expected = Latencies::default();
+    expected.add(Duration::from_secs(2));
+    expected.add(Duration::from_secs(3));
+    assert_eq!(bench.server.stats().latency, expected);
+}
+
+#[test]
+fn where_nothing_is_confirmed_a_content_takes_until_the_transport_has_it() {
+    let mut bench = Bench::open();
+    bench.reader("r", "jobs", "none", 10);
+    bench.deafen("r");
+    bench.writer("w", &["jobs"], "none");
+    bench.write("w", 1, &["a"]);
+    bench.pass(Duration::from_secs(1));
+    bench.undeafen("r", None);
+    let mut expected = Latencies::default();
+    expected.add(Duration::from_secs(1));
+    assert_eq!(bench.server.stats().latency, expected);
 }
 
 // req: MTL-54

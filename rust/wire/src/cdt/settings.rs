@@ -150,6 +150,8 @@ pub struct TargetStats {
     pub not_found: u64,
     /// Events of others that were taken in.
     pub events: u64,
+    /// From when a request came to the store's answer to it, or to the end of its time.
+    pub latency: Latencies,
 }
 
 /// Counters of a source.

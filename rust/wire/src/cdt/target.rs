@@ -197,6 +197,8 @@ struct Asked {
     request: Message<'static>,
     /// Empty where no answer is wanted.
     reply_to: String,
+    /// When it came.
+    since: Nanos,
 }
 
 /// The target of CDT.
@@ -370,7 +372,7 @@ impl Target {
         let (correlation_id, config_id) = (request.correlation_id.to_string(), named());
         let (app_version_name, endpoint_id) = request.endpoint();
         let content_type = request.content_type.to_string();
-        match self.questions.ask(now, Asked { request, reply_to }) {
+        match self.questions.ask(now, Asked { request, reply_to, since: now }) {
             Ok(token) if is_push => self.events.push_back(TargetEvent::Put {
                 token,
                 correlation_id,
@@ -387,7 +389,7 @@ impl Target {
                 endpoint_id,
                 config_id,
             }),
-            Err(Asked { request, reply_to }) => {
+            Err(Asked { request, reply_to, .. }) => {
                 self.count(&request, 503);
                 self.refuse(now, &request, &reply_to, 503, "the store has too much to do");
             }
@@ -404,7 +406,7 @@ impl Target {
     }
 
     fn on_answer(&mut self, now: Nanos, asked: &Asked, answer: Answer) {
-        let Asked { request, reply_to } = asked;
+        let Asked { request, reply_to, since } = asked;
         let (status, reason, config) = match answer {
             Answer::Found(config) => (200, Cow::Borrowed("OK"), Some(config)),
             Answer::Stored { config, is_new: true } => (201, "Created".into(), Some(config)),
@@ -414,6 +416,7 @@ impl Target {
             Answer::Failed { status, reason } => (i32::from(status), Cow::Owned(reason), None),
         };
         self.count(request, status);
+        self.stats.latency.add(now - *since);
         self.answer(now, request, reply_to, (status, &reason), config);
     }
 

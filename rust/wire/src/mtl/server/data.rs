@@ -334,7 +334,7 @@ impl Server {
             if let Some(resource) = self.realm.get_mut(in_hand.resource) {
                 resource.stats.confirmed += 1;
             }
-            self.settle_out(in_hand.resource, &in_hand.content);
+            self.arrive(in_hand.resource, &in_hand.content);
         }
         self.wake(slot);
     }

@@ -212,6 +212,8 @@ impl Server {
                 position: stored.position,
                 properties: stored.properties,
                 body: stored.body,
+                // How long it waited before is not known.
+                since: Nanos(0),
                 expires,
                 attempts: stored.attempts,
                 // It may have been delivered by a server that had no time to say so.
@@ -449,7 +451,7 @@ impl Server {
             let done =
                 self.flows.get_mut(slot).filter(|_| !is_confirmed).and_then(|flow| flow.in_hand.remove(&sequence));
             if let Some(done) = done {
-                self.settle_out(done.resource, &done.content);
+                self.arrive(done.resource, &done.content);
             }
         } else if let Some(in_hand) = self.flows.get_mut(slot).and_then(|flow| flow.in_hand.remove(&sequence)) {
             if let Some(flow) = self.flows.get_mut(slot) {

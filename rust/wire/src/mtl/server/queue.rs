@@ -86,6 +86,12 @@ impl Server {
         true
     }
 
+    /// A content has come to whom it was for, and is gone for good.
+    pub(super) fn arrive(&mut self, slot: Slot, content: &Content) {
+        self.stats.latency.add(self.now - content.since);
+        self.settle_out(slot, content);
+    }
+
     /// A content is gone for good.
     pub(super) fn settle_out(&mut self, slot: Slot, content: &Content) {
         let Some(place) = self.remove(slot, content) else { return };

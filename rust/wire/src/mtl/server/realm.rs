@@ -22,6 +22,8 @@ pub(super) struct Content {
     /// Its field table.
     pub(super) properties: Bytes,
     pub(super) body: Bytes,
+    /// When it was accepted.
+    pub(super) since: Nanos,
     pub(super) expires: Option<Nanos>,
     /// How often it was delivered.
     pub(super) attempts: u32,
@@ -90,7 +92,7 @@ impl Queue {
     pub(super) fn made(&self, now: Nanos, properties: Bytes, body: Bytes) -> Content {
         let expires = self.bounds.ttl.map(|ttl| now + ttl);
         let position = self.next;
-        Content { position, properties, body, expires, attempts: 0, is_redelivered: false, last: None }
+        Content { position, properties, body, since: now, expires, attempts: 0, is_redelivered: false, last: None }
     }
 
     /// Takes a content in: the position of the next one is beyond it.

@@ -10,7 +10,7 @@ use super::store::{Batch, Restored};
 use crate::mtl::Pings;
 use crate::mtl::control::{Json, Reply};
 use crate::question::Token;
-use crate::{Connection, DropCounts, Dropped, Event, Origin, SocketOptions, Weight, cost};
+use crate::{Connection, DropCounts, Dropped, Event, Latencies, Origin, SocketOptions, Weight, cost};
 
 /// A source of secrets.
 pub type Entropy = Box<dyn FnMut() -> [u8; 16] + Send>;
@@ -325,6 +325,9 @@ pub struct ServerStats {
     pub leases: u64,
     /// Logins that failed.
     pub refused: u64,
+    /// From when a content came into its queue until a reader confirmed it; until the transport took it, where contents are
+    /// not confirmed.
+    pub latency: Latencies,
     /// By resource: the first thousand, names cut at 200 bytes.
     pub resources: Vec<ResourceStats>,
     /// The endpoints for commands.
