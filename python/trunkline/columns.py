@@ -182,14 +182,18 @@ def rows_of(
         import pyarrow as pa
 
         for batch in batches:
-            rows = decoder.decode_rows(**{name: batch.column(name) for name in frames})
+            rows = decoder.decode_rows(**{name: batch.column(name) for name in frames}, only=only)
             for source, decoded in rows:
+                if not kept:
+                    yield decoded
+                    continue
                 stays = batch.select(kept)
                 # Mostly each row is one message.
                 if len(source) != batch.num_rows or not source.equals(_same(batch.num_rows)):
                     stays = stays.take(source)
-                wanted = decoded if only is None else decoded.select(only)
-                yield pa.RecordBatch.from_arrays([*stays.columns, *wanted.columns], names=[*kept, *wanted.schema.names])
+                yield pa.RecordBatch.from_arrays(
+                    [*stays.columns, *decoded.columns], names=[*kept, *decoded.schema.names]
+                )
             if mismatches is not None:
                 mismatches.update(rows.mismatches)
 

@@ -1,5 +1,6 @@
 """Columns of wire bytes into columns of what they say."""
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import pyarrow as pa
@@ -67,6 +68,7 @@ class Decoder:
         n_bytes: Any = None,
         topic: Any = None,
         protocol: Any = None,
+        only: Sequence[str] | None = None,
     ) -> RowBatches:
         """Rows, one a message, of a CDTP2 message one a record; and before them the row of the batch that each comes from.
 
@@ -80,11 +82,13 @@ class Decoder:
             n_bytes: The bytes of all frames of each message.
             topic: What a recording says each message is about, text.
             protocol: The protocol of each message, where they are of several, text.
+            only: The columns to give, in this order; all of them if None.
 
         Raises:
             DecodeError: What is there is no message, or one that no column can hold, or a tag is of another type than
                 asked for; the mode is FAILFAST.
-            ValueError: A column is missing, they do not fit together, or are of types they cannot be.
+            ValueError: A column is missing, they do not fit together, or are of types they cannot be; or there is no column
+                of a name in `only`.
         """
 
     def decode_structs(

@@ -156,7 +156,9 @@ impl PyDecoder {
     /// Rows, one a message, of a CDTP2 message one a record; and before them the row of the batch that each comes from.
     ///
     /// They come in batches of about 64 MiB, at least one. What is wrong with a message is said when its turn comes.
-    #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None, protocol=None))]
+    #[pyo3(signature = (
+        *, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None, protocol=None, only=None
+    ))]
     #[allow(clippy::too_many_arguments)] // a keyword each in Python
     fn decode_rows(
         &self,
@@ -168,13 +170,15 @@ impl PyDecoder {
         n_bytes: Option<AnyArray>,
         topic: Option<AnyArray>,
         protocol: Option<AnyArray>,
+        only: Option<Vec<String>>,
     ) -> PyResult<PyRowBatches> {
         let mut parts = parts(envelope, header, payload, n_frames, n_bytes, topic)?;
         parts.protocol = protocol.map(whole).transpose()?;
         let protocol = self.description.name();
+        let only = only.map(|names| self.places(&names)).transpose()?;
         let batches =
             py.detach(|| self.decoder.decode_rows(parts)).map_err(|error| column_error(py, protocol, &error))?;
-        Ok(PyRowBatches { protocol, batches: Mutex::new(batches), mismatches: Mutex::default() })
+        Ok(PyRowBatches { protocol, only, batches: Mutex::new(batches), mismatches: Mutex::default() })
     }
 
     /// A struct a message, null where the columns that are looked into are.
@@ -220,10 +224,24 @@ impl PyDecoder {
     }
 }
 
+impl PyDecoder {
+    /// Where the columns of these names are among those of rows.
+    fn places(&self, names: &[String]) -> PyResult<Vec<usize>> {
+        let fields = self.decoder.row_fields();
+        let place = |name: &String| {
+            let found = fields.iter().position(|field| field.name() == name);
+            found.ok_or_else(|| PyValueError::new_err(format!("there is no column '{name}'")))
+        };
+        names.iter().map(place).collect()
+    }
+}
+
 /// The rows that a decoder makes of a batch.
 #[pyclass(frozen, module = "trunkline._native.columns", name = "RowBatches")]
 pub(crate) struct PyRowBatches {
     protocol: &'static str,
+    /// Which of the columns are given; all of them if `None`.
+    only: Option<Vec<usize>>,
     batches: Mutex<RowBatches>,
     mismatches: Mutex<Mismatches>,
 }
@@ -244,7 +262,11 @@ impl PyRowBatches {
         }
         drop(mismatches);
         let source = PyArray::from_array_ref(Arc::new(rows.source));
-        Ok(Some((array(py, &source)?, PyRecordBatch::new(rows.columns).into_pyarrow(py)?)))
+        let columns = match &self.only {
+            Some(only) => rows.columns.project(only).map_err(|error| arrow_error(&error))?,
+            None => rows.columns,
+        };
+        Ok(Some((array(py, &source)?, PyRecordBatch::new(columns).into_pyarrow(py)?)))
     }
 
     /// How many values of each tag, property or field were null so far since they are of another type than requested.
