@@ -18,29 +18,13 @@ passed through a topic, a content with what was said of it, and a configuration 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from trunkline.spark import pandas_udfs
 from trunkline.spark.columns import capture_schema, decode, from_cdt, from_cdtp, from_dcp, from_mc0, from_mtl
 from trunkline.spark.contents import contents
 from trunkline.spark.keys import keys_of
-from trunkline.spark.report import (
-    CdtpSection,
-    CdtSection,
-    DcpSection,
-    LaggingEndpoint,
-    Mc0Section,
-    MtlSection,
-    RefusalReport,
-    RefusedLogin,
-    RefusedPull,
-    Report,
-    ResourceReport,
-    RunReport,
-    SenderReport,
-    ServiceReport,
-    TopicReport,
-    VersionReport,
-    report,
-)
+from trunkline.spark.report import report
 from trunkline.spark.requests import pair_requests
 from trunkline.spark.rollout import rollout
 from trunkline.spark.runs import gaps, runs
@@ -48,6 +32,26 @@ from trunkline.spark.session import configure, session
 from trunkline.spark.sql import register
 from trunkline.spark.topics import topics
 from trunkline.spark.writing import to_cdt, to_cdtp, to_dcp, to_mc0, to_mtl
+
+if TYPE_CHECKING:
+    from trunkline.report import (
+        CdtpSection,
+        CdtSection,
+        DcpSection,
+        LaggingEndpoint,
+        Mc0Section,
+        MtlSection,
+        RefusalReport,
+        RefusedLogin,
+        RefusedPull,
+        Report,
+        ResourceReport,
+        RunReport,
+        SenderReport,
+        ServiceReport,
+        TopicReport,
+        VersionReport,
+    )
 
 __all__ = [
     "CdtSection",
@@ -92,3 +96,13 @@ __all__ = [
     "topics",
 ]
 __dir__ = __all__.copy
+
+
+def __getattr__(name: str) -> Any:
+    # What a report is made of has its name here too. It takes its time to import, and Spark's processes have no use for it.
+    if name in __all__:
+        from trunkline import report as sections
+
+        return getattr(sections, name)
+    message = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(message)

@@ -5,13 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from trunkline import report as _sections
 from trunkline._places import place_of
 from trunkline.capture.stores import is_readable
 from trunkline.errors import LocalProtocolError
-from trunkline.report import *  # noqa: F403 - what a report is made of has its name here too
-from trunkline.report import Report
-from trunkline.report.model import Scope
 from trunkline.spark._missing import needs_extra
 from trunkline.spark._paths import capture_rows
 
@@ -19,9 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from trunkline.capture import Selection
+    from trunkline.report import Report
 
 __all__ = ["report"]
-__all__ += _sections.__all__
 
 
 @needs_extra
@@ -57,6 +53,7 @@ def report(
         OSError: The file cannot be written.
     """
     from trunkline.report.making import checked, made
+    from trunkline.report.model import Scope
 
     out = checked(out_html)
     if isinstance(capture, str | os.PathLike) and is_readable(place_of(capture)):
