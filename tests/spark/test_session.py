@@ -1,6 +1,8 @@
 import concurrent.futures
 import os
 import shutil
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -11,6 +13,8 @@ import msgpack
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from peers.processes import descendants
+from peers.waiting import until
 from trunkline import spark
 from trunkline.errors import LocalProtocolError
 from trunkline.spark import _java
@@ -177,6 +181,33 @@ def test_workers_whose_session_is_over_say_nothing(tmp_path):
     assert said.read_text() == ""
 
 
+@pytest.mark.parametrize(("module", "said"), [("json", "BrokenPipeError"), ("trunkline.spark.source", "")])
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
+def test_those_who_plan_say_nothing_when_spark_hangs_up(tmp_path, module, said):
+    """As it does after a minute without a question. The worker is one of ours: it does what pyspark's do at the end."""
+    script = f"import {module}\ndef main(infile, outfile):\n    infile.read()\n    outfile.write(b'failed')\n"
+    (tmp_path / "pyspark_planner.py").write_text(script)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+    }
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-m", "pyspark.daemon", "pyspark_planner"]
+    with subprocess.Popen(command, env=environment, **pipes) as daemon:
+        (length,) = struct.unpack(">i", daemon.stdout.read(4))
+        with socket.socket(socket.AF_UNIX) as spark_side:
+            spark_side.connect(daemon.stdout.read(length))
+            spark_side.settimeout(60)
+            assert len(spark_side.recv(4)) == 4
+        # It ends before the daemon does, which would tell it to.
+        until(lambda: not descendants(daemon.pid))
+        _, told = daemon.communicate(timeout=60)
+    assert (said in told.decode()) if said else told == b""
+
+
 def test_a_signal_to_the_group_leaves_the_session_as_it_is(tmp_path):
     script = """
     import os
@@ -270,7 +301,8 @@ def test_a_missing_extra_is_named(tmp_path, package, call):
 def test_the_room_is_cheap_to_import(tmp_path):
     """Workers import it for each query that comes."""
     script = (
-        "import sys; from trunkline import spark; print({'pandas', 'pyarrow', 'pyspark', 'zmq'} & set(sys.modules))"
+        "import sys; from trunkline import spark; "
+        "print({'pandas', 'pyarrow', 'pyspark', 'trunkline.report', 'zmq'} & set(sys.modules))"
     )
     assert run(tmp_path, script).stdout.strip() == "set()"
 

@@ -1,27 +1,20 @@
 """The process that Spark's workers are forked from: pyspark's, without what it does for nothing.
 
-A worker that waits for its next task, or has just started, when Spark closes its connection fails at telling so, and
-pyspark prints that as if something were wrong. And it looks for garbage after every task, among all that was ever imported.
+It tells of workers that were hung up on, and looks for garbage after every task, among all that was ever imported.
 """
 
 from __future__ import annotations
 
 import gc
 import socket
-import sys
-import traceback
-from types import SimpleNamespace
 
 from pyspark import daemon
+
+from trunkline.spark._hanging_up import hush
 
 __all__: list[str] = []
 
 _run = daemon.worker
-
-
-def _print_exc() -> None:
-    if not isinstance(sys.exception(), BrokenPipeError | ConnectionResetError):
-        traceback.print_exc()
 
 
 def _worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - pyspark gives it so
@@ -34,7 +27,6 @@ def _worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - 
 
 
 if __name__ == "__main__":
-    quiet = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)
-    daemon.traceback = quiet  # type: ignore[attr-defined,assignment]
+    hush(daemon)
     daemon.worker = _worker
     daemon.manager()

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from trunkline._native import capture as _native
+from trunkline.spark._hanging_up import hush_planner
 from trunkline.spark.source import reading
 from trunkline.spark.source.captures import find
 from trunkline.spark.source.options import Settings
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from trunkline.spark.source.writer import CaptureWriter
 
 __all__ = ["TrunklineSource"]
+
+hush_planner()
 
 
 class TrunklineSource(DataSource):
