@@ -60,9 +60,16 @@ $(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
 rust-test: $(DONE)/venv ## The tests of the Rust crates
 	TRUNKLINE_LIBZMQ=$$(python tools/libzmq.py) TRUNKLINE_PYTHON=$(CURDIR)/$(BIN)/python cargo test --quiet --locked --workspace
 
-PEERS := 0.3 0.5.1 1.0.2 s3
+PEERS := 0.3 0.5.1 1.0.2 s3 $(patsubst tests/live/requirements-%.txt,%,$(wildcard tests/live/requirements-libzmq-*.txt))
 
-peers: $(PEERS:%=$(DONE)/peer-%) ## Install the released peers that the tests talk to, each by itself: Constellations, a server of S3
+peers: $(PEERS:%=$(DONE)/peer-%) ## Install the released peers that the tests talk to, each by itself: Constellations, a server of S3, versions of libzmq
+
+# Wheels of a Python that is no longer made, of which only the library is used.
+$(DONE)/peer-libzmq-%: tests/live/requirements-libzmq-%.txt $(DONE)/venv
+	rm -rf .peers/libzmq-$*
+	$(BIN)/pip install -qq --no-deps --require-hashes --only-binary :all: --platform manylinux1_x86_64 \
+		--python-version 3.5 --implementation cp --abi cp35m --target .peers/libzmq-$* --requirement $<
+	touch $@
 
 $(DONE)/peer-%: tests/live/requirements-%.txt $(DONE)/venv
 	rm -rf .peers/$* && $(PYTHON) -m venv .peers/$*

@@ -13,7 +13,8 @@ LOCKS = [*OWN, *sorted((ROOT / "tests" / "live").glob("requirements-*.txt"))]
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
 def test_every_pin_has_the_hashes_of_its_files(lock):
     pins = [pin for pin in re.split(r"\n(?!\s)", lock.read_text()) if pin and not pin.startswith("#")]
-    assert len(pins) > 5
+    # Of the wheels with an older libzmq nothing else is wanted.
+    assert len(pins) == 1 if "libzmq" in lock.name else len(pins) > 5
     assert [pin for pin in pins if not re.match(r"[\w.\[\],-]+==\S+ ", pin) or "--hash=sha256:" not in pin] == []
 
 
@@ -26,7 +27,7 @@ def test_what_is_asked_for_is_pinned(lock):
 
 def test_pip_insists_on_the_hashes():
     lines = [line for line in (ROOT / "Makefile").read_text().splitlines() if "pip install" in line]
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert all("--require-hashes" in line for line in lines)
 
 
