@@ -164,12 +164,16 @@ def attack_with(
                     with contextlib.suppress(zmq.Again):
                         while True:
                             heard(socket.recv_multipart(zmq.NOBLOCK))
-            # What is on its way when a socket closes need not arrive: the last of each is answered.
+            # What is on its way when a socket closes need not arrive: the last of each is answered. One that was hung up on
+            # may have lost it, and says it again.
             for socket in sockets:
                 socket.send_multipart(last)
             for socket in sockets:
-                while not answers_last(socket.recv_multipart()):
-                    pass
+                end = time.monotonic() + PATIENCE_S
+                while not (socket.poll(1000) and answers_last(socket.recv_multipart())):
+                    assert time.monotonic() < end, "the last message is not answered"
+                    if not socket.poll(0):
+                        socket.send_multipart(last)
     return peers
 
 
