@@ -344,6 +344,21 @@ def test_heartbeats_of_ours_do_not_drive_anybody_away(old, open_old):
             until(lambda: receiver.stats.connection_failures == {"heartbeat_timeout": 1})
 
 
+def test_who_sends_heartbeats_is_asked_for_them_whatever_version_it_says(old, open_old):
+    if old.version < (4, 2):
+        pytest.skip("this libzmq has no heartbeats")
+    options = {zmq.HEARTBEAT_IVL: 50, zmq.HEARTBEAT_TIMEOUT: 500}
+    with cdtp.Receiver(bind=ANY, transport="zmtp", options=options) as receiver:
+        push = open_old(zmq.PUSH, heartbeat_ivl=50, heartbeat_timeout=10_000)
+        gone = push.monitor(zmq.EVENT_DISCONNECTED)
+        push.connect(receiver.endpoints[0])
+        push.send_multipart([cdtp_wire.header_s(), b"x"])
+        assert receiver.receive(timeout_s=PATIENCE_S).payload == (b"x",)
+        assert not gone.poll(800)
+        old.process.send_signal(signal.SIGSTOP)
+        until(lambda: receiver.stats.connection_failures == {"heartbeat_timeout": 1})
+
+
 # Who goes away, and comes again.
 
 

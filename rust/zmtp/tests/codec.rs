@@ -186,6 +186,23 @@ fn a_peer_that_says_nothing_is_asked_and_given_up() {
 }
 
 #[test]
+fn a_peer_of_zmtp_3_0_that_asks_is_asked_as_well() {
+    let second = Duration::from_secs(1);
+    let heartbeat = Heartbeat { interval: second, timeout: second, ttl: None };
+    let settings = Settings { heartbeat: Some(heartbeat), ..Settings::new(SocketType::Router, Bytes::new()) };
+    let mut bytes = handshake(b"");
+    bytes[11] = 0;
+    let mut router = connection(&settings, Side::Accepted);
+    read(&mut router, &bytes, &[64]);
+    read(&mut router, &frame(4, b"\x04PING\0\0"), &[64]);
+    written(&mut router);
+    router.handle_timeout(Nanos(0) + second * 2);
+    assert_eq!(written(&mut router), b"\x04\x07\x04PING\0\0"[..]);
+    router.handle_timeout(Nanos(0) + second * 3);
+    assert_eq!(reason(&events(&mut router)), Some(Reason::HeartbeatTimeout));
+}
+
+#[test]
 fn strangers_have_ten_seconds() {
     let mut router = plain(SocketType::Router, Side::Accepted);
     let ten = Nanos(0) + Duration::from_secs(10);

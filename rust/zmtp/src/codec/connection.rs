@@ -357,7 +357,8 @@ impl Connection {
         mechanism.accept(&self.ours(), &mut self.outbox);
         self.phase = Phase::Traffic(mechanism.cipher().map(Box::new));
         self.inbox.set_eager(PEER);
-        // PING came with ZMTP 3.1; older peers hang up on what they do not know.
+        // PING came with ZMTP 3.1; older peers hang up on what they do not know. libzmq 4.2 to 4.3.2 know it and say 3.0:
+        // those are asked once they have asked themselves.
         self.timers.begin(self.timers.heard(), self.minor >= 1);
         self.events.push_back(Event::Ready(ready));
     }
@@ -415,6 +416,7 @@ impl Connection {
     fn command(&mut self, body: &[u8]) -> Result<(), Fault> {
         match Command::read(body)? {
             Command::Ping(ttl, context) => {
+                self.timers.hear_ping();
                 // What follows it is a sign of life already, whether it was read together with it or later.
                 if self.inbox.rest().is_empty() {
                     self.timers.set_ttl(ttl);

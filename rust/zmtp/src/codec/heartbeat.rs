@@ -71,6 +71,13 @@ impl Timers {
         self.next_ping = self.heartbeat.filter(|_| knows_ping).map(|heartbeat| now + heartbeat.interval);
     }
 
+    /// Learns from a PING of a peer's own that it knows what one is, whatever version it says.
+    pub(crate) fn hear_ping(&mut self) {
+        if self.next_ping.is_none() {
+            self.next_ping = self.heartbeat.map(|heartbeat| self.heard + heartbeat.interval);
+        }
+    }
+
     /// When something was heard last.
     pub(crate) fn heard(&self) -> Nanos {
         self.heard
@@ -161,6 +168,24 @@ mod tests {
         assert_eq!(timers.handle_timeout(at(10)), Due::Over(Reason::HandshakeTimeout));
         timers.begin(at(10), true);
         assert_eq!(timers.poll_timeout(), None);
+    }
+
+    #[test]
+    fn who_sends_a_ping_is_asked_as_well() {
+        let heartbeat = Heartbeat { interval: SECOND, timeout: SECOND * 2, ttl: None };
+        let mut timers = Timers::new(at(0), SECOND, Some(heartbeat));
+        timers.begin(at(0), false);
+        assert_eq!(timers.poll_timeout(), None);
+        timers.hear(at(5));
+        timers.hear_ping();
+        timers.hear_ping();
+        assert_eq!(timers.poll_timeout(), Some(at(6)));
+        assert_eq!(timers.handle_timeout(at(6)), Due::Ping);
+        assert_eq!(timers.handle_timeout(at(8)), Due::Over(Reason::HeartbeatTimeout));
+        let mut silent = Timers::new(at(0), SECOND, None);
+        silent.begin(at(0), false);
+        silent.hear_ping();
+        assert_eq!(silent.poll_timeout(), None);
     }
 
     #[test]
