@@ -1,3 +1,4 @@
+import os
 import signal
 import threading
 
@@ -13,6 +14,11 @@ pytest_plugins = ["peers.hanging"]
 
 # Under nohup it is ignored, and the commands that tests tell of a closed terminal would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# The JVMs that tests start, for Spark, live too shortly to be worth what Java's second compiler and parallel collector take: two
+# fifths of all their CPU.
+for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # How long an example takes says more of the machine, and of what else it does, than of us.
 settings.register_profile("patient", deadline=None)

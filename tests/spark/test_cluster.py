@@ -109,10 +109,13 @@ def recorded(tmp_path):
     return tmp_path / "runs" / "one"
 
 
-def submit(master, python, *command, **options):
+def submit(master, python, *command, cores=1, **options):
+    """Runs a command on the cluster, with an executor for each core."""
     words = [sys.executable, "-m", "trunkline", "spark", "submit", "--master", master]
     words += ["--conf", f"spark.pyspark.python={python}", "--conf", f"spark.pyspark.driver.python={sys.executable}"]
     words += ["--executor-memory", "512m", "--conf", "spark.driver.host=127.0.0.1"]
+    words += ["--conf", f"spark.executor.extraJavaOptions={os.environ['SPARK_SUBMIT_OPTS']}"]
+    words += ["--conf", f"spark.cores.max={cores}"]
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.run(
         [*words, "--", *map(str, command)], check=False, capture_output=True, text=True, env=environment, **options
@@ -120,7 +123,8 @@ def submit(master, python, *command, **options):
 
 
 def test_a_capture_is_decoded_on_a_cluster(master, python, recorded, tmp_path):
-    ran = submit(master, python, "spark", "decode", recorded, tmp_path / "table", "--protocol", "cdtp", "--json")
+    words = ("spark", "decode", recorded, tmp_path / "table", "--protocol", "cdtp", "--json")
+    ran = submit(master, python, *words, cores=2)
     assert ran.returncode == 0, ran.stderr
     # Its progress is no result.
     [event] = map(json.loads, ran.stdout.splitlines())
@@ -176,7 +180,8 @@ def test_a_connect_server_of_a_cluster_reads_captures(master, recorded, tmp_path
         environment["JAVA_HOME"] = str(home)
     words = [SPARK / "bin" / "spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     words += ["--master", master, "--executor-memory", "512m"]
-    for conf in ("connect.grpc.binding.port=0", "driver.host=127.0.0.1", "ui.enabled=false"):
+    java = f"executor.extraJavaOptions={os.environ['SPARK_SUBMIT_OPTS']}"
+    for conf in ("connect.grpc.binding.port=0", "driver.host=127.0.0.1", "ui.enabled=false", "cores.max=1", java):
         words += ["--conf", f"spark.{conf}"]
     with following(words, environment, tmp_path) as (said, _):
         port = said(r"Spark Connect server started at: \S*:(\d+)")

@@ -1,4 +1,5 @@
 import concurrent.futures
+import json
 import os
 import shutil
 import socket
@@ -83,13 +84,19 @@ def test_a_machine_without_java_and_with_another_python_on_the_path(tmp_path):
     for name in ("session.timeZone", "shuffle.partitions"):
         print(session.conf.get("spark.sql." + name))
     print(session.conf.get("spark.python.unix.domain.socket.enabled"), session.conf.get("spark.driver.host"))
+    print("sockets", session.sparkContext.getConf().get("spark.python.unix.domain.socket.dir"))
     session.range(3).write.saveAsTable("kept")
     print("left", os.listdir())
     """
     )
-    ran = run(tmp_path, script, PATH=path)
-    assert ran.stdout.splitlines() == [FOUND, "java True", "UTC", "3", "true localhost", "left []"], ran.stderr
+    # The path of a socket has an end: where it would be too long, it is left to Spark.
+    long = tmp_path / ("x" * 60)
+    long.mkdir()
+    ran = run(tmp_path, script, PATH=path, TMPDIR=str(long))
+    expected = [FOUND, "java True", "UTC", "3", "false localhost", "sockets None", "left []"]
+    assert ran.stdout.splitlines() == expected, ran.stderr
     assert " WARN " not in ran.stderr
+    assert not list(long.glob("trunkline-spark-*"))
 
 
 def test_spark_submit_keeps_its_own_settings(tmp_path):
@@ -128,57 +135,80 @@ def test_spark_connect_in_process(tmp_path):
     assert ran.stdout.splitlines() == [FOUND, "1216 pyspark.sql.connect.session"], ran.stderr
 
 
-def test_workers_import_what_is_compiled_and_do_not_look_for_garbage_in_it(tmp_path):
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A process with a session of its own: one for all that is to be seen of such, since a JVM takes its time."""
     script = """
     import gc
-    import os
-    import pyarrow as pa
-    import pyspark
-    from trunkline import spark
-
-    session = spark.session(master="local[1]")
-
-    def told(batches):
-        for _ in batches:
-            yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()], "file": [pyspark.__file__]})
-
-    rows = [session.range(1).mapInArrow(told, "frozen bigint, file string").collect()[0] for _ in range(2)]
-    print([row.frozen > 10_000 for row in rows], {row.file for row in rows} == {pyspark.__file__}, os.environ.get("SPARK_HOME"))
-    """
-    ran = run(tmp_path, script, **java(), SPARK_HOME=None)
-    assert ran.stdout.splitlines() == ["[False, True] True None"], ran.stderr
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
-def test_workers_whose_session_is_over_say_nothing(tmp_path):
-    """The process that would end them is stopped: each sees its connection close. What they say goes to a file."""
-    script = """
+    import json
     import os
     import signal
     import time
     from pathlib import Path
     import pyarrow as pa
+    import pyspark
     from trunkline import spark
 
-    session = spark.session(master="local[2]")
+    def tell(**told):
+        print(json.dumps(told), flush=True)
+
+    def worker(batches):
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"frozen": [gc.get_freeze_count()], "file": [pyspark.__file__]})
 
     def processes(batches):
         os.dup2(os.open(SAID, os.O_CREAT | os.O_WRONLY | os.O_APPEND), 2)
         yield from (pa.RecordBatch.from_pydict({"id": [os.getpid()], "parent": [os.getppid()]}) for _ in batches)
 
+    os.setpgid(0, 0)
+    session = spark.session(master="local[2]")
+    rows = [session.range(1).mapInArrow(worker, "frozen bigint, file string").collect()[0] for _ in range(2)]
+    tell(frozen=[row.frozen > 10_000 for row in rows], files=[row.file == pyspark.__file__ for row in rows])
+    tell(home=os.environ.get("SPARK_HOME"))
+    where = session.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
+    tell(sockets=None if where is None else len(list(Path(where).glob(".*.sock"))))
+    heard = []
+    signal.signal(signal.SIGTERM, lambda *_: heard.append("SIGTERM"))
+    os.killpg(0, signal.SIGTERM)
+    tell(heard=heard, rows=session.range(3).count())
     rows = session.range(2, numPartitions=2).mapInArrow(processes, "id bigint, parent bigint").collect()
     [parent] = {row.parent for row in rows}
     os.kill(parent, signal.SIGSTOP)
     session.stop()
     while any(Path(f"/proc/{row.id}").is_dir() for row in rows):
         time.sleep(0.01)
-    print("ended", len(rows))
+    tell(ended=len(rows))
     os.kill(parent, signal.SIGKILL)
     """
-    said = tmp_path / "said"
-    ran = run(tmp_path, script.replace("SAID", repr(str(said))))
-    assert ran.stdout.splitlines() == ["ended 2"], ran.stderr
-    assert said.read_text() == ""
+    folder = tmp_path_factory.mktemp("own")
+    # The path of a socket has an end.
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        ran = run(folder, script.replace("SAID", repr(str(folder / "said"))), **java(), SPARK_HOME=None, TMPDIR=short)
+        left = [*Path(short).rglob("trunkline-spark-*")]
+    lines = {name: value for line in ran.stdout.splitlines() for name, value in json.loads(line).items()}
+    return {**lines, "left": left, "said": (folder / "said").read_text(), "stderr": ran.stderr}
+
+
+def test_workers_import_what_is_compiled_and_do_not_look_for_garbage_in_it(own):
+    assert own["frozen"] == [False, True], own["stderr"]
+    assert own["files"] == [True, True]
+    assert own["home"] is None
+
+
+def test_sockets_are_where_everything_else_is_that_goes_at_the_end(own):
+    assert own["sockets"] == 2, own["stderr"]
+    assert own["left"] == []
+
+
+def test_a_signal_to_the_group_leaves_the_session_as_it_is(own):
+    assert (own["heard"], own["rows"]) == (["SIGTERM"], 3), own["stderr"]
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
+def test_workers_whose_session_is_over_say_nothing(own):
+    """The process that would end them is stopped: each sees its connection close. What they say goes to a file."""
+    assert own["ended"] == 2, own["stderr"]
+    assert own["said"] == ""
 
 
 @pytest.mark.parametrize(("module", "said"), [("json", "BrokenPipeError"), ("trunkline.spark.source", "")])
@@ -206,22 +236,6 @@ def test_those_who_plan_say_nothing_when_spark_hangs_up(tmp_path, module, said):
         until(lambda: not descendants(daemon.pid))
         _, told = daemon.communicate(timeout=60)
     assert (said in told.decode()) if said else told == b""
-
-
-def test_a_signal_to_the_group_leaves_the_session_as_it_is(tmp_path):
-    script = """
-    import os
-    import signal
-    from trunkline import spark
-
-    os.setpgid(0, 0)
-    session = spark.session(master="local[2]")
-    signal.signal(signal.SIGTERM, lambda *_: print("heard", flush=True))
-    os.killpg(0, signal.SIGTERM)
-    print(session.range(3).count())
-    """
-    ran = run(tmp_path, script)
-    assert ran.stdout.splitlines() == ["heard", "3"], ran.stderr
 
 
 def java():
@@ -305,26 +319,6 @@ def test_the_room_is_cheap_to_import(tmp_path):
         "print({'pandas', 'pyarrow', 'pyspark', 'trunkline.report', 'zmq'} & set(sys.modules))"
     )
     assert run(tmp_path, script).stdout.strip() == "set()"
-
-
-@pytest.mark.parametrize("is_short", [True, False], ids=["short", "long"])
-def test_sockets_are_where_everything_else_is_that_goes_at_the_end(tmp_path, is_short):
-    script = """
-    from pathlib import Path
-    from trunkline import spark
-    session = spark.session()
-    assert session.range(10).mapInArrow(lambda batches: batches, "id bigint").count() == 10
-    where = session.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
-    print("sockets", None if where is None else len(list(Path(where).glob(".*.sock"))))
-    """
-    # The path of a socket has an end: where it would be too long, it is left to Spark.
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        long = Path(short) / ("x" * 60)
-        long.mkdir()
-        ran = run(tmp_path, script, TMPDIR=short if is_short else str(long))
-        assert ran.returncode == 0, ran.stderr
-        assert ran.stdout == ("sockets 2\n" if is_short else "sockets None\n")
-        assert not list(Path(short).rglob("trunkline-spark-*"))
 
 
 def test_column_functions_get_batches_by_bytes(session):
