@@ -28,6 +28,8 @@ HEAD = [b"", b"DGBX\x01"]
         (None, {"transport": "libzmq"}, "libzmq"),
         (None, {"bind": "inproc://here", "context": True}, "libzmq"),
         (None, {"context": True}, "libzmq"),
+        (None, {"bind": "tcp://[::1%lo]:*"}, "libzmq"),
+        (None, {"bind": (), "connect": "tcp://127.0.0.1:0;127.0.0.1:9"}, "libzmq"),
         (None, {"options": {zmq.RCVHWM: 10}}, "zmtp"),
         (None, {"options": {zmq.RATE: 10}}, "libzmq"),
         ("auto", {}, "zmtp"),

@@ -301,3 +301,22 @@ def test_a_host_that_comes_later_by_name_is_found(open_socket):
         with pytest.raises(TrunklineError):
             client.request(b"echo", [b"x"], timeout_s=1)
         assert router.recv_multipart()[-1] == b"x"
+
+
+@pytest.mark.parametrize("transport", ["zmtp", "libzmq"])
+def test_a_sender_that_closes_leaves_its_last_messages_with_a_slow_receiver_that_sends_heartbeats(transport):
+    """A PING at a system that has closed would have it throw away what it has not sent yet."""
+    options = {zmq.HEARTBEAT_IVL: 100}
+    with cdtp.Receiver(bind=ANY, queue_bytes=1000, options=options, transport="zmtp") as receiver:
+        received = []
+        with cdtp.Sender("Det", connect=receiver.endpoints[0], transport=transport) as sender:
+            for number in range(200):
+                sender.send([b"%d" % number, bytes(20_000)])
+            closing = threading.Thread(target=sender.close, kwargs={"linger_s": PATIENCE_S})
+            closing.start()
+            while len(received) < 200:
+                received.append(int(bytes(receiver.receive(timeout_s=PATIENCE_S).payload[0])))
+                # Slowly, for a part of them: heartbeats go meanwhile.
+                time.sleep(0.02 if len(received) < 50 else 0)
+            closing.join()
+        assert received == list(range(200))

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use bytes::Bytes;
@@ -37,19 +37,6 @@ fn stranger(endpoint: &str) -> TcpStream {
     stream
 }
 
-/// Whether it was hung up on, within so long.
-fn is_hung_up(stream: &mut TcpStream) -> bool {
-    let mut rest = [0; 4096];
-    loop {
-        match stream.read(&mut rest) {
-            Ok(0) => return true,
-            Ok(_) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => return false,
-            Err(_) => return true,
-        }
-    }
-}
-
 fn serve(settings: ZmtpSettings) -> (Handle<Echo>, String) {
     let echo = Echo::server(ANY, SocketOptions { mandatory: true, ..SocketOptions::default() });
     let server = Handle::start(echo, || ZmtpTransport::new(settings), Queued, Settings::default());
@@ -64,29 +51,62 @@ fn head(bytes: u64) -> Vec<u8> {
 }
 
 #[test]
-fn who_holds_the_most_of_what_is_not_whole_is_hung_up_on() {
+fn a_large_message_that_comes_along_outlives_those_that_were_begun_and_left() {
     const EACH: usize = 600 << 10;
     let (server, endpoint) = serve(ZmtpSettings { inbox_bytes: 2 << 20, ..settings() });
-    let client = common::start::<ZmtpTransport, _>(Echo::client(&endpoint, SocketOptions::default()));
     let mut strangers: Vec<_> = (0..3).map(|_| stranger(&endpoint)).collect();
-    for (at, stranger) in strangers.iter_mut().enumerate() {
-        // Each has begun more than the one before it.
+    for stranger in &mut strangers {
         stranger.write_all(&head(1 << 20)).expect("it reads");
-        stranger.write_all(&vec![0; EACH + (at << 10)]).expect("it reads");
+        stranger.write_all(&vec![0; EACH]).expect("it reads");
     }
     let mut fourth = stranger(&endpoint);
     fourth.write_all(&head(1 << 20)).expect("it reads");
-    // It may be hung up on as it writes.
-    let _ = fourth.write_all(&vec![0; (1 << 20) - 1]);
-    assert!(is_hung_up(&mut fourth));
+    fourth.write_all(&vec![0; 1 << 20]).expect("it reads");
+    fourth.write_all(b"\0\x01x").expect("it reads");
+    // It is echoed: by two frames, of which the first is as long as it was.
+    let mut echoed = vec![0; 1 << 20];
+    fourth.read_exact(&mut echoed).expect("it is answered");
+    assert!(server.stats().failures.of(Reason::Crowded) >= 1);
+    close(&server);
+}
+
+#[test]
+fn frames_without_bytes_cost_something_until_their_message_is_whole() {
+    let (server, endpoint) = serve(ZmtpSettings { inbox_bytes: 1 << 20, ..settings() });
+    let mut strangers: Vec<_> = (0..4).map(|_| stranger(&endpoint)).collect();
+    for stranger in &mut strangers {
+        let _ = stranger.write_all(&[1, 0].repeat(9000));
+    }
     read_until(&server, |events| {
         events.iter().any(|event| matches!(event, Told::Socket(_, SocketEvent::HandshakeFailed { .. })))
     });
     assert!(server.stats().failures.of(Reason::Crowded) >= 1);
+    close(&server);
+}
+
+#[test]
+fn empty_messages_of_many_leave_others_their_turn() {
+    const FLOODS: usize = 8;
+    let (server, endpoint) = serve(settings());
+    let mut flooding: Vec<_> = (0..FLOODS).map(|_| stranger(&endpoint)).collect();
+    let floods: Vec<_> = flooding
+        .drain(..)
+        .map(|mut stranger| std::thread::spawn(move || while stranger.write_all(&[0; 1 << 12]).is_ok() {}))
+        .collect();
+    read_until(&server, |_| server.stats().machine > 10_000);
+    let client = common::start::<ZmtpTransport, _>(Echo::client(&endpoint, SocketOptions::default()));
+    let before = server.stats().machine;
     client.ask(number(1));
     read_until(&client, |events| messages(events) == 1);
-    close(&client);
-    close(&server);
+    // A turn of each, and what was read and waits for the user: not all that fits in their buffers.
+    let passed = server.stats().machine - before;
+    assert!(passed < 200_000, "{passed} messages went before it");
+    for handle in [&client, &server] {
+        close(handle);
+    }
+    for flood in floods {
+        flood.join().expect("it was hung up on");
+    }
 }
 
 #[test]

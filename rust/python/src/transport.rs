@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trunkline_engine::TransportError;
 use trunkline_engine::libzmq::{Libzmq, load};
-use trunkline_engine::zmtp::{load_sodium, takes};
+use trunkline_engine::zmtp::{load_sodium, takes, takes_endpoint};
 use trunkline_zmtp::curve::Crypto;
 
 use crate::role::RoleOptions;
@@ -76,8 +76,8 @@ pub(crate) fn sodium() -> Option<Arc<dyn Crypto>> {
 
 /// Whether our own transport does all that is asked for.
 fn suit_ours(options: &RoleOptions) -> bool {
-    let is_ours = |endpoint: &String| endpoint.starts_with("tcp://") || endpoint.starts_with("ipc://");
-    let endpoints = options.bind.iter().chain(&options.connect).all(is_ours);
+    let binds = options.bind.iter().all(|endpoint| takes_endpoint(endpoint, false));
+    let endpoints = binds && options.connect.iter().all(|endpoint| takes_endpoint(endpoint, true));
     let is_alone = options.context.is_none() && options.adopted.is_empty();
     let curve = options.socket.curve.is_none() || sodium().is_some();
     endpoints && is_alone && curve && takes(&options.socket)

@@ -23,6 +23,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether the peer is to hang up when we are silent for long.
+    pub fn has_ttl(&self) -> bool {
+        self.heartbeat.is_some_and(|heartbeat| heartbeat.ttl.is_some())
+    }
+
     /// Those of a socket without security.
     ///
     /// # Panics

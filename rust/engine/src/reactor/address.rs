@@ -45,15 +45,30 @@ impl Address {
         Ok(Self::Tcp(SocketAddr::new(host, port)))
     }
 
+    /// Whether an endpoint is one: of those that are listened at, a network interface or a port may still lack.
+    pub(crate) fn is_one(endpoint: &str, is_dialled: bool) -> bool {
+        if is_dialled {
+            Self::to_dial(endpoint).is_ok()
+        } else {
+            split(endpoint).is_ok_and(|split| match split {
+                Split::Tcp(host, _) => !host.contains('%'),
+                Split::Unix(_) => true,
+            })
+        }
+    }
+
     /// An endpoint that is to be dialled.
     pub(crate) fn to_dial(endpoint: &str) -> io::Result<Self> {
         let (host, port) = match split(endpoint)? {
             Split::Unix(path) if path.as_os_str().is_empty() => return Err(Errno::EINVAL.into()),
-            Split::Unix(path) => return Ok(Self::Unix(path)),
+            Split::Unix(path) => {
+                unix(&path)?;
+                return Ok(Self::Unix(path));
+            }
             Split::Tcp(host, port) => (host, number(port)?),
         };
-        // Another address to dial from, and no name at all.
-        if port == 0 || host.contains(';') || host.is_empty() || host == "*" {
+        // Another address to dial from, no name at all, and an address of a zone.
+        if port == 0 || host.contains([';', '%']) || host.is_empty() || host == "*" {
             return Err(Errno::EINVAL.into());
         }
         let address = bare(host).parse::<IpAddr>();
@@ -142,11 +157,14 @@ mod tests {
         for endpoint in ["tcp://127.0.0.1", "tcp://127.0.0.1:x", "tcp://127.0.0.1:70000", "ipc://"] {
             assert_eq!(errno(Address::to_listen(endpoint, false)), is(Errno::EINVAL), "{endpoint}");
         }
-        for endpoint in ["tcp://*:5", "tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://:5", "ipc://*"] {
+        for endpoint in
+            ["tcp://*:5", "tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://:5", "ipc://*", "tcp://[fe80::1%lo]:5"]
+        {
             assert_eq!(errno(Address::to_dial(endpoint)), is(Errno::EINVAL), "{endpoint}");
         }
         assert_eq!(errno(Address::to_listen("tcp://nosuchcard:5", false)), is(Errno::ENODEV));
         assert_eq!(errno(Address::to_dial("pgm://a:5")), is(Errno::EPROTONOSUPPORT));
+        assert_eq!(errno(Address::to_dial(&format!("ipc:///{}", "x".repeat(200)))), is(Errno::ENAMETOOLONG));
     }
 
     #[test]

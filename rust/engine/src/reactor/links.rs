@@ -117,6 +117,15 @@ impl Link {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
+    /// The bytes that the peer's system has not taken yet.
+    pub(crate) fn unacknowledged(&self) -> usize {
+        let mut count: libc::c_int = 0;
+        // SAFETY: it writes a number to where it is to.
+        let done = unsafe { libc::ioctl(self.descriptor(), libc::TIOCOUTQ, &raw mut count) };
+        // A Unix socket counts what was not read, and loses nothing of it.
+        if done == 0 && self.host.is_some() { usize::try_from(count).unwrap_or_default() } else { 0 }
+    }
+
     /// Shuts the stream down, so that it ends although a forked child may have its descriptor as well.
     pub(super) fn end(&self) {
         // As above.

@@ -384,7 +384,8 @@ impl Reactor {
                     }
                 };
                 let address = address.as_socket();
-                let host = address.map(|address| address.ip());
+                // One of IPv4 is the same host at a socket of IPv6.
+                let host = address.map(|address| address.ip().to_canonical());
                 if let Err(reason) = limits.enter(socket.as_raw_fd(), host) {
                     pending.push_back(LinkEvent::TurnedAway(id, reason));
                     continue;

@@ -17,7 +17,7 @@ use trunkline_zmtp::Tally;
 use trunkline_zmtp::curve::Crypto;
 
 pub use self::admission::{Admission, Asking};
-pub use self::options::takes;
+pub use self::options::{takes, takes_endpoint};
 pub use self::sodium::load_sodium;
 
 use self::core::Core;
@@ -158,6 +158,7 @@ impl Transport for ZmtpTransport {
         let mut is_ready = false;
         // What this makes room for is there at once.
         core.flush();
+        core.relieve();
         for interest in &mut *sockets {
             core.set_reading(interest.socket.0, interest.read);
             is_ready |= core.ready(interest);

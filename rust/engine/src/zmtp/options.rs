@@ -8,7 +8,7 @@ use trunkline_zmtp::curve::{ClientKeys, Crypto, KeyPair, Secret, ServerKeys};
 use trunkline_zmtp::{Heartbeat, HighWater, Limits, Security, Settings, SocketType};
 
 use crate::limits::Keepalive;
-use crate::reactor::{Backoff, StreamOptions};
+use crate::reactor::{Address, Backoff, StreamOptions};
 use crate::transport::TransportError;
 
 /// libzmq's defaults.
@@ -44,6 +44,11 @@ pub(super) fn socket_type(kind: SocketKind) -> Result<SocketType, TransportError
         SocketKind::Nats => Err(TransportError::Unsupported("NATS")),
         SocketKind::Udp => Err(TransportError::Unsupported("UDP")),
     }
+}
+
+/// Whether this transport has such endpoints: what it does not know, libzmq may.
+pub fn takes_endpoint(endpoint: &str, is_dialled: bool) -> bool {
+    Address::is_one(endpoint, is_dialled)
 }
 
 /// Whether the options by libzmq's numbers are known here.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use trunkline_wire::Nanos;
 use trunkline_zmtp::Connection;
 use trunkline_zmtp::patterns::{ConnectionId, PipeId};
 
@@ -15,8 +16,9 @@ pub(super) enum Stage {
     Shaking,
     /// Messages come and go.
     Ready,
-    /// No socket has it any more: what is pending is written, and the link ends when the peer ends it or its time is up.
-    Leaving,
+    /// No socket has it any more: what is pending is written, and the link ends when the peer ends it, when the peer's system
+    /// has it all, or at this time.
+    Leaving(Nanos),
 }
 
 /// A peer.
@@ -38,8 +40,9 @@ pub(super) struct Peer {
     pub(super) is_dirty: bool,
     /// What waits to be written, as it was counted last.
     pub(super) counted: usize,
-    /// What has come of a message that is not whole, as it was counted last.
+    /// What has come of a message that is not whole, as it was counted last, and since when there is such a message.
     pub(super) unfinished: usize,
+    pub(super) unfinished_since: Nanos,
     /// Whether it is to be heard again in the next pass.
     pub(super) is_again: bool,
 }
@@ -71,8 +74,17 @@ impl Peer {
     }
 
     /// Counts what has come of a message that is not whole with that of all.
-    pub(super) fn count_unfinished(&mut self, all: &mut usize) {
+    pub(super) fn count_unfinished(&mut self, now: Nanos, all: &mut usize) {
         let unfinished = self.connection.unfinished();
+        if self.unfinished == 0 {
+            self.unfinished_since = now;
+        }
         *all = *all - std::mem::replace(&mut self.unfinished, unfinished) + unfinished;
+    }
+
+    /// How fast the message comes that is not whole, in bytes a second.
+    pub(super) fn pace(&self, now: Nanos) -> u128 {
+        let took = (now - self.unfinished_since).as_nanos().max(1);
+        self.unfinished as u128 * 1_000_000_000 / took
     }
 }

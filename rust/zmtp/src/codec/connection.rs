@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::buf::Limit;
 use bytes::{Bytes, BytesMut};
 use trunkline_wire::zap::Key;
-use trunkline_wire::{Backlog, Frames, Nanos};
+use trunkline_wire::{Backlog, FRAME_COST, Frames, Nanos};
 
 use super::command::{self, Command};
 use super::frame::Head;
@@ -267,9 +267,10 @@ impl Connection {
         self.outbox.backlog()
     }
 
-    /// The bytes of a message that has not come in whole.
+    /// What is kept of a message that has not come in whole, in bytes: each frame costs something, an empty one as well.
     pub fn unfinished(&self) -> usize {
-        self.inbox.unfinished() + usize::try_from(self.partial_bytes).unwrap_or(usize::MAX)
+        let whole = usize::try_from(self.partial_bytes).unwrap_or(usize::MAX);
+        self.inbox.unfinished() + whole + self.partial.len() * FRAME_COST
     }
 
     /// Turns the client away that [`Event::Authenticate`] asked about, as there was no decision in time.

@@ -90,7 +90,7 @@ impl Inbox {
 
     /// The bytes of a frame that has not come in whole.
     pub(crate) fn unfinished(&self) -> usize {
-        self.partial.as_ref().map_or(0, |partial| partial.body.capacity())
+        self.partial.as_ref().map_or(0, |partial| partial.body.len())
     }
 
     /// Lets go of all there is.

@@ -9,7 +9,7 @@ use trunkline_zmtp::patterns::PipeId;
 use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side};
 
 use super::refusal::{is_final, refusal};
-use super::{Core, find, remote};
+use super::{Core, PARTING, find, remote};
 use crate::reactor::{Link, LinkEvent, LinkId, Read};
 use crate::zmtp::admission::Decision;
 use crate::zmtp::peer::{Peer, Stage};
@@ -19,6 +19,9 @@ const PUMPED: usize = 64;
 
 /// How long a peer that has something to say is not considered silent.
 const UNREAD: Duration = Duration::from_millis(20);
+
+/// The same of one that is not read for now.
+const UNWANTED: Duration = Duration::from_secs(1);
 
 impl Core {
     pub(super) fn take(&mut self, event: LinkEvent) {
@@ -75,6 +78,7 @@ impl Core {
             is_dirty: false,
             counted: 0,
             unfinished: 0,
+            unfinished_since: self.now,
             is_again: false,
         };
         let index = link.index();
@@ -94,7 +98,7 @@ impl Core {
             let Some(peer) = find(&mut self.peers, link) else { return };
             let (id, at, stage) = (peer.id(), peer.socket, peer.stage);
             let mut socket = self.sockets.get_mut(at);
-            if stage == Stage::Leaving {
+            if matches!(stage, Stage::Leaving(_)) {
                 match self.reactor.read(link) {
                     Read::Some(_) => continue,
                     Read::Nothing => return,
@@ -122,7 +126,7 @@ impl Core {
         if let Some(peer) = find(&mut self.peers, link) {
             peer.hear_again(&mut self.again);
             // One that leaves has the time that it was given.
-            if peer.stage != Stage::Leaving {
+            if !matches!(peer.stage, Stage::Leaving(_)) {
                 self.settle(link);
             }
         }
@@ -163,10 +167,24 @@ impl Core {
     fn due(&mut self, link: LinkId) {
         let Some(peer) = find(&mut self.peers, link) else { return };
         let is_unread = self.reactor.link(link).is_some_and(Link::is_readable);
-        let is_reading = self.sockets.get(peer.socket).is_some_and(|socket| socket.is_reading);
+        let socket = self.sockets.get(peer.socket);
+        let is_reading = socket.is_some_and(|socket| socket.is_reading);
         match peer.stage {
-            Stage::Leaving => self.forget(link),
+            Stage::Leaving(until) => {
+                // Whatever came in meanwhile would have its system throw away what it has not sent, were the link closed.
+                if self.now >= until || self.reactor.link(link).is_none_or(|link| link.unacknowledged() == 0) {
+                    self.forget(link);
+                } else {
+                    self.reactor.set_timer(link, Some(until.min(self.now + PARTING)));
+                }
+            }
             Stage::Ready if is_unread && is_reading => self.reactor.set_timer(link, Some(self.now + UNREAD)),
+            // A PING would cost a peer that has closed already what it has sent and we have not read; one that limits our own
+            // silence needs it.
+            Stage::Ready if is_unread && !socket.is_some_and(|socket| socket.chosen.settings.has_ttl()) => {
+                peer.connection.handle_reading(self.now, false);
+                self.reactor.set_timer(link, Some(self.now + UNWANTED));
+            }
             Stage::Shaking | Stage::Ready => {
                 // A peer that is not read may be silent.
                 peer.connection.handle_reading(self.now, is_reading || peer.stage == Stage::Shaking);
@@ -180,10 +198,15 @@ impl Core {
         }
     }
 
-    /// Hangs up on who holds the most of messages that are not whole, as long as all of them hold too much.
-    pub(super) fn relieve(&mut self) {
+    /// As long as all peers together hold too much of messages that are not whole, hangs up on the one whose message comes most
+    /// slowly, of those that hold their share of it: a large message that comes along outlives any number that were begun
+    /// and left.
+    pub(in crate::zmtp) fn relieve(&mut self) {
         while self.unfinished > self.unfinished_limit {
-            let Some(peer) = self.peers.iter_mut().flatten().max_by_key(|peer| peer.unfinished) else { return };
+            let begun = self.peers.iter().flatten().filter(|peer| peer.unfinished > 0).count();
+            let (now, share) = (self.now, self.unfinished / (2 * begun.max(1)));
+            let large = self.peers.iter_mut().flatten().filter(|peer| peer.unfinished > 0 && peer.unfinished >= share);
+            let Some(peer) = large.min_by_key(|peer| peer.pace(now)) else { return };
             let link = peer.link;
             peer.connection.refuse(Reason::Crowded);
             self.drain(link);

@@ -53,7 +53,7 @@ impl Core {
     /// Lets a peer go: what waits for it is written if that takes no longer than this.
     pub(super) fn part(&mut self, link: LinkId, linger: Duration) {
         let Some(peer) = find(&mut self.peers, link) else { return self.reactor.close(link, false) };
-        if peer.stage == Stage::Leaving {
+        if matches!(peer.stage, Stage::Leaving(_)) {
             return;
         }
         let (id, stage, at) = (peer.id(), peer.stage, peer.socket);
@@ -71,9 +71,10 @@ impl Core {
             return self.forget(link);
         }
         // The number of the socket may be another's by now.
-        (peer.stage, peer.socket) = (Stage::Leaving, usize::MAX);
+        let until = self.reactor.now() + linger;
+        (peer.stage, peer.socket) = (Stage::Leaving(until), usize::MAX);
         self.leaving += 1;
-        self.reactor.set_timer(link, Some(self.reactor.now() + linger));
+        self.reactor.set_timer(link, Some(until));
         self.flush_peer(link);
         if self.reactor.link(link).is_some_and(Link::is_readable) {
             self.pump(link);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use slab::Slab;
-use trunkline_wire::{Nanos, Remote, SocketEvent, SocketKind, SocketOptions};
+use trunkline_wire::{FRAME_COST, Nanos, Remote, SocketEvent, SocketKind, SocketOptions};
 use trunkline_zmtp::curve::Crypto;
 use trunkline_zmtp::patterns::ConnectionId;
 use trunkline_zmtp::{Event, Tally};
@@ -29,8 +29,8 @@ use crate::zmtp::socket::{Dialled, Socket, Way};
 /// Pieces that are written with one call.
 const PIECES: usize = 64;
 
-/// How long a peer to which all was written may take to end its side: what it has not read yet would be lost with a link
-/// that is torn down.
+/// How long a peer to which all was written may take to end its side, and how often its system is looked at after that: what
+/// is still to be sent to it would be lost with a link that is torn down.
 const PARTING: Duration = Duration::from_millis(50);
 
 /// What may wait for each peer also where too much waits for all.
@@ -209,6 +209,7 @@ impl Core {
                     if self.reactor.is_scarce() {
                         copied(&mut frames);
                     }
+                    socket.turns.took(frames.len() * FRAME_COST);
                     let host = if socket.hosts { self.reactor.link(link).and_then(|link| link.host) } else { None };
                     if let Some(received) = socket.received(peer, host, frames) {
                         return Some(received);
@@ -293,7 +294,6 @@ impl Core {
             self.take(event);
         }
         self.decide();
-        self.relieve();
         self.settle_closing();
         Ok(is_other)
     }
@@ -314,14 +314,14 @@ impl Core {
         let peer = self.peers.get_mut(link.index())?.take()?;
         self.waiting -= peer.counted;
         self.unfinished -= peer.unfinished;
-        self.leaving -= usize::from(peer.stage == Stage::Leaving);
+        self.leaving -= usize::from(matches!(peer.stage, Stage::Leaving(_)));
         Some(peer)
     }
 
     /// What a connection has to say is to be written, and what it holds is counted.
     fn mark(&mut self, link: LinkId) {
         let Some(peer) = find(&mut self.peers, link) else { return };
-        peer.count_unfinished(&mut self.unfinished);
+        peer.count_unfinished(self.now, &mut self.unfinished);
         if peer.connection.backlog().bytes > 0 {
             peer.write_soon(&mut self.dirty);
         }
@@ -359,10 +359,10 @@ impl Core {
         let (backlog, stage, at) = (peer.connection.backlog(), peer.stage, peer.socket);
         match stage {
             Stage::Shaking => {}
-            Stage::Leaving => {
+            Stage::Leaving(until) => {
                 if backlog.bytes == 0 {
                     self.reactor.end_writing(link);
-                    self.reactor.set_timer(link, Some(self.reactor.now() + PARTING));
+                    self.reactor.set_timer(link, Some(until.min(self.reactor.now() + PARTING)));
                 }
             }
             Stage::Ready => {
