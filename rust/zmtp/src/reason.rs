@@ -42,7 +42,7 @@ trunkline_wire::kinds! {
     HandshakeCut "handshake_cut" "it hung up before the end of the handshake",
     MessageCut "message_cut" "it hung up within a message",
     HungUp "hung_up" "it hung up",
-    Crowded "crowded" "messages that have not come in whole take too much memory, and its own the most",
+    Crowded "crowded" "messages that have not come in whole take too much memory, and its own comes the most slowly",
 }
 
 /// A connection that is given up.
