@@ -1,5 +1,6 @@
 """The recording role, fed by raw PUSH sockets; what it wrote is read by pyarrow alone."""
 
+import itertools
 import logging
 import os
 import subprocess
@@ -270,3 +271,12 @@ async def test_asyncio_records_as_blocking_does(directory, open_socket):
         with pytest.raises(TimeoutError):
             await recorder.wait(count=101, timeout_s=0.05)
     assert len(rows(directory)) == 100
+
+
+def test_a_wait_whose_time_passes_as_it_begins_ends_by_its_timeout(tmp_path, monkeypatch):
+    """A command that tells its counters waits again and again: once in millions its time was over between two looks."""
+    with cdtp.Recorder(tmp_path / "capture", bind=ANY) as recorder:
+        ticks = itertools.chain([0.0, 0.0, 0.9], itertools.count(1.5, 1.0))
+        monkeypatch.setattr("trunkline.cdtp.recorder.time.monotonic", lambda: next(ticks))
+        with pytest.raises(TimeoutError):
+            recorder.wait(timeout_s=1.0)

@@ -80,7 +80,7 @@ class _Watch:
         """How long to wait next, each time; ends when the wait is over."""
         while (reason := self.reason(role)) is None:
             now = time.monotonic()
-            waits = [] if self._end is None else [self._end - now]
+            waits = [] if self._end is None else [max(self._end - now, 0.0)]
             if self._idle_s is not None:
                 # Messages do not end this wait one by one, so look now and then.
                 waits.append(min(max(self._quiet_since + self._idle_s - now, 0.001), max(self._idle_s / 10, 0.01)))
