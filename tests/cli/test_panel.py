@@ -486,7 +486,7 @@ def test_services_have_a_row_each(capsys):
 
 def test_what_a_role_hears_of_itself_is_no_fault_and_one_is_a_singular(monkeypatch):
     monkeypatch.setattr("trunkline._notices.connections", Connections())
-    stats = TargetStats(2, 2, {"own_event": 6, "expired": 1}, 9, 1, 0, 0, 1, 0, 0, 0)
+    stats = TargetStats(2, 2, {"own_event": 6, "expired": 1}, 9, 1, 0, 0, 1, 0, NO_LATENCIES, 0, 0)
     panel = _Panel(lambda: stats, "cdt.target", None, "received", None)
     console = Console(width=100)
     with console.capture() as first:

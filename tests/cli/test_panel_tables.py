@@ -22,7 +22,7 @@ from trunkline.mtl import ServerStats
 from trunkline.mtl.server import ResourceStats
 
 SERVER = {"received": 25_000, "sent": 25_000, "dropped": {}, "bytes": 2_500_000, "peers": 2, "sessions": 2, "leases": 2}
-SERVER |= {"refused": 0, "capture_lost": 0, "turned_away": 0, "connection_failures": {}}
+SERVER |= {"refused": 0, "latency": NO_LATENCIES, "capture_lost": 0, "turned_away": 0, "connection_failures": {}}
 RECEIVER = {"received": 10, "accepted": 10, "dropped": {}, "bytes": 1000, "messages": 10, "queued": 0}
 RECEIVER |= {"queued_bytes": 0, "duplicate_keys": 0, "chirp_dropped": 0, "senders": {}, "runs": {}, "capture_lost": 0}
 RECEIVER |= {"refused": 0, "turned_away": 0, "connection_failures": {}}

