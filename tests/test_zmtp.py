@@ -320,3 +320,17 @@ def test_a_sender_that_closes_leaves_its_last_messages_with_a_slow_receiver_that
                 time.sleep(0.02 if len(received) < 50 else 0)
             closing.join()
         assert received == list(range(200))
+
+
+def test_what_waits_for_its_turn_when_a_role_closes_goes_out_at_once(open_socket):
+    """More than fits into the system, so that its last piece is written while nothing else comes up."""
+    for _ in range(20):
+        pull = open_socket(zmq.PULL, bind=ANY)
+        sender = cdtp.Sender("Det", connect=pull.last_endpoint.decode(), transport="zmtp")
+        for _ in range(4):
+            sender.send(bytes(3_000_000))
+        closing = threading.Thread(target=sender.close, kwargs={"linger_s": 10 * PATIENCE_S})
+        closing.start()
+        assert [len(pull.recv_multipart()[1]) for _ in range(4)] == [3_000_000] * 4
+        closing.join(PATIENCE_S)
+        assert not closing.is_alive()

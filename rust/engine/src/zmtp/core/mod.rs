@@ -279,6 +279,8 @@ impl Core {
         others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<bool, TransportError> {
+        // What was written since the last pass may have been the last of a closed socket, and nothing else comes up then.
+        self.settle_closing();
         let closing = self.sockets.iter().filter_map(|(_, socket)| socket.closing).min();
         let closing = closing.map(|until| until.saturating_duration_since(Instant::now()));
         let now = (!self.again.is_empty()).then_some(Duration::ZERO);
