@@ -93,14 +93,17 @@ fn empty_messages_of_many_leave_others_their_turn() {
         .drain(..)
         .map(|mut stranger| std::thread::spawn(move || while stranger.write_all(&[0; 1 << 12]).is_ok() {}))
         .collect();
-    read_until(&server, |_| server.stats().machine > 10_000);
     let client = common::start::<ZmtpTransport, _>(Echo::client(&endpoint, SocketOptions::default()));
-    let before = server.stats().machine;
-    client.ask(number(1));
-    read_until(&client, |events| messages(events) == 1);
-    // A turn of each, and what was read and waits for the user: not all that fits in their buffers.
-    let passed = server.stats().machine - before;
-    assert!(passed < 200_000, "{passed} messages went before it");
+    let mut passed = vec![];
+    for at in 0..9 {
+        let before = server.stats().machine;
+        client.ask(number(at));
+        read_until(&client, |events| messages(events) == 1);
+        passed.push(server.stats().machine - before);
+    }
+    // A turn of each, and what was read and waits for the user: not all that fits in the buffers of all.
+    passed.sort_unstable();
+    assert!(passed[4] < 100_000, "{passed:?} messages went before each");
     for handle in [&client, &server] {
         close(handle);
     }
