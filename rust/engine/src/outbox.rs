@@ -57,13 +57,13 @@ pub(crate) struct Outboxes {
     /// What waits for all of them.
     bytes: usize,
     /// Whether the transport says when a peer has drained.
-    is_told: bool,
+    reports_drained: bool,
 }
 
 impl Outboxes {
-    /// Without sends. `is_told`: the transport says when a peer has drained.
-    pub(crate) fn new(is_told: bool) -> Self {
-        Self { is_told, ..Self::default() }
+    /// Without sends. `reports_drained`: the transport says when a peer has drained.
+    pub(crate) fn new(reports_drained: bool) -> Self {
+        Self { reports_drained, ..Self::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -125,7 +125,7 @@ impl Outboxes {
     /// Queues a send, or says why not.
     pub(crate) fn push(&mut self, now: Nanos, to: &To, pending: Pending) -> Result<(), Unsent> {
         let bounded = to.0.is_some();
-        let retry_at = (!self.is_told).then(|| now + FIRST_RETRY);
+        let retry_at = (!self.reports_drained).then(|| now + FIRST_RETRY);
         let peer = self.peers.entry(to.clone()).or_insert_with(|| Peer {
             queue: VecDeque::new(),
             bytes: 0,
@@ -208,7 +208,7 @@ impl Outboxes {
     /// The peer is still full.
     pub(crate) fn postpone(&mut self, now: Nanos, to: &To) {
         if let Some(peer) = self.peers.get_mut(to) {
-            peer.retry_at = (!self.is_told).then(|| now + peer.retry);
+            peer.retry_at = (!self.reports_drained).then(|| now + peer.retry);
             peer.retry = (peer.retry * 2).min(LAST_RETRY);
         }
     }

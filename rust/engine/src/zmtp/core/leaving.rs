@@ -24,7 +24,6 @@ impl Core {
             peer.hear_again(&mut self.again);
         }
         self.flush();
-        self.settle_closing();
     }
 
     /// Ends the closed sockets that have nothing left to send, or no time.

@@ -279,8 +279,6 @@ impl Core {
         others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<bool, TransportError> {
-        // What was written since the last pass may have been the last of a closed socket, and nothing else comes up then.
-        self.settle_closing();
         let closing = self.sockets.iter().filter_map(|(_, socket)| socket.closing).min();
         let closing = closing.map(|until| until.saturating_duration_since(Instant::now()));
         let now = (!self.again.is_empty()).then_some(Duration::ZERO);
@@ -296,7 +294,6 @@ impl Core {
             self.take(event);
         }
         self.decide();
-        self.settle_closing();
         Ok(is_other)
     }
 
@@ -336,11 +333,12 @@ impl Core {
         self.reactor.set_timer(link, peer.connection.poll_timeout());
     }
 
-    /// Writes what waits for peers.
+    /// Writes what waits for peers, which may be the last of a closed socket.
     pub(in crate::zmtp) fn flush(&mut self) {
         while let Some(link) = self.dirty.pop() {
             self.flush_peer(link);
         }
+        self.settle_closing();
     }
 
     /// Writes what waits for a peer, as far as the system takes it.
