@@ -161,6 +161,18 @@ def test_forged_offers_lock_no_sender_out():
 
 
 @pytest.mark.parametrize("transport", ["zmtp", "libzmq"])
+def test_a_host_is_the_same_by_ipv4_and_through_a_socket_of_ipv6(transport):
+    binds = ["tcp://127.0.0.1:*", "tcp://[::]:*"]
+    options = {zmq.IPV6: 1}
+    with dcp.Broker(bind=binds, options=options, max_connections_per_host=2, transport=transport) as broker:
+        ports = [int(endpoint.rsplit(":", 1)[1]) for endpoint in broker.endpoints]
+        strangers = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) for port in [*ports, *ports]]
+        until(lambda: broker.stats.turned_away == 2)
+        for stranger in strangers:
+            stranger.close()
+
+
+@pytest.mark.parametrize("transport", ["zmtp", "libzmq"])
 def test_one_host_has_no_more_connections_than_it_may(open_socket, transport):
     with dcp.Broker(bind=ANY, max_connections_per_host=2, transport=transport) as broker:
         for _ in range(2):

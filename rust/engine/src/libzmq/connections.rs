@@ -65,7 +65,8 @@ pub(super) fn host_of(address: &str) -> &str {
 }
 
 fn host(address: &str) -> Option<IpAddr> {
-    host_of(address).parse().ok()
+    // One of IPv4 is the same host at a socket of IPv6.
+    host_of(address).parse().ok().map(|host: IpAddr| host.to_canonical())
 }
 
 /// Where a peer dialled from. One that is gone again has none, nor has one on this machine's file system.
