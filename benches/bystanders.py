@@ -19,11 +19,48 @@ from pathlib import Path
 from typing import Any
 
 import zmq
+import zmq.auth
 
 from benches.measure import free_endpoint
 
 PATIENCE_S = 60
 PATIENCE_MS = PATIENCE_S * 1000
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a server, and of a client that it lets in.
+
+    Attributes:
+        server: The server's public key.
+        public: The client's.
+        secret: The client's secret one.
+        allowed: The folder of the keys that are let in.
+        options: Those of a command that is the server.
+    """
+
+    server: bytes
+    public: bytes
+    secret: bytes
+    allowed: Path
+    options: list[str]
+
+    @property
+    def bare(self) -> dict[str, bytes]:
+        """The options of a client's bare socket."""
+        return {"curve_serverkey": self.server, "curve_publickey": self.public, "curve_secretkey": self.secret}
+
+
+def certificates(folder: str) -> Keys:
+    """Makes keys, and writes those that a command reads to a folder."""
+    zmq.auth.create_certificates(folder, "server")
+    server, _ = zmq.auth.load_certificate(f"{folder}/server.key")
+    public, secret = zmq.curve_keypair()
+    allowed = Path(folder) / "allowed"
+    allowed.mkdir()
+    (allowed / "client.key").write_bytes(public)
+    options = ["--curve-secret", f"{folder}/server.key_secret", "--curve-allow", str(allowed)]
+    return Keys(server, public, secret, allowed, options)
 
 
 class Running:

@@ -26,9 +26,8 @@ from typing import Any, TextIO
 
 import msgpack
 import zmq
-import zmq.auth
 
-from benches.bystanders import PATIENCE_MS, PATIENCE_S, Running, listening
+from benches.bystanders import PATIENCE_MS, PATIENCE_S, Keys, Running, certificates, listening
 from benches.mc0.peers import answers, noop, put, sub
 from benches.measure import RESULTS, machine, save
 from benches.mtl.peers import confirm, content, dismiss, enter, leased, redeem, response, said, sequence_of
@@ -66,20 +65,6 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Keys:
-    """The certificates of a piece: of a server, and of a client that it lets in."""
-
-    server: bytes
-    public: bytes
-    secret: bytes
-
-    @property
-    def ours(self) -> Curve:
-        """For a role of ours."""
-        return Curve(self.secret, server_key=self.server)
-
-
-@dataclass(frozen=True)
 class Target:
     """Where peers connect to, and with what keys."""
 
@@ -93,15 +78,17 @@ class Target:
         with zmq.Context() as context, context.socket(kind) as dialling:
             dialling.sndtimeo = dialling.rcvtimeo = dialling.linger = PATIENCE_MS
             if self.keys is not None:
-                dialling.curve_serverkey = self.keys.server
-                dialling.curve_publickey, dialling.curve_secretkey = self.keys.public, self.keys.secret
+                for name, value in self.keys.bare.items():
+                    setattr(dialling, name, value)
             dialling.connect(self.endpoint)
             yield dialling
 
     @property
     def options(self) -> dict[str, Any]:
         """For a role of ours."""
-        return {"connect": self.endpoint} if self.keys is None else {"connect": self.endpoint, "curve": self.keys.ours}
+        if self.keys is None:
+            return {"connect": self.endpoint}
+        return {"connect": self.endpoint, "curve": Curve(self.keys.secret, server_key=self.keys.server)}
 
     def bodies(self) -> list[bytes]:
         """A burst: mostly of small messages, now and then of large ones."""
@@ -311,18 +298,6 @@ def exercise(name: str, running: Running, keys: Keys | None, seed: int, end: flo
         watched.wrong.append(f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")
 
 
-@contextlib.contextmanager
-def certificates(folder: str) -> Iterator[tuple[Keys, list[str]]]:
-    """Keys, and the options of a command that has the server's and lets the client in."""
-    zmq.auth.create_certificates(folder, "server")
-    public, secret = zmq.curve_keypair()
-    allowed = Path(folder) / "allowed"
-    allowed.mkdir()
-    (allowed / "client.key").write_bytes(public)
-    server, _ = zmq.auth.load_certificate(f"{folder}/server.key")
-    yield Keys(server, public, secret), ["--curve-secret", f"{folder}/server.key_secret", "--curve-allow", str(allowed)]
-
-
 def piece(seed: int, seconds: float) -> dict[str, Watched]:
     """Runs one piece in this process."""
     chance = random.Random(seed)
@@ -330,11 +305,11 @@ def piece(seed: int, seconds: float) -> dict[str, Watched]:
     watched = {name: Watched() for name in ROLES}
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        keys, guarding = stack.enter_context(certificates(folder))
+        keys = certificates(folder)
         end = time.monotonic() + seconds
         threads = []
         for name, (options, _) in ROLES.items():
-            more = [*options, *(guarding if name in guarded else [])]
+            more = [*options, *(keys.options if name in guarded else [])]
             if name == "cdtp record":
                 more += ["--capture", f"{folder}/capture"]
             running = stack.enter_context(listening(*name.split(), *more, interval_s=1.0))

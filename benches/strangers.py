@@ -25,10 +25,10 @@ from typing import Any
 
 import msgpack
 import zmq
-import zmq.auth
 
 from benches import strangers_known
 from benches.besieged import ANY, FILES, PATIENCE_S, Role, Seen, address, dialled, running
+from benches.bystanders import certificates
 from benches.measure import machine, save
 from trunkline import capture
 from trunkline.errors import CaptureError
@@ -78,17 +78,10 @@ def silence(seen: Seen, end: float) -> None:
     """Connections that say nothing, at a recorder with an allow-list and a broker."""
     held: list[socket.socket] = []
     with served(seen) as (broker, friends), tempfile.TemporaryDirectory() as folder:
-        zmq.auth.create_certificates(folder, "server")
-        allowed = Path(folder) / "allowed"
-        allowed.mkdir()
-        public, secret = zmq.curve_keypair()
-        (allowed / "friend.key").write_bytes(public)
-        server, _ = zmq.auth.load_certificate(f"{folder}/server.key")
-        keys = ["--curve-secret", f"{folder}/server.key_secret", "--curve-allow", str(allowed)]
-        recording = [*keys, "--segment-seconds", "1", "--bind", ANY, "--capture", f"{folder}/capture"]
+        keys = certificates(folder)
+        recording = [*keys.options, "--segment-seconds", "1", "--bind", ANY, "--capture", f"{folder}/capture"]
         with running(seen, "cdtp", "record", *recording) as recorder:
-            curve = {"curve_publickey": public, "curve_secretkey": secret, "curve_serverkey": server}
-            friend = dialled(recorder, zmq.PUSH, **curve)
+            friend = dialled(recorder, zmq.PUSH, **keys.bare)
             while time.monotonic() < end:
                 for role in (broker, recorder):
                     for _ in range(200):

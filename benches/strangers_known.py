@@ -12,14 +12,13 @@ import threading
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import zmq
-import zmq.auth
 
 from benches import strangers_inputs
 from benches.besieged import ANY, Role, Seen, dialled, running
+from benches.bystanders import certificates
 from trunkline import Curve, cdtp
 from trunkline.mtl.mechanisms import ScramSha256
 from trunkline.mtl.users import Users
@@ -328,22 +327,16 @@ def subscriptions(seen: Seen, end: float) -> None:
 def reloads(seen: Seen, end: float) -> None:
     """SIGHUP after SIGHUP while another key comes and goes, at a recorder with an allow-list."""
     with tempfile.TemporaryDirectory() as folder:
-        zmq.auth.create_certificates(folder, "server")
-        server, _ = zmq.auth.load_certificate(f"{folder}/server.key")
-        allowed = Path(folder) / "allowed"
-        allowed.mkdir()
-        public, secret = zmq.curve_keypair()
-        (allowed / "friend.key").write_bytes(public)
-        keys = ["--curve-secret", f"{folder}/server.key_secret", "--curve-allow", str(allowed)]
+        keys = certificates(folder)
         over = threading.Event()
-        with running(seen, "dcp", "broker", "--bind", ANY, *keys) as broker:
+        with running(seen, "dcp", "broker", "--bind", ANY, *keys.options) as broker:
 
             def storm() -> None:
                 while not over.is_set():
-                    (allowed / "other.key").write_bytes(zmq.curve_keypair()[0])
+                    (keys.allowed / "other.key").write_bytes(zmq.curve_keypair()[0])
                     broker.signal(signal.SIGHUP)
                     time.sleep(0.003)
-                    (allowed / "other.key").unlink()
+                    (keys.allowed / "other.key").unlink()
                     broker.signal(signal.SIGHUP)
                     time.sleep(0.003)
 
@@ -351,8 +344,7 @@ def reloads(seen: Seen, end: float) -> None:
             storming.start()
             try:
                 while time.monotonic() < end:
-                    curve = {"curve_publickey": public, "curve_secretkey": secret, "curve_serverkey": server}
-                    friend = dialled(broker, zmq.DEALER, rcvtimeo=15_000, **curve)
+                    friend = dialled(broker, zmq.DEALER, rcvtimeo=15_000, **keys.bare)
                     friend.send_multipart([b"", b"DGBX\x01", b"\x02"])
                     try:
                         timed(seen, friend.recv_multipart)

@@ -312,15 +312,21 @@ def test_a_routing_id_is_handed_over_where_that_is_wanted(open_old):
 # Heartbeats.
 
 
+def watched(open_old, receiver, **options):
+    """A PUSH whose first message was received, and what says that it was hung up on."""
+    push = open_old(zmq.PUSH, **options)
+    gone = push.monitor(zmq.EVENT_DISCONNECTED)
+    push.connect(receiver.endpoints[0])
+    push.send_multipart([cdtp_wire.header_s(), b"x"])
+    assert receiver.receive(timeout_s=PATIENCE_S).payload == (b"x",)
+    return push, gone
+
+
 def test_heartbeats_of_theirs_are_answered_and_their_ttl_is_kept(old, open_old):
     if old.version < (4, 2):
         pytest.skip("this libzmq has no heartbeats")
     with cdtp.Receiver(bind=ANY, transport="zmtp") as receiver:
-        push = open_old(zmq.PUSH, heartbeat_ivl=50, heartbeat_timeout=500, heartbeat_ttl=500)
-        gone = push.monitor(zmq.EVENT_DISCONNECTED)
-        push.connect(receiver.endpoints[0])
-        push.send_multipart([cdtp_wire.header_s(), b"x"])
-        assert receiver.receive(timeout_s=PATIENCE_S).payload == (b"x",)
+        push, gone = watched(open_old, receiver, heartbeat_ivl=50, heartbeat_timeout=500, heartbeat_ttl=500)
         assert not gone.poll(1200)
         assert receiver.stats.connection_failures == {}
         old.process.send_signal(signal.SIGSTOP)
@@ -334,11 +340,7 @@ def test_heartbeats_of_theirs_are_answered_and_their_ttl_is_kept(old, open_old):
 def test_heartbeats_of_ours_do_not_drive_anybody_away(old, open_old):
     options = {zmq.HEARTBEAT_IVL: 50, zmq.HEARTBEAT_TIMEOUT: 500}
     with cdtp.Receiver(bind=ANY, transport="zmtp", options=options) as receiver:
-        push = open_old(zmq.PUSH)
-        gone = push.monitor(zmq.EVENT_DISCONNECTED)
-        push.connect(receiver.endpoints[0])
-        push.send_multipart([cdtp_wire.header_s(), b"x"])
-        assert receiver.receive(timeout_s=PATIENCE_S).payload == (b"x",)
+        _, gone = watched(open_old, receiver)
         assert not gone.poll(1200)
         assert receiver.stats.connection_failures == {}
         # Only these say that they speak ZMTP 3.1.
@@ -352,11 +354,7 @@ def test_who_sends_heartbeats_is_asked_for_them_whatever_version_it_says(old, op
         pytest.skip("this libzmq has no heartbeats")
     options = {zmq.HEARTBEAT_IVL: 50, zmq.HEARTBEAT_TIMEOUT: 500}
     with cdtp.Receiver(bind=ANY, transport="zmtp", options=options) as receiver:
-        push = open_old(zmq.PUSH, heartbeat_ivl=50, heartbeat_timeout=10_000)
-        gone = push.monitor(zmq.EVENT_DISCONNECTED)
-        push.connect(receiver.endpoints[0])
-        push.send_multipart([cdtp_wire.header_s(), b"x"])
-        assert receiver.receive(timeout_s=PATIENCE_S).payload == (b"x",)
+        _, gone = watched(open_old, receiver, heartbeat_ivl=50, heartbeat_timeout=10_000)
         assert not gone.poll(800)
         old.process.send_signal(signal.SIGSTOP)
         until(lambda: receiver.stats.connection_failures == {"heartbeat_timeout": 1})
