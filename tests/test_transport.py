@@ -1,5 +1,6 @@
 """Which transport a role takes; roles over the Rust crate, and what is refused there by name."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import zmq
 from peers import cdtp as wire
 from peers.mtl import Playing, answer
 from peers.processes import Child
+from peers.roles import KINDS, opened
 from peers.waiting import PATIENCE_S
 from trunkline import cdtp, dcp, mtl
 from trunkline.curve import Curve
@@ -52,6 +54,20 @@ def test_a_transport_that_there_is_not_is_refused(monkeypatch):
     monkeypatch.setenv("TRUNKLINE_TRANSPORT", "zmpt")
     with pytest.raises(ValueError, match=r'TRUNKLINE_TRANSPORT="zmpt" .* use auto, zmtp or libzmq'):
         cdtp.Receiver(bind=ANY)
+
+
+@pytest.mark.parametrize("transport", ["zmtp", "libzmq"])
+@pytest.mark.parametrize("name", [name for name in KINDS if not name.startswith(("chirp.", "cdt."))])
+def test_the_transport_is_among_the_counters(name, transport, tmp_path):
+    with contextlib.ExitStack() as server:
+        if name == "mtl.Client":
+            listening = server.enter_context(opened("mtl.Server", tmp_path))
+            role = opened(name, tmp_path, connect=listening.endpoints, timeout_s=PATIENCE_S, transport=transport)
+        else:
+            role = opened(name, tmp_path, transport=transport)
+        with role:
+            assert (role.transport, role.stats.transport) == (transport, transport)
+        assert role.stats.transport == transport
 
 
 @pytest.mark.parametrize("ours", ["binds", "connects"])

@@ -8,7 +8,18 @@ from typing import Annotated, Any, TypeAlias
 
 from trunkline._native import latency_bounds_ns
 
-__all__ = ["COUNTER", "GAUGE", "NO_LATENCIES", "Count", "Latencies", "Level", "RunId", "SenderName", "measured"]
+__all__ = [
+    "COUNTER",
+    "GAUGE",
+    "NO_LATENCIES",
+    "Count",
+    "Latencies",
+    "Level",
+    "RunId",
+    "SenderName",
+    "TransportName",
+    "measured",
+]
 
 COUNTER, GAUGE = "counter", "gauge"
 
@@ -21,6 +32,7 @@ Level: TypeAlias = Annotated[int, GAUGE]
 # Names, by what they are the names of.
 SenderName: TypeAlias = Annotated[str, "sender"]
 RunId: TypeAlias = Annotated[str, "run_id"]
+TransportName: TypeAlias = Annotated[str, "transport"]
 
 
 @dataclass(frozen=True, slots=True)

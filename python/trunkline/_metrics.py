@@ -109,6 +109,10 @@ def _fields_as_metrics(prefix: str, stats: type[Any]) -> Iterator[Metric]:
         if hint is Latencies:
             yield _metric(prefix, f"{name}_ns", HISTOGRAM, said[name], (), name, None)
             continue
+        if get_origin(hint) is Annotated and get_args(hint)[0] is str:
+            # A name: its only sample has nothing but a label.
+            yield _metric(prefix, name, INFO, said[name], get_args(hint)[1:], name, None)
+            continue
         if get_origin(hint) is Annotated:
             yield _metric(prefix, name, _kind(stats, name, hint), said[name], (), name, None)
             continue
@@ -244,7 +248,7 @@ class Collector:
         if metric.kind == HISTOGRAM:
             family.add_metric((), _buckets(value), value.sum_ns / 1e9)
         elif metric.kind == INFO:
-            for names in itertools.islice(value.items(), MOST_ROWS):
+            for names in [(value,)] if isinstance(value, str) else itertools.islice(value.items(), MOST_ROWS):
                 family.add_metric((), dict(zip(metric.labels, map(_label, names), strict=True)))
         elif not metric.labels:
             value = value * metric.scale

@@ -64,6 +64,7 @@ def test_brokers_until_it_is_stopped(start, peers):
         "refused": 0,
         "turned_away": 0,
         "connection_failures": {},
+        "transport": "zmtp",
     }
     assert command.quietly() == ("", "")
 

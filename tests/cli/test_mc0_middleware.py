@@ -55,6 +55,7 @@ def test_passes_on_until_it_is_stopped(start, ask, number):
         "refused": 0,
         "turned_away": 0,
         "connection_failures": {},
+        "transport": "zmtp",
     }
     assert command.quietly() == ("", "")
 

@@ -470,6 +470,7 @@ def test_services_have_a_row_each(capsys):
             refused=0,
             turned_away=0,
             connection_failures={},
+            transport="zmtp",
         )
 
     panel = _Panel(lambda: stats(10), "dcp.broker", None, "received", None)

@@ -22,10 +22,17 @@ from trunkline.mtl import ServerStats
 from trunkline.mtl.server import ResourceStats
 
 SERVER = {"received": 25_000, "sent": 25_000, "dropped": {}, "bytes": 2_500_000, "peers": 2, "sessions": 2, "leases": 2}
-SERVER |= {"refused": 0, "latency": NO_LATENCIES, "capture_lost": 0, "turned_away": 0, "connection_failures": {}}
+SERVER |= {
+    "refused": 0,
+    "latency": NO_LATENCIES,
+    "capture_lost": 0,
+    "turned_away": 0,
+    "connection_failures": {},
+    "transport": "zmtp",
+}
 RECEIVER = {"received": 10, "accepted": 10, "dropped": {}, "bytes": 1000, "messages": 10, "queued": 0}
 RECEIVER |= {"queued_bytes": 0, "duplicate_keys": 0, "chirp_dropped": 0, "senders": {}, "runs": {}, "capture_lost": 0}
-RECEIVER |= {"refused": 0, "turned_away": 0, "connection_failures": {}}
+RECEIVER |= {"refused": 0, "turned_away": 0, "connection_failures": {}, "transport": "zmtp"}
 
 
 def queues(*names, confirmed=12_345):
@@ -96,13 +103,16 @@ def test_what_is_trunklines_own_is_in_no_table():
         refused=0,
         turned_away=0,
         connection_failures={},
+        transport="zmtp",
     )
     shown = "\n".join(lines(broker, 80))
     assert "echo" in shown
     assert "trunkline." not in shown
     del counts["lost"]
     counts |= {"clients": 1, "subscriptions": 1, "messages": 2, "topics": [TopicStats("trunkline.status", 1, 1, 1, 9)]}
-    middleware = MiddlewareStats(**counts, capture_lost=0, refused=0, turned_away=0, connection_failures={})
+    middleware = MiddlewareStats(
+        **counts, capture_lost=0, refused=0, turned_away=0, connection_failures={}, transport="zmtp"
+    )
     assert "topic" not in "\n".join(lines(middleware, 80))
 
 
@@ -116,7 +126,7 @@ def test_a_watcher_of_chirp_shows_what_it_has_found_and_not_what_it_says_itself(
 def test_a_recorder_on_a_narrow_terminal_shows_the_free_disk(tmp_path):
     counts = {"received": 1_234_567, "accepted": 1_234_567, "dropped": {}, "bytes": 10**12, "recorded": 1_234_567}
     counts |= {"durable": 1_234_000, "segments": 1_234, "duplicate_keys": 0, "chirp_dropped": 0, "senders": {}}
-    stats = RecorderStats(**counts, runs={}, refused=0, turned_away=0, connection_failures={})
+    stats = RecorderStats(**counts, runs={}, refused=0, turned_away=0, connection_failures={}, transport="zmtp")
     told = next(line for line in lines(stats, 80, capture=tmp_path) if "recorded" in line)
     assert re.search(r" · [\d.]+ [kMGT]B free · recorded 1,234,567 · on disk 1,234,000 ", told)
     assert "accepted" not in told
@@ -145,7 +155,7 @@ def test_a_recorder_of_batches_counts_records(monkeypatch):
     counts = {"received": 4, "accepted": 3, "dropped": {}, "bytes": 9, "recorded": 4, "durable": 4, "segments": 0}
     counts |= {"duplicate_keys": 0, "chirp_dropped": 0, "senders": {"D": SenderCount(30, 9, 0)}, "runs": {}}
     monkeypatch.setattr("trunkline.cli.rates.time.monotonic", iter([0.0, 2.0]).__next__)
-    told = Rates().look(RecorderStats(**counts, refused=0, turned_away=0, connection_failures={}))
+    told = Rates().look(RecorderStats(**counts, refused=0, turned_away=0, connection_failures={}, transport="zmtp"))
     assert (told["messages_per_s"], told["received_per_s"]) == (15, 2)
 
 
@@ -153,7 +163,15 @@ def test_a_recorder_of_batches_counts_records(monkeypatch):
 def test_lines_are_made_of_whole_parts(width, tmp_path):
     counts = {"received": 1_234_567, "accepted": 1_234_560, "dropped": {"bad_header": 1_234, "bad_tags": 5_678}}
     counts |= {"bytes": 10**12, "recorded": 1_234_567, "durable": 1_234_000, "segments": 1_234, "duplicate_keys": 0}
-    counts |= {"chirp_dropped": 0, "senders": {}, "runs": {}, "refused": 0, "turned_away": 0, "connection_failures": {}}
+    counts |= {
+        "chirp_dropped": 0,
+        "senders": {},
+        "runs": {},
+        "refused": 0,
+        "turned_away": 0,
+        "connection_failures": {},
+        "transport": "zmtp",
+    }
     panel = _Panel(lambda: None, "recording", 10_000_000, "received", tmp_path)
     panel._before = RecorderStats(**counts | {"received": 0})
     panel._messages.extend([1.0] * 60)

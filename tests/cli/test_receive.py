@@ -79,6 +79,7 @@ def test_the_last_line_has_the_counters(start, push):
             "refused": 0,
             "turned_away": 0,
             "connection_failures": {},
+            "transport": "zmtp",
         },
     }
     _, err = command.end()

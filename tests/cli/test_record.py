@@ -48,6 +48,7 @@ def test_everything_is_recorded_bit_for_bit(start, push, tmp_path):
             "refused": 0,
             "turned_away": 0,
             "connection_failures": {},
+            "transport": "zmtp",
         },
     }
     command.end()

@@ -42,6 +42,7 @@ def test_a_file_is_a_message(start, pull, tmp_path):
             "refused": 0,
             "turned_away": 0,
             "connection_failures": {},
+            "transport": "zmtp",
         },
     }
     assert command.quietly() == ("", "")
@@ -126,6 +127,7 @@ def test_it_waits_for_a_receiver(start, dial, tmp_path):
         "refused": 0,
         "turned_away": 0,
         "connection_failures": {},
+        "transport": "zmtp",
     }
     assert dial(zmq.PULL, endpoint).recv_multipart()[1] == b"x"
     rest, _ = command.end()

@@ -28,7 +28,7 @@ def filled(kind, **given):
     """Counters of a class: all zero but those that are given."""
     empty = {}
     for field in dataclasses.fields(kind):
-        zero = {"Latencies": Latencies((1,), (0, 0), 0)}.get(field.type, 0)
+        zero = {"Latencies": Latencies((1,), (0, 0), 0), "TransportName": "zmtp"}.get(field.type, 0)
         empty[field.name] = {} if field.type.startswith("Mapping") else () if field.type.startswith("Seq") else zero
     return kind(**{**empty, **given})
 
@@ -43,6 +43,11 @@ def test_every_counter_of_every_role_is_a_metric(kind):
         assert metric.help.endswith("."), metric.name
         assert metric.unit in ("", "bytes", "seconds")
         assert metric.name.endswith(metric.unit)
+
+
+def test_the_transport_is_a_label():
+    collector = Collector(dcp.Broker, lambda: filled(stats_class(dcp.Broker)), lambda: True)
+    assert value(samples(collector), "trunkline_dcp_broker_transport_info", transport="zmtp") == 1
 
 
 def test_no_two_metrics_have_the_same_name():

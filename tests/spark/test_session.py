@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from pathlib import Path
 
 import msgpack
@@ -17,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from peers.processes import descendants
 from peers.waiting import until
 from trunkline import spark
+from trunkline.cli.sparking import watched
 from trunkline.errors import LocalProtocolError
 from trunkline.spark import _java
 
@@ -337,3 +339,22 @@ def test_column_functions_get_batches_by_bytes(session):
     rows = session.range(40, numPartitions=1).select(F.lit(header).alias("header"), F.lit(1).alias("n_frames"))
     found = rows.select(spark.from_cdtp("header", "n_frames", tags=None).alias("c")).where("c.variant = '2'")
     assert found.agg(F.sum(F.size("c.records"))).first()[0] == 40
+
+
+def test_a_job_that_takes_long_tells_how_far_it_is(session, tmp_path, monkeypatch):
+    lines, shown = [], tmp_path / "shown"
+
+    def tell(line):
+        lines.append(line)
+        shown.touch()
+
+    def waits(batches):
+        deadline = time.monotonic() + 60
+        while not shown.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        yield from batches
+
+    monkeypatch.setattr("trunkline.cli.progress.tell", tell)
+    with watched(session, "decoding (tasks)"):
+        assert session.range(2, numPartitions=2).mapInArrow(waits, "id long").count() == 2
+    assert lines[0] == "decoding (tasks): 0 of 2"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 from trunkline._arguments import need_callable, need_choices, need_flag, need_names, need_number
-from trunkline._counters import Count, Level, RunId, SenderName
+from trunkline._counters import Count, Level, RunId, SenderName, TransportName
 from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped, Notices
@@ -63,6 +63,7 @@ class ReceiverStats:
         turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
         connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
             ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     received: Count
@@ -80,6 +81,7 @@ class ReceiverStats:
     refused: Count
     turned_away: Count
     connection_failures: Mapping[str, Count]
+    transport: TransportName
 
 
 def machine_settings(

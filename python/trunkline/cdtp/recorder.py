@@ -12,7 +12,7 @@ from typing import Any, Literal, Unpack, cast
 
 from trunkline import _notices
 from trunkline._arguments import need_path
-from trunkline._counters import Count, RunId, SenderName
+from trunkline._counters import Count, RunId, SenderName, TransportName
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._notices import Dropped
 from trunkline._roles import AsyncRole, BlockingRole, Role
@@ -47,6 +47,7 @@ class RecorderStats:
         turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
         connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
             ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     received: Count
@@ -63,6 +64,7 @@ class RecorderStats:
     refused: Count
     turned_away: Count
     connection_failures: Mapping[str, Count]
+    transport: TransportName
 
 
 class _Watch:

@@ -10,7 +10,7 @@ from typing import Any, Unpack, get_args
 
 from trunkline import _notices
 from trunkline._arguments import need_choice, need_number, need_seconds, need_text
-from trunkline._counters import Count, Level
+from trunkline._counters import Count, Level, TransportName
 from trunkline._frames import Frame, Parts
 from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
@@ -53,6 +53,7 @@ class SenderStats:
         turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
         connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
             ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     sent: Count
@@ -64,6 +65,7 @@ class SenderStats:
     refused: Count
     turned_away: Count
     connection_failures: Mapping[str, Count]
+    transport: TransportName
 
 
 class Sending(Role):

@@ -18,7 +18,7 @@ from trunkline._arguments import (
     need_seconds,
     need_sequence,
 )
-from trunkline._counters import Count, Latencies, Level, measured
+from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.dcp import Broker as _Broker
 from trunkline._notices import Dropped, Notices, client_fields
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
@@ -86,6 +86,7 @@ class BrokerStats:
         turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
         connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
             ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     received: Count
@@ -101,6 +102,7 @@ class BrokerStats:
     refused: Count
     turned_away: Count
     connection_failures: Mapping[str, Count]
+    transport: TransportName
 
 
 class Brokering(Role):

@@ -11,7 +11,7 @@ from typing import Any, Unpack, get_args
 from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_heartbeat
 from trunkline._calls import AsyncCalls, Calls
-from trunkline._counters import Count, Latencies, Level, measured
+from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Reply
@@ -38,6 +38,7 @@ class ClientStats:
         latency: How long requests took until they were answered, with all attempts.
         dropped: Malformed messages by kind; only kinds that occurred.
         capture_lost: Rows dropped because the capture could not keep up.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     requests: Count
@@ -49,6 +50,7 @@ class ClientStats:
     latency: Latencies
     dropped: Mapping[str, Count]
     capture_lost: Count
+    transport: TransportName
 
 
 class Asking(Role):

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, Unpack
 
 from trunkline._arguments import need_bytes, need_callable, need_heartbeat, need_number
 from trunkline._calls import AsyncCalls
-from trunkline._counters import Count, Latencies, Level, measured
+from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._frames import Frame, Parts
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
@@ -53,6 +53,7 @@ class WorkerStats:
         asked: Requests of its own.
         late: Replies to those that arrived after the timeout.
         capture_lost: Rows dropped because the capture could not keep up.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     received: Count
@@ -68,6 +69,7 @@ class WorkerStats:
     asked: Count
     late: Count
     capture_lost: Count
+    transport: TransportName
 
 
 class Working(Role):

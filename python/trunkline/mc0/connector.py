@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, Unpack, get_args
 from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_flag, need_number
 from trunkline._calls import AsyncCalls, Calls
-from trunkline._counters import Count, Latencies, Level, measured
+from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._frames import Parts
 from trunkline._native import Told
 from trunkline._native.mc0 import Connector as _Connector
@@ -51,6 +51,7 @@ class ConnectorStats:
         queued: Messages waiting to be sent or confirmed.
         queued_bytes: Their bytes, and 64 for each frame.
         capture_lost: Rows dropped because the capture could not keep up.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     received: Count
@@ -66,6 +67,7 @@ class ConnectorStats:
     queued: Level
     queued_bytes: Level
     capture_lost: Count
+    transport: TransportName
 
 
 class Connecting(Role):

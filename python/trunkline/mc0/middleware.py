@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack, get_args
 
 from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_flag, need_number, need_path
-from trunkline._counters import Count, Level
+from trunkline._counters import Count, Level, TransportName
 from trunkline._native.mc0 import Middleware as _Middleware
 from trunkline._notices import Dropped, Notices, client_fields
 from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
@@ -74,6 +74,7 @@ class MiddlewareStats:
         turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
         connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
             ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     received: Count
@@ -90,6 +91,7 @@ class MiddlewareStats:
     refused: Count
     turned_away: Count
     connection_failures: Mapping[str, Count]
+    transport: TransportName
 
 
 class Passing(Role):

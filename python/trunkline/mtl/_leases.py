@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from trunkline._counters import NO_LATENCIES, Count, Latencies, Level, measured
+from trunkline._counters import NO_LATENCIES, Count, Latencies, Level, TransportName, measured
 from trunkline._endpoints import what_is_wrong
 from trunkline.errors import LeaseRefusedError, RemoteProtocolError
 
@@ -39,6 +39,7 @@ class ClientStats:
         at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
         reconnects: Connections re-established.
         capture_lost: Rows dropped because the capture could not keep up.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     received: Count
@@ -53,6 +54,7 @@ class ClientStats:
     at_risk: Count
     reconnects: Count
     capture_lost: Count
+    transport: TransportName
 
 
 class Connections:
@@ -210,9 +212,9 @@ def summed(all_: Sequence[Mapping[str, Any]]) -> ClientStats:
     counts = {
         field.name: sum(one.get(field.name, 0) for one in all_)
         for field in fields(ClientStats)
-        if field.name not in ("dropped", "latency")
+        if field.name not in ("dropped", "latency", "transport")
     }
-    return ClientStats(**counts, dropped=dict(dropped), latency=latency)
+    return ClientStats(**counts, dropped=dict(dropped), latency=latency, transport=all_[0]["transport"])
 
 
 def checked(name: str, reply: Reply) -> Reply:

@@ -13,7 +13,7 @@ from trunkline import _notices
 from trunkline._arguments import named
 from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
-from trunkline._counters import Count, Latencies, Level, measured
+from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.mtl import Content
 from trunkline._native.mtl import Flow as _Flow
 from trunkline._notices import Notices
@@ -56,6 +56,7 @@ class FlowStats:
         at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
         reconnects: How many times the connection was lost and re-established.
         capture_lost: Rows dropped because the capture could not keep up.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     received: Count
@@ -70,6 +71,7 @@ class FlowStats:
     at_risk: Count
     reconnects: Count
     capture_lost: Count
+    transport: TransportName
 
 
 class Flowing(AttendedRole):

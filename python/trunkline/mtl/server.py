@@ -21,7 +21,7 @@ from trunkline._arguments import (
     refuse,
 )
 from trunkline._attending import attend_questions
-from trunkline._counters import Count, Latencies, Level, measured
+from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._endpoints import need_endpoints
 from trunkline._native.mtl import Reply
 from trunkline._native.mtl import Server as _Server
@@ -108,6 +108,7 @@ class ServerStats:
         turned_away: Connections closed at once because ``max_connections`` or ``max_connections_per_host`` was reached.
         connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
             ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
+        transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
     received: Count
@@ -123,6 +124,7 @@ class ServerStats:
     capture_lost: Count
     turned_away: Count
     connection_failures: Mapping[str, Count]
+    transport: TransportName
 
 
 class Serving(AttendedRole):

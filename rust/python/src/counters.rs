@@ -7,6 +7,21 @@ use serde::Serialize;
 use trunkline_engine::Snapshot;
 
 use crate::msgpack;
+use crate::role::Role;
+
+impl Role {
+    /// Adds what every role counts beside its machine, and what it runs over.
+    pub(crate) fn add_to<S>(&self, stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
+        stats.set_item("transport", self.transport())?;
+        stats.set_item("capture_lost", snapshot.capture_lost)
+    }
+
+    /// Adds what a role that peers connect to counts beside its machine, and what it runs over.
+    pub(crate) fn add_listening_to<S>(&self, stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
+        stats.set_item("transport", self.transport())?;
+        add_listening(stats, snapshot, self.refused(stats.py()))
+    }
+}
 
 /// What is counted beside a machine that listens: rows its capture missed, connections it gave up, keys it did not let in.
 pub(crate) fn add_listening<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>, refused: u64) -> PyResult<()> {

@@ -223,7 +223,7 @@ impl Role {
 
     /// The implementation of ZeroMQ that it runs over.
     #[getter]
-    fn transport(&self) -> &'static str {
+    pub(crate) fn transport(&self) -> &'static str {
         self.transport
     }
 

@@ -119,7 +119,8 @@ impl Spoken for FindingSenders {
 
     fn counters<'py>(py: Python<'py>, stats: &(ReceiverStats, BeaconStats)) -> PyResult<Bound<'py, PyDict>> {
         let snapshot = Snapshot { machine: stats.clone(), ..Snapshot::default() };
-        let stats = receiver::stats_dict(py, &snapshot, 0, 0)?;
+        let stats = receiver::stats_dict(py, &snapshot, 0)?;
+        add_listening(&stats, &snapshot, 0)?;
         Ok(stats)
     }
 }

@@ -15,7 +15,7 @@ use trunkline_wire::chirp::{Beacon, BeaconStats, Service};
 
 use super::message::{Headers, Message, settings};
 use crate::chirp::BeaconOptions;
-use crate::counters::{add_listening, counters};
+use crate::counters::counters;
 use crate::errors::dropped;
 use crate::frames::Frame;
 use crate::reader::{Look, Next, Reader};
@@ -201,7 +201,8 @@ impl PyReceiver {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.reader.handle.stats());
         let waiting = this.reader.count(|event| matches!(event, ReceiverEvent::Message { .. }));
-        let stats = stats_dict(py, &snapshot, waiting, slf.as_super().get().refused(py))?;
+        let stats = stats_dict(py, &snapshot, waiting)?;
+        slf.as_super().get().add_listening_to(&stats, &snapshot)?;
         Ok(stats)
     }
 }
@@ -231,7 +232,6 @@ pub(super) fn stats_dict<'py>(
     py: Python<'py>,
     snapshot: &Snapshot<(ReceiverStats, BeaconStats)>,
     waiting: usize,
-    refused: u64,
 ) -> PyResult<Bound<'py, PyDict>> {
     let (machine, beacon) = &snapshot.machine;
     let stats = counters(py, machine)?;
@@ -242,6 +242,5 @@ pub(super) fn stats_dict<'py>(
     stats.set_item("recorded", recorded)?;
     stats.set_item("durable", durable)?;
     stats.set_item("segments", segments)?;
-    add_listening(&stats, snapshot, refused)?;
     Ok(stats)
 }

@@ -16,7 +16,7 @@ use trunkline_wire::{ErrorKind, FRAME_COST, Framing, MAX_FRAMES};
 
 use super::message::{encoded_map, no_message, no_timestamp, timestamp, variant};
 use crate::chirp::BeaconOptions;
-use crate::counters::{add_listening, counters};
+use crate::counters::counters;
 use crate::errors::LocalProtocolError;
 use crate::frames;
 use crate::role::{Role, RoleOptions, connection, seconds, start, trouble};
@@ -218,8 +218,7 @@ impl PySender {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine.0)?;
-        let refused = slf.as_super().get().refused(py);
-        add_listening(&stats, &snapshot, refused)?;
+        slf.as_super().get().add_listening_to(&stats, &snapshot)?;
         Ok(stats)
     }
 }

@@ -10,7 +10,7 @@ use trunkline_wire::Framing;
 use trunkline_wire::dcp::{Broker, BrokerEvent, BrokerSettings, ClientAddress, Overflow};
 
 use super::heartbeat;
-use crate::counters::{add_listening, counters};
+use crate::counters::counters;
 use crate::errors::{client, dropped};
 use crate::frames;
 use crate::role::{Role, RoleOptions, connection, notices, seconds, start};
@@ -98,8 +98,7 @@ impl PyBroker {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine)?;
-        let refused = slf.as_super().get().refused(py);
-        add_listening(&stats, &snapshot, refused)?;
+        slf.as_super().get().add_listening_to(&stats, &snapshot)?;
         Ok(stats)
     }
 }

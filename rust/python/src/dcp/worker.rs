@@ -172,7 +172,7 @@ impl PyWorker {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.reader.handle.stats());
         let stats = stats_dict(py, &snapshot.machine)?;
-        stats.set_item("capture_lost", snapshot.capture_lost)?;
+        slf.as_super().as_super().get().add_to(&stats, &snapshot)?;
         Ok(stats)
     }
 }

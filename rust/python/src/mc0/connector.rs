@@ -254,7 +254,7 @@ impl PyConnector {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.reader.handle.stats());
         let stats = counters(py, &snapshot.machine)?;
-        stats.set_item("capture_lost", snapshot.capture_lost)?;
+        slf.as_super().as_super().get().add_to(&stats, &snapshot)?;
         Ok(stats)
     }
 }

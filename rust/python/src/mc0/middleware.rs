@@ -11,7 +11,7 @@ use trunkline_wire::mc0::{
 };
 use trunkline_wire::{Framing, Pattern};
 
-use crate::counters::{add_listening, counters};
+use crate::counters::counters;
 use crate::errors::{client, dropped};
 use crate::role::{Role, RoleOptions, connection, notices, start};
 
@@ -114,8 +114,7 @@ impl PyMiddleware {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine)?;
-        let refused = slf.as_super().get().refused(py);
-        add_listening(&stats, &snapshot, refused)?;
+        slf.as_super().get().add_listening_to(&stats, &snapshot)?;
         Ok(stats)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use pyo3::{IntoPyObjectExt, intern};
+use pyo3::IntoPyObjectExt;
 use trunkline_engine::{Answering, Aside, Handle, Notices, Replies};
 use trunkline_wire::mtl::client::{Client, ClientAnswer, ClientEvent, ClientSettings, ClientVerb, LoginStep, Outcome};
 use trunkline_wire::mtl::control::{COMMAND_BYTES, Command, Json};
@@ -150,10 +150,11 @@ impl PyClient {
     }
 
     /// Counters, by name.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let snapshot = py.detach(|| self.handle.stats());
+    fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine)?;
-        stats.set_item(intern!(py, "capture_lost"), snapshot.capture_lost)?;
+        slf.as_super().as_super().get().add_to(&stats, &snapshot)?;
         Ok(stats)
     }
 }

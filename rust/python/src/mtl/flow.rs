@@ -400,10 +400,11 @@ impl PyFlow {
     }
 
     /// Counters, by name.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let snapshot = py.detach(|| self.reader.handle.stats());
+    fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let (this, py) = (slf.get(), slf.py());
+        let snapshot = py.detach(|| this.reader.handle.stats());
         let stats = counters(py, &snapshot.machine)?;
-        stats.set_item(intern!(py, "capture_lost"), snapshot.capture_lost)?;
+        slf.as_super().as_super().get().add_to(&stats, &snapshot)?;
         Ok(stats)
     }
 

@@ -20,7 +20,7 @@ use trunkline_wire::question::Token;
 
 use super::json;
 use super::message::PyReply;
-use crate::counters::{add_listening, counters};
+use crate::counters::counters;
 use crate::errors::{client, dropped};
 use crate::role::{Role, RoleOptions, connection, seconds, start};
 use crate::told::PyTold;
@@ -263,8 +263,10 @@ impl PyServer {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.handle.stats());
         let stats = counters(py, &snapshot.machine)?;
-        let refused = snapshot.machine.refused + slf.as_super().get().refused(py);
-        add_listening(&stats, &snapshot, refused)?;
+        let role = slf.as_super().get();
+        role.add_listening_to(&stats, &snapshot)?;
+        // Logins beside keys.
+        stats.set_item("refused", snapshot.machine.refused + role.refused(py))?;
         Ok(stats)
     }
 }
