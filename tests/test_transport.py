@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -14,7 +15,8 @@ from peers.mtl import Playing, answer
 from peers.processes import Child
 from peers.roles import KINDS, opened
 from peers.waiting import PATIENCE_S
-from trunkline import cdtp, dcp, mtl
+from trunkline import _roles, cdtp, dcp, mtl
+from trunkline._notices import settle
 from trunkline.curve import Curve
 from trunkline.errors import LocalProtocolError
 
@@ -35,7 +37,10 @@ HEAD = [b"", b"DGBX\x01"]
         (None, {"options": {zmq.RCVHWM: 10}}, "zmtp"),
         (None, {"options": {zmq.RATE: 10}}, "libzmq"),
         ("auto", {}, "zmtp"),
+        (None, {"options": {zmq.LINGER: 0, zmq.RCVTIMEO: 5, zmq.SNDTIMEO: 5, zmq.AFFINITY: 1}}, "zmtp"),
         ("libzmq", {}, "libzmq"),
+        ("zeromq", {}, "zeromq"),
+        ("zeromq", {"max_connections": 5}, "zmtp"),
         ("libzmq", {"transport": "zmtp"}, "zmtp"),
         ("zmtp", {"context": True}, "libzmq"),
     ],
@@ -50,9 +55,58 @@ def test_ours_is_taken_wherever_it_does_what_is_asked_for(preferred, given, take
         assert receiver.transport == taken
 
 
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [({"options": {zmq.RATE: 10}}, "option RATE"), ({"bind": "tcp://[::1%lo]:*"}, "tcp://[::1%lo]:*"), ({}, None)],
+)
+def test_what_ours_lacks_is_warned_of_once(given, missing, monkeypatch, caplog):
+    monkeypatch.setattr(_roles, "_warned", set())
+    for _ in range(2):
+        cdtp.Receiver(**{"bind": ANY, **given}).close()
+        cdtp.Receiver(bind="inproc://here", context=zmq.Context.instance()).close()
+    settle()
+    warned = [record.message for record in caplog.records if "runs over libzmq" in record.message]
+    end = f"without the limits of transport='zmtp', which does not support {missing}"
+    assert [text.endswith(end) for text in warned] == [True] * (missing is not None)
+
+
+# With a copy of pyzmq's library far from its libsodium.
+WITHOUT_SODIUM = """
+import logging, pathlib, shutil, sys
+logging.basicConfig(format="%(message)s")
+import zmq
+from zmq.backend.cython import _zmq
+from trunkline import Curve, _native, _roles, cdtp
+_roles._library = shutil.copy(_zmq.__file__, sys.argv[1])
+_native.use_libzmq(pathlib.Path(_roles._library))
+curve = Curve(zmq.curve_keypair())
+with cdtp.Receiver(bind="tcp://127.0.0.1:*", curve=curve) as receiver:
+    print(receiver.transport)
+try:
+    cdtp.Receiver(bind="tcp://127.0.0.1:*", curve=curve, transport="zmtp")
+except Exception as error:
+    print(error)
+"""
+
+
+def test_curve_without_libsodium_is_left_to_libzmq(tmp_path):
+    copy = tmp_path / "far" / "from" / "there"
+    copy.mkdir(parents=True)
+    # What the loader finds first is no library.
+    for name in ("libsodium.so.23", "libsodium.so.26"):
+        (tmp_path / name).write_bytes(b"junk")
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    command = [sys.executable, "-c", WITHOUT_SODIUM, str(copy)]
+    ran = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    chosen, refused = ran.stdout.splitlines()
+    assert chosen == "libzmq"
+    assert "no libsodium, which CURVE needs" in refused
+    assert "which found no libsodium for CURVE" in ran.stderr
+
+
 def test_a_transport_that_there_is_not_is_refused(monkeypatch):
     monkeypatch.setenv("TRUNKLINE_TRANSPORT", "zmpt")
-    with pytest.raises(ValueError, match=r'TRUNKLINE_TRANSPORT="zmpt" .* use auto, zmtp or libzmq'):
+    with pytest.raises(ValueError, match=r'TRUNKLINE_TRANSPORT="zmpt" .* use auto, zmtp, libzmq or zeromq'):
         cdtp.Receiver(bind=ANY)
 
 

@@ -1,5 +1,6 @@
 """Our own transport: what strangers may make it hold, who may have which routing id, and the endpoints there are."""
 
+import contextlib
 import os
 import socket
 import struct
@@ -11,9 +12,10 @@ import zmq
 
 from peers import cdtp as cdtp_wire
 from peers import dcp as wire
+from peers import mc0 as mc0_wire
 from peers.roles import ANY, opened
 from peers.waiting import PATIENCE_S, until
-from trunkline import Curve, cdtp, dcp
+from trunkline import Curve, cdtp, dcp, mc0
 from trunkline.errors import LocalProtocolError, TrunklineError
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
@@ -248,6 +250,95 @@ def test_who_takes_over_a_routing_id_has_what_it_was_for_only_as_the_same_user(o
                 heir.recv_multipart()
 
 
+@pytest.mark.parametrize("handover", [0, 1])
+def test_a_routing_id_does_not_move_to_another_host(open_socket, handover):
+    """What a role keeps for it stays where it was, and with it the routing id, also of a user who is known by a key."""
+    server, keys = zmq.curve_keypair(), zmq.curve_keypair()
+    options = {zmq.ROUTER_HANDOVER: handover}
+
+    def dial(host):
+        port = broker.endpoints[0].rsplit(":", 1)[1]
+        own = {"curve_publickey": keys[0], "curve_secretkey": keys[1], "curve_serverkey": server[0]}
+        return open_socket(zmq.DEALER, connect=f"tcp://{host}:0;127.0.0.1:{port}", **own, routing_id=b"W")
+
+    with dcp.Broker(bind=ANY, transport="zmtp", curve=Curve(server, allow=[keys]), options=options) as broker:
+        worker = dial("127.0.0.1")
+        worker.send_multipart(wire.register(b"pay"))
+        until(lambda: broker.stats.peers == 1)
+        dial("127.0.0.2")
+        until(lambda: broker.stats.connection_failures.get("identity_taken"))
+        assert broker.stats.connection_failures.keys() == {"identity_taken"}
+        assert [service.workers for service in broker.stats.services] == [1]
+        dial("127.0.0.1")
+        reason = "handed_over" if handover else "identity_taken"
+        until(lambda: broker.stats.connection_failures.get(reason, 0) > 1 - handover)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_a_subscription_goes_on_for_the_same_host_alone(open_socket, host):
+    def dial(host, **options):
+        port = middleware.endpoints[0].rsplit(":", 1)[1]
+        return open_socket(zmq.DEALER, connect=f"tcp://{host}:0;127.0.0.1:{port}", **options)
+
+    with mc0.Middleware(bind=ANY, transport="zmtp") as middleware:
+        subscriber = dial("127.0.0.1", routing_id=b"S")
+        subscriber.send_multipart(mc0_wire.sub(b"topic", id_=b"1"))
+        subscriber.recv_multipart()
+        subscriber.close(linger=0)
+        until(lambda: middleware.stats.peers == 0)
+        subscriber = dial(host, routing_id=b"S")
+        until(lambda: middleware.stats.peers == 1)
+        dial("127.0.0.1").send_multipart(mc0_wire.put(b"topic", b"content"))
+        until(lambda: middleware.stats.received == 2)
+        if host == "127.0.0.1":
+            assert b"content" in subscriber.recv_multipart()
+        else:
+            subscriber.rcvtimeo = 300
+            with pytest.raises(zmq.Again):
+                subscriber.recv_multipart()
+
+
+class Hostile:
+    """A server whose every connection begins a message that is larger than any may be."""
+
+    def __enter__(self):
+        self.connections = 0
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self.listening.getsockname()[1]}"
+        self.serving = threading.Thread(target=self.serve)
+        self.serving.start()
+        return self
+
+    def __exit__(self, *_):
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.serving.join()
+        self.listening.close()
+
+    def serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                stream, _ = self.listening.accept()
+                self.connections += 1
+                with stream, contextlib.suppress(OSError):
+                    stream.sendall(GREETING + ready(b"ROUTER") + b"\x02" + struct.pack(">Q", 1 << 40))
+                    while stream.recv(1 << 16):
+                        pass
+
+
+@pytest.mark.parametrize("name", ["dcp.Client", "dcp.Worker", "mc0.Connector"])
+def test_those_that_dial_count_the_connections_they_give_up(name, tmp_path):
+    with Hostile() as server, opened(name, tmp_path, connect=server.endpoint, transport="zmtp") as role:
+        until(lambda: role.stats.connection_failures.get("message_too_large"))
+
+
+@pytest.mark.parametrize("transport", ["zmtp", "libzmq"])
+def test_a_server_that_hangs_up_without_a_word_is_not_dialled_on_and_on(transport, tmp_path):
+    with Hostile() as server, pytest.raises(TrunklineError, match="no session"):
+        opened("mtl.Client", tmp_path, connect=server.endpoint, transport=transport, timeout_s=1)
+    # At once, and after 0.1, 0.2, 0.4 and 0.8 s; each time our own transport dials again itself.
+    assert 1 < server.connections < 12
+
+
 def test_endpoints_are_interfaces_addresses_and_paths(tmp_path):
     path = f"ipc://{tmp_path}/socket"
     binds = ["tcp://lo:*", "tcp://[::1]:*", path, f"ipc://@trunkline-{os.getpid()}", "ipc://*"]
@@ -263,6 +354,16 @@ def test_endpoints_are_interfaces_addresses_and_paths(tmp_path):
             assert [message.type for message in run] == ["BOR", "EOR"]
         assert (tmp_path / "socket").is_socket()
     assert not (tmp_path / "socket").exists()
+
+
+@pytest.mark.parametrize("transport", ["zmtp", "libzmq"])
+def test_a_name_is_listened_at(transport):
+    with dcp.Broker(bind="tcp://localhost:*", transport=transport) as broker:
+        assert broker.endpoints[0].startswith("tcp://127.0.0.1:")
+        with dcp.Worker(b"echo", connect=broker.endpoints) as worker, dcp.Client(connect=broker.endpoints) as client:
+            future = client.submit(b"echo", [b"hello"])
+            worker.receive(timeout_s=PATIENCE_S).reply([b"there"])
+            assert future.result(PATIENCE_S).data == (b"there",)
 
 
 def test_the_socket_of_one_that_was_killed_is_taken_over_and_that_of_one_that_lives_is_not(tmp_path):

@@ -286,6 +286,7 @@ def give_up(native: _Engine) -> None:
 
 def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Native:
     """A native role just opened: from now on its allow-list may change, and who is refused is logged."""
+    _warn_of_limits(native.missing, notices)
     _notices.connections.dialled.update(named("connect", given.get("connect") or ()))
     curve, guard = given.get("curve"), native.guard
     if curve is not None and guard is not None:
@@ -296,6 +297,32 @@ def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Nat
         else:
             admission.start()
     return native
+
+
+# What was warned of: once a process is enough.
+_warned: set[int | str] = set()
+
+
+def _warn_of_limits(missing: int | str | None, notices: _notices.Notices) -> None:
+    """Says that a role runs over libzmq, and why, where nobody has asked for that and peers could make use of it."""
+    if missing is None or missing in _warned:
+        return
+    _warned.add(missing)
+    what = f"option {_option_name(missing)}" if isinstance(missing, int) else missing
+    text = f"runs over libzmq, without the limits of transport='zmtp', which does not support {what}"
+    if missing == "libsodium":
+        text = "runs over libzmq, without the limits of transport='zmtp', which found no libsodium for CURVE"
+    notices.log(logging.WARNING, "transport", text)
+
+
+def _option_name(number: int) -> str:
+    """A socket option as pyzmq calls it."""
+    import zmq
+
+    try:
+        return zmq.SocketOption(number).name
+    except ValueError:
+        return str(number)
 
 
 def _then_unscraped(close: Callable[..., Any]) -> Callable[..., Any]:

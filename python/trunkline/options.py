@@ -58,8 +58,8 @@ class SocketOptions(TypedDict, total=False):
             `LocalProtocolError`, and takes CURVE from the libsodium that comes with pyzmq. ``"zeromq"`` is the Rust crate of
             that name: without `curve`, ``inproc://``, `options`, `socket`, `context` and `max_connections`, without
             reconnection, and without limits: use it with trusted peers only. ``"auto"``, or None: our own where it supports
-            all that is asked for, else libzmq; libzmq throughout where the environment variable ``TRUNKLINE_TRANSPORT`` is
-            ``libzmq``. Default: none.
+            all that is asked for, else libzmq, and a warning says what is missing; libzmq throughout where the environment
+            variable ``TRUNKLINE_TRANSPORT`` is ``libzmq``. Default: none.
         metrics: Where to serve the counters of the role for Prometheus, over HTTP: ``"127.0.0.1:9100"``, or a port alone, which
             means 127.0.0.1; port 0 is a free one, see ``metrics_url``. ``/metrics`` has the counters, ``/healthz`` says
             whether the role serves. Anyone who can connect may read both. Needs the extra ``metrics``. Default: none.

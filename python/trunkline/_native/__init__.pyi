@@ -156,6 +156,10 @@ class Role:
         """The implementation of ZeroMQ that it runs over."""
 
     @property
+    def missing(self) -> int | str | None:
+        """What kept "auto" from taking our own transport: the number of a socket option, an endpoint, or "libsodium"."""
+
+    @property
     def guard(self) -> Guard | None:
         """Who lets clients in, where there is an allow-list."""
 

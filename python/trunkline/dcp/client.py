@@ -38,6 +38,8 @@ class ClientStats:
         latency: How long requests took until they were answered, with all attempts.
         dropped: Malformed messages by kind; only kinds that occurred.
         capture_lost: Rows dropped because the capture could not keep up.
+        connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
+            ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
         transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
@@ -50,6 +52,7 @@ class ClientStats:
     latency: Latencies
     dropped: Mapping[str, Count]
     capture_lost: Count
+    connection_failures: Mapping[str, Count]
     transport: TransportName
 
 

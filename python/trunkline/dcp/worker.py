@@ -53,6 +53,8 @@ class WorkerStats:
         asked: Requests of its own.
         late: Replies to those that arrived after the timeout.
         capture_lost: Rows dropped because the capture could not keep up.
+        connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
+            ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
         transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
@@ -69,6 +71,7 @@ class WorkerStats:
     asked: Count
     late: Count
     capture_lost: Count
+    connection_failures: Mapping[str, Count]
     transport: TransportName
 
 

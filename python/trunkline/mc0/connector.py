@@ -51,6 +51,8 @@ class ConnectorStats:
         queued: Messages waiting to be sent or confirmed.
         queued_bytes: Their bytes, and 64 for each frame.
         capture_lost: Rows dropped because the capture could not keep up.
+        connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
+            ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
         transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
@@ -67,6 +69,7 @@ class ConnectorStats:
     queued: Level
     queued_bytes: Level
     capture_lost: Count
+    connection_failures: Mapping[str, Count]
     transport: TransportName
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections import Counter, deque
@@ -39,6 +40,8 @@ class ClientStats:
         at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
         reconnects: Connections re-established.
         capture_lost: Rows dropped because the capture could not keep up.
+        connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
+            ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
         transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
@@ -54,6 +57,7 @@ class ClientStats:
     at_risk: Count
     reconnects: Count
     capture_lost: Count
+    connection_failures: Mapping[str, Count]
     transport: TransportName
 
 
@@ -204,17 +208,15 @@ def _shown(stats: ClientStats) -> dict[str, Any]:
 
 def summed(all_: Sequence[Mapping[str, Any]]) -> ClientStats:
     """Counters of several connections together."""
-    dropped: Counter[str] = Counter()
-    for one in all_:
-        dropped.update(one["dropped"])
+    by_kind: dict[str, Counter[str]] = {"dropped": Counter(), "connection_failures": Counter()}
+    for one, (name, counts) in itertools.product(all_, by_kind.items()):
+        counts.update(one[name])
     # A control connection sends no contents that could take a time.
     latency = sum((one["latency"] for one in all_ if "latency" in one), NO_LATENCIES)
-    counts = {
-        field.name: sum(one.get(field.name, 0) for one in all_)
-        for field in fields(ClientStats)
-        if field.name not in ("dropped", "latency", "transport")
-    }
-    return ClientStats(**counts, dropped=dict(dropped), latency=latency, transport=all_[0]["transport"])
+    others: dict[str, Any] = {name: dict(counts) for name, counts in by_kind.items()}
+    others |= {"latency": latency, "transport": all_[0]["transport"]}
+    names = [field.name for field in fields(ClientStats) if field.name not in others]
+    return ClientStats(**others, **{name: sum(one.get(name, 0) for one in all_) for name in names})
 
 
 def checked(name: str, reply: Reply) -> Reply:

@@ -56,6 +56,8 @@ class FlowStats:
         at_risk: Contents sent without confirmation on a connection that was lost before they were known to have arrived.
         reconnects: How many times the connection was lost and re-established.
         capture_lost: Rows dropped because the capture could not keep up.
+        connection_failures: Connections that were refused or given up, by reason, e.g. ``too_many_frames`` or
+            ``handshake_timeout``; only reasons that occurred, and none over libzmq, which does not tell them.
         transport: The implementation of ZeroMQ that it runs over, e.g. ``"zmtp"``.
     """
 
@@ -71,6 +73,7 @@ class FlowStats:
     at_risk: Count
     reconnects: Count
     capture_lost: Count
+    connection_failures: Mapping[str, Count]
     transport: TransportName
 
 

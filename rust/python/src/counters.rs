@@ -13,7 +13,7 @@ impl Role {
     /// Adds what every role counts beside its machine, and what it runs over.
     pub(crate) fn add_to<S>(&self, stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
         stats.set_item("transport", self.transport())?;
-        stats.set_item("capture_lost", snapshot.capture_lost)
+        add_connected(stats, snapshot)
     }
 
     /// Adds what a role that peers connect to counts beside its machine, and what it runs over.
@@ -23,15 +23,20 @@ impl Role {
     }
 }
 
-/// What is counted beside a machine that listens: rows its capture missed, connections it gave up, keys it did not let in.
-pub(crate) fn add_listening<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>, refused: u64) -> PyResult<()> {
-    stats.set_item("capture_lost", snapshot.capture_lost)?;
-    stats.set_item("turned_away", snapshot.turned_away)?;
+/// What is counted beside a machine: rows its capture missed, connections it gave up.
+fn add_connected<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
     let failures = PyDict::new(stats.py());
     for (reason, count) in snapshot.failures.iter() {
         failures.set_item(reason.slug(), count)?;
     }
     stats.set_item("connection_failures", failures)?;
+    stats.set_item("capture_lost", snapshot.capture_lost)
+}
+
+/// What is counted beside a machine that listens: also connections it had no room for, and keys it did not let in.
+pub(crate) fn add_listening<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>, refused: u64) -> PyResult<()> {
+    add_connected(stats, snapshot)?;
+    stats.set_item("turned_away", snapshot.turned_away)?;
     stats.set_item("refused", refused)
 }
 

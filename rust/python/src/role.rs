@@ -25,7 +25,7 @@ use trunkline_wire::zap::{Allowed, Candidate, Rule, ZapEvent};
 use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, Remote, SocketOptions};
 
 use crate::errors::{ClosedError, LocalProtocolError, TimeoutError, capture_error, ended, start_error};
-use crate::transport::{Chosen, libzmq, sodium};
+use crate::transport::{Chosen, Missing, libzmq, sodium};
 
 /// Waits look for signals this often; a signal handler that ran just before a wait would go unseen otherwise.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -42,6 +42,8 @@ pub(crate) struct Role {
     guard: Option<Arc<Guard>>,
     recording: Option<Recording>,
     transport: &'static str,
+    /// What our own transport lacked for it.
+    missing: Option<Missing>,
 }
 
 /// CURVE servers in contexts that they share: whether each has an allow-list.
@@ -227,11 +229,23 @@ impl Role {
         self.transport
     }
 
+    /// What kept `auto` from taking our own transport: the number of a socket option, an endpoint, or libsodium.
+    #[getter]
+    fn missing(&self) -> Option<&Missing> {
+        self.missing.as_ref()
+    }
+
     /// Who lets clients in, where there is an allow-list.
     #[getter]
     fn guard(&self, py: Python<'_>) -> PyResult<Option<Py<PyGuard>>> {
         let Some(guard) = self.guard.clone() else { return Ok(None) };
-        let role = Self { inner: guard.handle().clone(), guard: None, recording: None, transport: self.transport };
+        let role = Self {
+            inner: guard.handle().clone(),
+            guard: None,
+            recording: None,
+            transport: self.transport,
+            missing: None,
+        };
         Py::new(py, PyClassInitializer::from(role).add_subclass(PyGuard(guard))).map(Some)
     }
 
@@ -417,7 +431,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     framing: Framing,
     name: &str,
 ) -> PyResult<(Arc<Handle<M>>, Role)> {
-    let transport = Chosen::of(&options)?;
+    let (transport, missing) = Chosen::of(&options)?;
     let RoleOptions {
         bounds,
         capture,
@@ -495,7 +509,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
     roles.retain(|role| role.strong_count() > 0);
     roles.push(Arc::downgrade(&inner));
-    Ok((handle, Role { inner, guard, recording, transport: transport.name() }))
+    Ok((handle, Role { inner, guard, recording, transport: transport.name(), missing }))
 }
 
 /// What a role has to say since the last call, each as `told` has it, and what has come up with its capture.
@@ -602,6 +616,18 @@ pub(crate) struct RoleOptions {
     /// Who is let in, where not everybody is.
     rule: Option<Rule>,
     keep_alive: Vec<Py<PyAny>>,
+}
+
+impl RoleOptions {
+    /// Whether it has a socket or a context of the user's.
+    pub(crate) fn is_of_libzmq(&self) -> bool {
+        self.context.is_some() || !self.adopted.is_empty()
+    }
+
+    /// Whether connections are limited in number.
+    pub(crate) fn has_limits(&self) -> bool {
+        self.max_connections.is_some() || self.max_connections_per_host.is_some()
+    }
 }
 
 impl<'py> FromPyObject<'_, 'py> for RoleOptions {

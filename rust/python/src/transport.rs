@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trunkline_engine::TransportError;
 use trunkline_engine::libzmq::{Libzmq, load};
-use trunkline_engine::zmtp::{load_sodium, takes, takes_endpoint};
+use trunkline_engine::zmtp::{lacks, load_sodium, takes_endpoint};
 use trunkline_zmtp::curve::Crypto;
 
 use crate::role::RoleOptions;
@@ -48,25 +48,36 @@ impl Chosen {
         found.map(Some).ok_or_else(|| PyValueError::new_err(format!("there is no transport {name:?}")))
     }
 
-    /// The one that is asked for, or else preferred, or else that suits.
-    pub(crate) fn of(options: &RoleOptions) -> PyResult<Self> {
+    /// The one that is asked for, or else preferred, or else that suits; and what of the options kept ours from being taken.
+    pub(crate) fn of(options: &RoleOptions) -> PyResult<(Self, Option<Missing>)> {
         if let Some(asked) = options.transport {
-            return Ok(asked);
+            return Ok((asked, None));
         }
-        let is_libzmq_preferred = match std::env::var(PREFERRED).as_deref() {
-            Err(_) | Ok("" | "auto" | "zmtp") => false,
-            Ok("libzmq") => true,
-            Ok(other) => {
-                let text = format!("{PREFERRED}={other:?} names no transport to prefer: use auto, zmtp or libzmq");
-                return Err(PyValueError::new_err(text));
-            }
-        };
-        Ok(match libzmq() {
-            Ok(_) if is_libzmq_preferred || !suit_ours(options) => Self::Libzmq,
-            _ if suit_ours(options) => Self::Zmtp,
-            _ => Self::Zeromq,
+        let preferred = std::env::var(PREFERRED).ok().filter(|name| !name.is_empty());
+        let preferred = preferred.map_or(Ok(None), |name| Self::named(&name)).map_err(|_| {
+            let name = std::env::var(PREFERRED).unwrap_or_default();
+            PyValueError::new_err(format!("{PREFERRED}={name:?} names no transport: use auto, zmtp, libzmq or zeromq"))
+        })?;
+        let missing = missing_in_ours(options);
+        if options.is_of_libzmq() && libzmq().is_ok() {
+            return Ok((Self::Libzmq, None));
+        }
+        Ok(match preferred {
+            Some(Self::Zeromq) if suits_zeromq(options) => (Self::Zeromq, None),
+            Some(Self::Libzmq) if libzmq().is_ok() => (Self::Libzmq, None),
+            _ if missing.is_some() && libzmq().is_ok() => (Self::Libzmq, missing),
+            _ => (Self::Zmtp, None),
         })
     }
+}
+
+/// What our own transport lacks of what a role is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, IntoPyObject, IntoPyObjectRef)]
+pub(crate) enum Missing {
+    /// The socket option of this number.
+    Option(i32),
+    /// An endpoint, or libsodium.
+    Named(String),
 }
 
 /// The libsodium that comes with pyzmq's libzmq, or the system's.
@@ -74,13 +85,20 @@ pub(crate) fn sodium() -> Option<Arc<dyn Crypto>> {
     load_sodium(LIBRARY.get().map_or_else(|| Path::new(""), PathBuf::as_path))
 }
 
-/// Whether our own transport does all that is asked for.
-fn suit_ours(options: &RoleOptions) -> bool {
-    let binds = options.bind.iter().all(|endpoint| takes_endpoint(endpoint, false));
-    let endpoints = binds && options.connect.iter().all(|endpoint| takes_endpoint(endpoint, true));
-    let is_alone = options.context.is_none() && options.adopted.is_empty();
-    let curve = options.socket.curve.is_none() || sodium().is_some();
-    endpoints && is_alone && curve && takes(&options.socket)
+/// What our own transport lacks.
+fn missing_in_ours(options: &RoleOptions) -> Option<Missing> {
+    let endpoints = options.bind.iter().map(|endpoint| (endpoint, false));
+    let mut endpoints = endpoints.chain(options.connect.iter().map(|endpoint| (endpoint, true)));
+    let endpoint = endpoints.find(|(endpoint, is_dialled)| !takes_endpoint(endpoint, *is_dialled));
+    let sodium = || (options.socket.curve.is_some() && sodium().is_none()).then(|| "libsodium".to_owned());
+    let named = endpoint.map(|(endpoint, _)| endpoint.clone()).or_else(sodium);
+    named.map(Missing::Named).or_else(|| lacks(&options.socket).map(Missing::Option))
+}
+
+/// Whether the crate does all that is asked for.
+fn suits_zeromq(options: &RoleOptions) -> bool {
+    let is_plain = options.socket.curve.is_none() && options.socket.extra.is_empty() && !options.has_limits();
+    is_plain && missing_in_ours(options).is_none()
 }
 
 /// The library that pyzmq has loaded.

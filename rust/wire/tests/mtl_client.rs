@@ -282,6 +282,43 @@ fn what_is_asked_on_a_connection_that_is_lost_is_not_asked_again() {
     assert_eq!(bench.ended(), [(call, said(200, "OK"))]);
 }
 
+#[test]
+fn a_server_that_hangs_up_without_a_word_is_asked_less_and_less_often() {
+    let mut bench = Bench::new();
+    let call = bench.call("Queue.List", Some(Duration::from_secs(60)));
+    let mut waits = vec![];
+    for endpoint in ["tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"] {
+        assert_eq!(bench.endpoint, endpoint);
+        assert_eq!(bench.said(), "Connection.Open");
+        bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected(endpoint.into()));
+        bench.drain();
+        assert!(bench.said.is_empty());
+        let opens = bench.client.poll_timeout().unwrap();
+        waits.push((opens - bench.now).as_millis());
+        bench.now = opens;
+        bench.client.handle_timeout(bench.now);
+        bench.drain();
+    }
+    assert_eq!(waits, [100, 200, 400, 800]);
+    // Once it says something, another connection is made at once.
+    bench.enter();
+    assert_eq!(bench.said(), "Queue.List");
+    bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected("tcp://127.0.0.1:1".into()));
+    bench.drain();
+    assert_eq!((bench.ended(), bench.endpoint.as_str()), (vec![(call, Outcome::Lost)], "tcp://127.0.0.1:2"));
+}
+
+#[test]
+fn a_client_that_waits_before_it_connects_again_ends_when_it_is_closed() {
+    let mut bench = Bench::new();
+    let call = bench.call("Queue.List", None);
+    bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected("tcp://127.0.0.1:1".into()));
+    bench.client.handle_close(bench.now, Duration::ZERO);
+    bench.drain();
+    assert!(bench.client.is_closed());
+    assert_eq!(bench.ended(), [(call, Outcome::Unanswered)]);
+}
+
 // req: MTL-08
 #[test]
 fn a_reply_that_is_none_ends_the_call_and_not_the_client() {

@@ -1,7 +1,7 @@
 //! Endpoints, as ZeroMQ writes them.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -26,20 +26,23 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    /// An endpoint that is to be listened at. An address may be the name of a network interface, `*` all of them; `any_v6`
-    /// takes IPv6 for that as well.
-    pub(crate) fn to_listen(endpoint: &str, any_v6: bool) -> io::Result<Self> {
+    /// An endpoint that is to be listened at. An address may be the name of a network interface or of a host, `*` all
+    /// addresses; with `ipv6` those of IPv6 as well, or first.
+    pub(crate) fn to_listen(endpoint: &str, ipv6: bool) -> io::Result<Self> {
         let (host, port) = match split(endpoint)? {
             Split::Unix(path) => return Ok(Self::Unix(path)),
             Split::Tcp(host, port) => (host, port),
         };
         let port = if port == "*" { 0 } else { number(port)? };
-        let host = match (host, any_v6) {
+        let host = match (host, ipv6) {
             ("*", false) => Ipv4Addr::UNSPECIFIED.into(),
             ("*", true) => Ipv6Addr::UNSPECIFIED.into(),
             _ => match bare(host).parse() {
                 Ok(host) => host,
-                Err(_) => of_interface(host)?,
+                Err(_) => match of_interface(host) {
+                    Ok(host) => host,
+                    Err(error) => look_up(host, port, ipv6).map_err(|_| error)?.ip(),
+                },
             },
         };
         Ok(Self::Tcp(SocketAddr::new(host, port)))
@@ -116,6 +119,13 @@ fn of_interface(name: &str) -> io::Result<IpAddr> {
     addresses.min_by_key(IpAddr::is_ipv6).ok_or_else(|| Errno::ENODEV.into())
 }
 
+/// The first address of a host: of IPv4 where it has one, as libzmq has it, or with `ipv6` the other way round. The system may
+/// take its time.
+pub(super) fn look_up(host: &str, port: u16, ipv6: bool) -> io::Result<SocketAddr> {
+    let addresses = (host, port).to_socket_addrs()?;
+    addresses.min_by_key(|address| address.is_ipv6() != ipv6).ok_or_else(|| Errno::EHOSTUNREACH.into())
+}
+
 /// The address of a path as the system has it.
 pub(super) fn unix(path: &Path) -> io::Result<SockAddr> {
     // What is too long is refused in words that say so.
@@ -143,6 +153,7 @@ mod tests {
         assert_eq!(Address::to_listen("tcp://*:7", true).expect("an endpoint"), tcp("[::]:7"));
         assert_eq!(listen("tcp://[::1]:*"), tcp("[::1]:0"));
         assert_eq!(listen("tcp://lo:8"), tcp("127.0.0.1:8"));
+        assert_eq!(listen("tcp://localhost:8"), tcp("127.0.0.1:8"));
         assert_eq!(listen("ipc:///tmp/a b"), Address::Unix("/tmp/a b".into()));
         assert_eq!(listen("ipc://@name"), Address::Unix("\0name".into()));
         let dial = |endpoint| Address::to_dial(endpoint).expect("an endpoint");

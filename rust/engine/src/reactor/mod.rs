@@ -409,7 +409,7 @@ impl Reactor {
             let Some(dial) = self.dials.get_mut(&id) else { continue };
             dial.due = None;
             match &dial.address {
-                Address::Named { host, port } => self.resolver.ask(id.0, host, *port),
+                Address::Named { host, port } => self.resolver.ask(id.0, host, *port, dial.options.ipv6),
                 Address::Tcp(address) => {
                     let address = (*address).into();
                     self.dial_at(id, Ok(address));

@@ -1,12 +1,14 @@
 //! Looks names up, on threads of their own: the system may take its time.
 
 use std::collections::HashSet;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use mio::Waker;
+
+use super::address::look_up;
 
 type Answer = (u64, Option<SocketAddr>);
 
@@ -27,12 +29,10 @@ impl Resolver {
     }
 
     /// Asks where a host is; the answer has this number.
-    pub(super) fn ask(&mut self, number: u64, host: &str, port: u16) {
+    pub(super) fn ask(&mut self, number: u64, host: &str, port: u16, ipv6: bool) {
         let (answering, waker, host) = (self.answering.clone(), Arc::clone(&self.waker), host.to_owned());
         let asking = thread::Builder::new().name("trunkline-resolver".to_owned()).spawn(move || {
-            let addresses = (host.as_str(), port).to_socket_addrs();
-            // Of IPv4 where there is one, as libzmq has it.
-            let address = addresses.ok().and_then(|addresses| addresses.min_by_key(SocketAddr::is_ipv6));
+            let address = look_up(&host, port, ipv6).ok();
             // The receiver is gone once the role has ended.
             let _ = answering.send((number, address));
             let _ = waker.wake();

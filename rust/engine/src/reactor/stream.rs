@@ -29,6 +29,8 @@ pub(crate) struct StreamOptions {
     pub(crate) tos: Option<u32>,
     /// Peers that wait to be accepted at most.
     pub(crate) backlog: Option<i32>,
+    /// Whether a name means an address of IPv6 where it has one, and `*` those as well.
+    pub(crate) ipv6: bool,
 }
 
 /// A stream that does not block, not yet bound or connected.
@@ -56,8 +58,10 @@ pub(super) fn set(socket: &Socket, domain: Domain, options: StreamOptions) -> io
         let keepalive = TcpKeepalive::new().with_time(idle).with_retries(probes).with_interval(interval);
         socket.set_tcp_keepalive(&keepalive)?;
     }
-    if let (Some(tos), true) = (tos, domain == Domain::IPV4) {
-        socket.set_tos_v4(tos)?;
+    match tos {
+        Some(tos) if domain == Domain::IPV4 => socket.set_tos_v4(tos)?,
+        Some(tos) => socket.set_tclass_v6(tos)?,
+        None => {}
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use trunkline_zmtp::Tally;
 use trunkline_zmtp::curve::Crypto;
 
 pub use self::admission::{Admission, Asking};
-pub use self::options::{takes, takes_endpoint};
+pub use self::options::{lacks, takes_endpoint};
 pub use self::sodium::load_sodium;
 
 use self::core::Core;

@@ -29,8 +29,6 @@ pub(super) struct Chosen {
     pub(super) mandatory: bool,
     pub(super) handover: bool,
     pub(super) immediate: bool,
-    /// Whether `*` takes IPv6 as well.
-    pub(super) ipv6: bool,
 }
 
 /// The type of socket that a machine asks for.
@@ -51,9 +49,10 @@ pub fn takes_endpoint(endpoint: &str, is_dialled: bool) -> bool {
     Address::is_one(endpoint, is_dialled)
 }
 
-/// Whether the options by libzmq's numbers are known here.
-pub fn takes(options: &SocketOptions) -> bool {
-    Numbered::read(options).is_ok()
+/// The first of the options by libzmq's numbers that this transport does not have, or not with this value.
+pub fn lacks(options: &SocketOptions) -> Option<i32> {
+    let mut numbered = Numbered::default();
+    options.extra.iter().find(|(number, value)| numbered.set(*number, value).is_err()).map(|(number, _)| *number)
 }
 
 /// What a socket is to be like.
@@ -86,13 +85,14 @@ pub(super) fn choose(
         mandatory: options.mandatory || numbered.mandatory,
         handover: numbered.handover,
         immediate: options.immediate || numbered.immediate,
-        ipv6: numbered.ipv6,
     })
 }
 
 fn security(curve: Option<&Curve>, crypto: Option<&Arc<dyn Crypto>>) -> Result<Security, TransportError> {
     let Some(curve) = curve else { return Ok(Security::Null) };
-    let crypto = Arc::clone(crypto.ok_or(TransportError::Unsupported("CURVE"))?);
+    let crypto = Arc::clone(crypto.ok_or(TransportError::Unsupported(
+        "libsodium, which CURVE needs: reinstall pyzmq, whose wheels have it, or use transport='libzmq'",
+    ))?);
     Ok(match curve {
         Curve::Server { secret } => {
             let secret = Secret::new(secret);
@@ -120,7 +120,6 @@ struct Numbered {
     mandatory: bool,
     handover: bool,
     immediate: bool,
-    ipv6: bool,
     keepalive: Option<bool>,
     idle: Option<Duration>,
     probes: Option<u32>,
@@ -132,15 +131,15 @@ impl Numbered {
     fn read(options: &SocketOptions) -> Result<Self, TransportError> {
         let mut numbered = Self::default();
         for (number, value) in &options.extra {
-            let OptionValue::Int(value) = value else {
-                return Err(TransportError::Unsupported("socket option of text"));
-            };
-            numbered.set(*number, *value)?;
+            numbered.set(*number, value)?;
         }
         Ok(numbered)
     }
 
-    fn set(&mut self, number: i32, value: i64) -> Result<(), TransportError> {
+    fn set(&mut self, number: i32, value: &OptionValue) -> Result<(), TransportError> {
+        let OptionValue::Int(value) = *value else {
+            return Err(TransportError::Unsupported("socket option of text"));
+        };
         let milliseconds = || u64::try_from(value).map(Duration::from_millis).map_err(|_| invalid());
         let seconds = || u64::try_from(value).map(Duration::from_secs).map_err(|_| invalid());
         let size = || u32::try_from(value).map_err(|_| invalid());
@@ -156,15 +155,16 @@ impl Numbered {
             19 => self.rest.backlog = Some(i32::try_from(value).map_err(|_| invalid())?),
             21 => self.reconnect_most = Some(milliseconds()?),
             23 => self.send_hwm = Some(size()?),
-            // What was received is not kept, but left with the system.
-            24 => {}
+            // What was received is not kept, but left with the system; there are no threads to choose from; waits and the
+            // linger are the role's.
+            4 | 17 | 24 | 27 | 28 => {}
             33 => self.mandatory = value != 0,
             34 => self.keepalive = Some(value != 0),
             35 => self.probes = Some(size()?),
             36 => self.idle = Some(seconds()?),
             37 => self.between = Some(seconds()?),
             39 => self.immediate = value != 0,
-            42 => self.ipv6 = value != 0,
+            42 => self.rest.ipv6 = value != 0,
             56 => self.handover = value != 0,
             57 => self.rest.tos = Some(size()?),
             66 => self.handshake = Some(milliseconds()?).filter(|time| !time.is_zero()),

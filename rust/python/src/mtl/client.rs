@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use pyo3::IntoPyObjectExt;
 use trunkline_engine::{Answering, Aside, Handle, Notices, Replies};
 use trunkline_wire::mtl::client::{Client, ClientAnswer, ClientEvent, ClientSettings, ClientVerb, LoginStep, Outcome};
 use trunkline_wire::mtl::control::{COMMAND_BYTES, Command, Json};

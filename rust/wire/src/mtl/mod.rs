@@ -6,6 +6,7 @@ pub mod data;
 pub mod flow;
 mod framing;
 mod heartbeat;
+mod retries;
 mod secrets;
 pub mod server;
 pub mod table;

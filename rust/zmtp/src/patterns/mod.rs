@@ -5,6 +5,7 @@
 //! and went, and what waits on each; they say whose turn it is to be read, and where a message goes.
 
 mod distributor;
+mod holders;
 mod rep;
 mod req;
 mod router;
@@ -14,9 +15,10 @@ use bytes::Bytes;
 use trunkline_wire::nbytes;
 
 pub use distributor::{Distributor, PipeId, Placed};
+pub use holders::Holder;
 pub use rep::Rep;
 pub use req::{Answer, Req};
-pub use router::{Admitted, Holder, Routed, Router, RouterCounts, Unsent};
+pub use router::{Admitted, Routed, Router, RouterCounts, Unsent};
 pub use turns::Turns;
 
 /// One connection among all there ever are: a number that is never used again, so that what was meant for a peer that is

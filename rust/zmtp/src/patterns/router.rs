@@ -1,39 +1,17 @@
 //! Messages to whom they name: ROUTER, of RFC 28.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::net::IpAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use foldhash::quality::RandomState;
 use trunkline_wire::Backlog;
 
-use super::{ConnectionId, wire_bytes};
+use super::holders::Holders;
+use super::{ConnectionId, Holder, wire_bytes};
 use crate::{HighWater, Reason};
 
-/// Routing ids whose holders are remembered. Who claims one beyond these is given another: what a role keeps for a routing
-/// id is its first holder's alone.
-const HOLDERS: usize = 1 << 16;
-
-/// Those of one holder at most: one host alone does not use them up.
-const SHARE: usize = HOLDERS / 16;
-
-/// Who holds a routing id: its connections have what waits for it, one after the other.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Holder {
-    /// The user that authentication found.
-    pub user: Option<Bytes>,
-    /// Where it comes from; none on this machine's file system.
-    pub host: Option<IpAddr>,
-}
-
-impl Holder {
-    /// Whether a live connection of this holder makes way for one of another: a user may move, an unknown peer is known by
-    /// the host alone.
-    fn may_hand_over_to(&self, other: &Self) -> bool {
-        self.user == other.user && (self.user.is_some() || self.host == other.host)
-    }
-}
+/// Routing ids that are remembered as their holder's while it is not connected: what a role keeps for one is not another's.
+const REMEMBERED: usize = 1 << 16;
 
 /// A peer that was let in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +46,7 @@ pub enum Unsent {
 pub struct RouterCounts {
     /// Connections that claimed a routing id that was taken.
     pub taken: u64,
-    /// Connections that lost their routing id to another of the same user.
+    /// Connections that lost their routing id to another of the same holder.
     pub handed_over: u64,
     /// Messages dropped as their peer was full.
     pub full: u64,
@@ -93,10 +71,7 @@ pub struct Router {
     handover: bool,
     peers: HashMap<Bytes, Peer, RandomState>,
     ids: HashMap<ConnectionId, Bytes, RandomState>,
-    /// Who has claimed which routing id first.
-    holders: HashMap<Bytes, Holder, RandomState>,
-    /// How many each has.
-    shares: HashMap<Holder, usize, RandomState>,
+    holders: Holders,
     /// The number in the next routing id that is given away.
     next: u32,
     counts: RouterCounts,
@@ -106,7 +81,7 @@ pub struct Router {
 
 impl Router {
     /// Without peers. With `mandatory` what cannot be sent is an error; with `handover` a routing id that is claimed again by
-    /// the same user is the newcomer's. Routing ids that are given away count from `first`.
+    /// its holder is the newcomer's. Routing ids that are given away count from `first`.
     pub fn new(high_water: HighWater, mandatory: bool, handover: bool, first: u32) -> Self {
         Self {
             high_water,
@@ -114,8 +89,7 @@ impl Router {
             handover,
             peers: HashMap::default(),
             ids: HashMap::default(),
-            holders: HashMap::default(),
-            shares: HashMap::default(),
+            holders: Holders::new(REMEMBERED),
             next: first,
             counts: RouterCounts::default(),
             drained: vec![],
@@ -128,7 +102,7 @@ impl Router {
     /// Where the id is another's: the connection is to be closed with this reason.
     pub fn connected(&mut self, connection: ConnectionId, identity: Bytes, holder: Holder) -> Result<Admitted, Reason> {
         if let Some(before) = self.peers.get(&identity).filter(|_| !identity.is_empty())
-            && !(self.handover && before.holder.may_hand_over_to(&holder))
+            && !(self.handover && before.holder == holder)
         {
             self.counts.taken += 1;
             return Err(Reason::IdentityTaken);
@@ -138,28 +112,11 @@ impl Router {
             self.disconnected(before);
             self.counts.handed_over += 1;
         }
-        let routing_id = if self.holds(&identity, &holder) { identity } else { self.unused() };
+        let is_its_own = !identity.is_empty() && self.holders.claim(&identity, &holder);
+        let routing_id = if is_its_own { identity } else { self.unused() };
         self.ids.insert(connection, routing_id.clone());
         self.peers.insert(routing_id.clone(), Peer { connection, holder, backlog: Backlog::default(), refused: None });
         Ok(Admitted { routing_id, replaced })
-    }
-
-    /// Whether a routing id is this holder's, or becomes it.
-    fn holds(&mut self, identity: &Bytes, holder: &Holder) -> bool {
-        if identity.is_empty() {
-            return false;
-        }
-        let share = self.shares.get(holder).copied().unwrap_or_default();
-        let has_room = self.holders.len() < HOLDERS && share < SHARE;
-        match self.holders.entry(identity.clone()) {
-            Entry::Occupied(known) => known.get() == holder,
-            Entry::Vacant(vacant) if has_room => {
-                vacant.insert(holder.clone());
-                self.shares.insert(holder.clone(), share + 1);
-                true
-            }
-            Entry::Vacant(_) => false,
-        }
     }
 
     /// A connection is gone. Gives the routing id that it had, if any.
@@ -168,6 +125,7 @@ impl Router {
         if self.peers.remove(&id).is_some_and(|peer| peer.refused.is_some()) {
             self.drained.push(id.clone());
         }
+        self.holders.leave(&id);
         Some(id)
     }
 

@@ -123,7 +123,7 @@ impl Core {
         let Some(socket) = self.sockets.get_mut(at) else {
             return Err(TransportError::Terminated);
         };
-        let address = Address::to_listen(endpoint, socket.chosen.ipv6).map_err(|error| failed(&error))?;
+        let address = Address::to_listen(endpoint, socket.chosen.stream.ipv6).map_err(|error| failed(&error))?;
         let (id, real) = self.reactor.listen(&address, socket.chosen.stream)?;
         socket.bound.push((Arc::from(real.as_str()), id));
         self.listeners.insert(id, at);

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::control::{Command, Json, Reply};
+use super::retries::Retries;
 use super::{Spoken, decode, redacted};
 use crate::question::{Questions, Token};
 use crate::{
@@ -82,6 +83,11 @@ pub struct Client {
     /// The number of the socket there is.
     socket: u32,
     endpoint: usize,
+    /// When that socket is opened, where it is not yet.
+    opens: Option<Nanos>,
+    retries: Retries,
+    /// Whether the server has said anything on this socket.
+    is_heard: bool,
     phase: Phase,
     flight: Option<Flight>,
     /// The question how to log in.
@@ -107,6 +113,9 @@ impl Client {
             state: Lifecycle::Open,
             socket: 0,
             endpoint: 0,
+            opens: None,
+            retries: Retries::default(),
+            is_heard: false,
             phase: Phase::Fresh,
             flight: None,
             asking: None,
@@ -123,6 +132,7 @@ impl Client {
     }
 
     fn open_socket(&mut self) {
+        self.opens = None;
         self.outputs.push_back(Output::Open(Open {
             socket: ClientSocket(self.socket),
             kind: SocketKind::Req,
@@ -134,17 +144,34 @@ impl Client {
 
     /// Has another socket: what the one there is was asked may be answered too late, and to another question (MTL-02).
     fn renew(&mut self) {
-        self.outputs.push_back(Output::Close { socket: ClientSocket(self.socket), linger: Duration::ZERO });
+        self.leave_socket();
+        self.open_socket();
+    }
+
+    /// The connection is lost: has another socket, after a while where the server had said nothing on this one.
+    fn connect_again(&mut self, now: Nanos) {
+        let is_heard = self.is_heard;
+        self.leave_socket();
+        if is_heard {
+            self.open_socket();
+        } else {
+            self.opens = Some(now + self.retries.wait());
+        }
+    }
+
+    fn leave_socket(&mut self) {
+        if self.opens.is_none() {
+            self.outputs.push_back(Output::Close { socket: ClientSocket(self.socket), linger: Duration::ZERO });
+        }
         self.socket = self.socket.wrapping_add(1);
         self.endpoint = (self.endpoint + 1) % self.settings.connect.len().max(1);
         self.stats.reconnects += 1;
-        (self.phase, self.flight, self.asking) = (Phase::Fresh, None, None);
-        self.open_socket();
+        (self.phase, self.flight, self.asking, self.is_heard) = (Phase::Fresh, None, None, false);
     }
 
     /// Says what comes next, if it is our turn and anybody wants anything.
     fn advance(&mut self, now: Nanos) {
-        while self.flight.is_none() && self.asking.is_none() && !self.state.is_closing() {
+        while self.flight.is_none() && self.asking.is_none() && self.opens.is_none() && !self.state.is_closing() {
             let Some(&call) = self.waiting.front() else { return };
             match self.phase.clone() {
                 Phase::Fresh => {
@@ -237,6 +264,7 @@ impl Client {
     }
 
     fn on_reply(&mut self, reply: Reply) {
+        (self.is_heard, self.retries) = (true, Retries::default());
         let Some(Flight { step, .. }) = self.flight.take() else { return };
         match step {
             Step::Open => match reply.status {
@@ -347,7 +375,11 @@ impl Client {
         for call in self.calls.keys().copied().collect::<Vec<_>>() {
             self.end(call, Outcome::Unanswered);
         }
-        self.outputs.push_back(Output::Close { socket: ClientSocket(self.socket), linger });
+        if self.opens.take().is_some() {
+            self.state = Lifecycle::Closed;
+        } else {
+            self.outputs.push_back(Output::Close { socket: ClientSocket(self.socket), linger });
+        }
     }
 }
 
@@ -403,8 +435,7 @@ impl Machine for Client {
                     if let Step::Command(call) = flight.step {
                         self.end(call, Outcome::Lost);
                     }
-                    self.renew();
-                    self.advance(now);
+                    self.connect_again(now);
                 }
             }
             SocketEvent::Closed if self.state.is_closing() && socket == ClientSocket(self.socket) => {
@@ -430,6 +461,9 @@ impl Machine for Client {
         }
         if self.flight.as_ref().is_some_and(|flight| flight.until <= now) {
             self.renew();
+        }
+        if self.opens.is_some_and(|opens| opens <= now) {
+            self.open_socket();
         }
         let late: Vec<_> = self.calls.iter().filter(|(_, call)| call.until <= now).map(|(id, _)| *id).collect();
         for call in late {
@@ -486,7 +520,8 @@ impl Machine for Client {
         }
         let calls = self.calls.values().map(|call| call.until).min();
         let flight = self.flight.as_ref().map(|flight| flight.until);
-        [calls, flight, self.questions.poll_timeout(), self.state.poll_timeout()].into_iter().flatten().min()
+        let times = [calls, flight, self.opens, self.questions.poll_timeout(), self.state.poll_timeout()];
+        times.into_iter().flatten().min()
     }
 
     fn backlog(&self) -> Backlog {

@@ -16,6 +16,7 @@ use self::writing::{Mine, Writing};
 use super::data::{self, Kind, Layout};
 use super::heartbeat::{Beat, Heartbeat};
 use super::redacted;
+use super::retries::Retries;
 use crate::question::Questions;
 use crate::{
     Backlog, CallId, Calling, DropKind, DropReason, Dropped, Frames, Incoming, Label, Lifecycle, Machine, Nanos, Open,
@@ -23,8 +24,6 @@ use crate::{
 };
 
 /// The first wait before another lease is asked for; each is twice the one before.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 /// How long the question for a lease may be open.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -86,7 +85,7 @@ pub struct Flow {
     grant: Grant,
     /// The number of the connection.
     connection: u32,
-    tries: u32,
+    retries: Retries,
     heartbeat: Heartbeat,
     is_pressed: bool,
     questions: Questions<()>,
@@ -128,7 +127,7 @@ impl Flow {
             state: Lifecycle::Open,
             link: Link::Asking,
             connection: 0,
-            tries: 0,
+            retries: Retries::default(),
             is_pressed: false,
             questions: Questions::new(1, PATIENCE),
             sequence: 0,
@@ -214,9 +213,7 @@ impl Flow {
 
     /// Asks for another lease after a while, longer each time.
     fn stay_away(&mut self, now: Nanos) {
-        let wait = (FIRST_WAIT * (1 << self.tries.min(10))).min(LONGEST_WAIT);
-        self.tries += 1;
-        self.link = Link::Away(now + wait);
+        self.link = Link::Away(now + self.retries.wait());
     }
 
     fn want(&mut self, now: Nanos) {
@@ -298,7 +295,7 @@ impl Flow {
     }
 
     fn on_leased(&mut self) {
-        let is_first = self.tries == 0;
+        let is_first = self.retries.is_none();
         self.link = Link::Up;
         if !is_first {
             self.events.push_back(FlowEvent::Found);
@@ -505,7 +502,7 @@ impl Machine for Flow {
         let label = self.label_of(&frames, &layout);
         if self.link == Link::Up && layout.status != 403 {
             // The lease holds: only now, so that one that is taken and let go of again is not asked for without a pause.
-            self.tries = 0;
+            self.retries = Retries::default();
         }
         match layout.kind {
             Kind::Response => self.on_response(now, layout.sequence, layout.status),

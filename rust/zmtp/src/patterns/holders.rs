@@ -1,0 +1,207 @@
+//! Whose a routing id is.
+
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+
+use bytes::Bytes;
+use foldhash::quality::RandomState;
+
+/// Who holds a routing id: its connections have what waits for it, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder {
+    /// The user that authentication found.
+    pub user: Option<Bytes>,
+    /// Where it comes from; none on this machine's file system.
+    pub host: Option<IpAddr>,
+}
+
+/// Those who share a memory: a user, wherever it comes from; without one a host, or a network of IPv6, which has as many
+/// addresses as it likes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Group {
+    User(Bytes),
+    Host(Option<IpAddr>),
+}
+
+impl Group {
+    fn of(holder: &Holder) -> Self {
+        match (&holder.user, holder.host) {
+            (Some(user), _) => Self::User(user.clone()),
+            (None, Some(IpAddr::V6(host))) => Self::Host(Some(Ipv6Addr::from_bits(host.to_bits() >> 64 << 64).into())),
+            (None, host) => Self::Host(host),
+        }
+    }
+}
+
+/// Who claimed a routing id first. It is theirs while they are connected, and of those that are not, the latest are remembered.
+#[derive(Debug)]
+pub(super) struct Holders {
+    /// How many are remembered that are not connected.
+    most: usize,
+    known: HashMap<Bytes, Known, RandomState>,
+    /// The routing ids that are not connected, by when that began.
+    absent: HashMap<Group, BTreeMap<u64, Bytes>, RandomState>,
+    /// The groups that have any, the one that is to lose its oldest last.
+    order: BTreeSet<(usize, Reverse<u64>, Group)>,
+    remembered: usize,
+    /// When the next one leaves.
+    now: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    holder: Holder,
+    absent_since: Option<u64>,
+}
+
+impl Holders {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            known: HashMap::default(),
+            absent: HashMap::default(),
+            order: BTreeSet::new(),
+            remembered: 0,
+            now: 0,
+        }
+    }
+
+    /// Somebody connects under a routing id: whether it is theirs, or becomes it.
+    pub(super) fn claim(&mut self, id: &Bytes, holder: &Holder) -> bool {
+        let since = match self.known.entry(id.clone()) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(Known { holder: holder.clone(), absent_since: None });
+                return true;
+            }
+            Entry::Occupied(mut known) if known.get().holder == *holder => known.get_mut().absent_since.take(),
+            Entry::Occupied(_) => return false,
+        };
+        if let Some(since) = since {
+            self.change(Group::of(holder), |ids| ids.remove(&since));
+            self.remembered -= 1;
+        }
+        true
+    }
+
+    /// The one that has a routing id is not connected any more.
+    pub(super) fn leave(&mut self, id: &Bytes) {
+        let Some(known) = self.known.get_mut(id) else { return };
+        let now = self.now;
+        known.absent_since = Some(now);
+        let group = Group::of(&known.holder);
+        self.change(group, |ids| ids.insert(now, id.clone()));
+        self.now += 1;
+        self.remembered += 1;
+        if self.remembered > self.most {
+            self.forget();
+        }
+    }
+
+    /// Forgets the oldest routing id of those who have the most: nobody makes us forget those of others.
+    fn forget(&mut self) {
+        let Some((_, _, group)) = self.order.last().cloned() else { return };
+        let oldest = self.change(group, BTreeMap::pop_first);
+        if let Some((_, id)) = oldest {
+            self.known.remove(&id);
+            self.remembered -= 1;
+        }
+    }
+
+    /// Changes what a group has, and its place in the order with it.
+    fn change<T>(&mut self, group: Group, change: impl FnOnce(&mut BTreeMap<u64, Bytes>) -> T) -> T {
+        let place = |ids: &BTreeMap<u64, Bytes>| ids.first_key_value().map(|(oldest, _)| (ids.len(), Reverse(*oldest)));
+        let ids = self.absent.entry(group.clone()).or_default();
+        let before = place(ids);
+        let changed = change(ids);
+        let after = place(ids);
+        if let Some((size, oldest)) = before {
+            self.order.remove(&(size, oldest, group.clone()));
+        }
+        match after {
+            Some((size, oldest)) => drop(self.order.insert((size, oldest, group))),
+            None => drop(self.absent.remove(&group)),
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn holder(user: Option<u8>, host: u8) -> Holder {
+        Holder { user: user.map(|user| Bytes::from(vec![user])), host: Some([10, 0, 0, host].into()) }
+    }
+
+    fn id(number: usize) -> Bytes {
+        Bytes::from(number.to_string())
+    }
+
+    #[test]
+    fn a_stranger_with_many_names_makes_us_forget_its_own() {
+        let mut holders = Holders::new(100);
+        let (honest, stranger) = (holder(None, 1), holder(None, 2));
+        assert!(holders.claim(&Bytes::from("honest"), &honest));
+        holders.leave(&Bytes::from("honest"));
+        for number in 0..1000 {
+            assert!(holders.claim(&id(number), &stranger), "there is always room for one more");
+            holders.leave(&id(number));
+        }
+        assert_eq!((holders.known.len(), holders.remembered), (100, 100));
+        assert!(!holders.claim(&Bytes::from("honest"), &stranger));
+        assert!(holders.claim(&Bytes::from("honest"), &honest));
+        assert!(holders.claim(&id(0), &honest), "its oldest was forgotten");
+        assert!(!holders.claim(&id(999), &honest));
+    }
+
+    #[test]
+    fn those_that_are_connected_are_never_forgotten() {
+        let mut holders = Holders::new(0);
+        for number in 0..1000 {
+            assert!(holders.claim(&id(number), &holder(None, 1)));
+        }
+        assert!((0..1000).all(|number| !holders.claim(&id(number), &holder(None, 2))));
+        (0..1000).for_each(|number| holders.leave(&id(number)));
+        assert!((0..1000).all(|number| holders.claim(&id(number), &holder(None, 2))));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one() {
+        let host = |text: &str| Holder { user: None, host: Some(text.parse().expect("an address")) };
+        assert_eq!(Group::of(&host("fd00:1::1")), Group::of(&host("fd00:1::2")));
+        assert_ne!(Group::of(&host("fd00:1::1")), Group::of(&host("fd00:1:0:1::1")));
+        assert_ne!(Group::of(&host("10.0.0.1")), Group::of(&host("10.0.0.2")));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_adds_up(operations in vec((0usize..12, prop::option::of(0u8..2), 0u8..3, any::<bool>()), 0..200)) {
+            let mut holders = Holders::new(5);
+            // The routing ids that are connected, and whose each is known to be.
+            let mut connected: HashMap<usize, Holder> = HashMap::new();
+            for (number, user, host, leaves) in operations {
+                if leaves {
+                    if connected.remove(&number).is_some() {
+                        holders.leave(&id(number));
+                    }
+                } else if !connected.contains_key(&number) && holders.claim(&id(number), &holder(user, host)) {
+                    connected.insert(number, holder(user, host));
+                }
+                let absent: usize = holders.absent.values().map(BTreeMap::len).sum();
+                prop_assert!(absent <= 5);
+                prop_assert_eq!((holders.remembered, holders.known.len()), (absent, absent + connected.len()));
+                prop_assert_eq!(holders.order.len(), holders.absent.len());
+                let most = holders.absent.values().map(BTreeMap::len).max();
+                prop_assert_eq!(holders.order.last().map(|(size, _, _)| *size), most);
+                for (number, owner) in &connected {
+                    prop_assert_eq!(&holders.known[&id(*number)].holder, owner);
+                }
+            }
+        }
+    }
+}
