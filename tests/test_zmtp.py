@@ -339,6 +339,44 @@ def test_a_server_that_hangs_up_without_a_word_is_not_dialled_on_and_on(transpor
     assert 1 < server.connections < 12
 
 
+@pytest.mark.parametrize(
+    ("option", "said", "reason"),
+    [
+        ({"max_message_frames": 3}, frames(4), "too_many_frames"),
+        ({"max_handshake_bytes": 1024}, b"\x06" + struct.pack(">Q", 2000), "command_too_large"),
+        ({"max_message_bytes": 1000}, b"\x02" + struct.pack(">Q", 1001), "message_too_large"),
+    ],
+)
+def test_limits_are_options(option, said, reason):
+    with dcp.Broker(bind=ANY, transport="zmtp", **option) as broker:
+        with Stranger(broker.endpoints[0]).shake(b"DEALER") as stranger:
+            stranger.send(said)
+            assert stranger.ends()
+        until(lambda: broker.stats.connection_failures == {reason: 1})
+
+
+@pytest.mark.parametrize("transport", ["zmtp", "libzmq"])
+def test_the_time_of_a_handshake_is_an_option(transport):
+    with dcp.Broker(bind=ANY, transport=transport, handshake_timeout_s=0.1) as broker:
+        began = time.monotonic()
+        with Stranger(broker.endpoints[0]) as stranger:
+            assert stranger.ends()
+        assert time.monotonic() - began < 4
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"max_message_frames": 10_001}, "max_message_frames must be"),
+        ({"max_handshake_bytes": 1023}, "max_handshake_bytes must be at least 1024"),
+        ({"handshake_timeout_s": 0}, "handshake_timeout_s must be a number of seconds, 0.001 or more, not 0"),
+    ],
+)
+def test_limits_out_of_range_are_refused(option, words):
+    with pytest.raises(ValueError, match=words):
+        dcp.Broker(bind=ANY, **option)
+
+
 def test_endpoints_are_interfaces_addresses_and_paths(tmp_path):
     path = f"ipc://{tmp_path}/socket"
     binds = ["tcp://lo:*", "tcp://[::1]:*", path, f"ipc://@trunkline-{os.getpid()}", "ipc://*"]

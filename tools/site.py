@@ -18,6 +18,8 @@ from mkdocs.structure.files import File
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tools import commands, metrics, options, terminals
 
+from trunkline import connection_failures
+
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]*)\)(\{[^}]*\})?")
 
 
@@ -45,6 +47,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
         markdown = f"{introduction}{options.tables()}\n{heading}{types}"
     if page.file.src_uri == "reference/metrics.md":
         markdown = f"{markdown}\n{metrics.tables()}"
+    if page.file.src_uri == "reference/errors.md":
+        rows = "".join(f"| `{reason}` | {meaning} |\n" for reason, meaning in connection_failures().items())
+        markdown = f"{markdown}\n| reason | what it means |\n|---|---|\n{rows}"
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
     def link(found: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from trunkline._counters import Latencies
-from trunkline._native import __version__, build_profile, error_kinds
+from trunkline._native import __version__, build_profile, connection_failures, error_kinds
 from trunkline._notices import Dropped
 from trunkline.curve import Curve
 from trunkline.errors import (
@@ -59,6 +59,7 @@ __all__ = [
     "cdtp",
     "chirp",
     "columns",
+    "connection_failures",
     "curve",
     "dcp",
     "driver",

@@ -89,16 +89,18 @@ def need_number(
         raise error(message)
 
 
-def need_seconds(name: str, value: object, *, may_be_none: bool = False, unit: str = "seconds") -> None:
-    """Refuses what is no time that can pass."""
+def need_seconds(
+    name: str, value: object, *, least: float = 0, may_be_none: bool = False, unit: str = "seconds"
+) -> None:
+    """Refuses what is no time that can pass, or less than `least`."""
     if may_be_none and value is None:
         return
     if not hasattr(value, "__float__"):
         takes = f"a number of {unit}"
         refuse(name, f"{takes} or None" if may_be_none else takes, value)
     seconds = float(value)
-    if not math.isfinite(seconds) or seconds < 0:
-        message = f"{name} must be a number of {unit}, 0 or more, not {value!r}"
+    if not math.isfinite(seconds) or seconds < least:
+        message = f"{name} must be a number of {unit}, {least:g} or more, not {value!r}"
         raise ValueError(message)
 
 

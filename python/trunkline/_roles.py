@@ -176,6 +176,9 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "max_connections": chosen["max_connections"],
         "max_connections_per_host": chosen["max_connections_per_host"],
         "max_message_bytes": chosen["max_message_bytes"],
+        "max_message_frames": chosen["max_message_frames"],
+        "max_handshake_bytes": chosen["max_handshake_bytes"],
+        "handshake_timeout_s": chosen["handshake_timeout_s"],
         "capture": None if capture is None else os.fspath(capture),
         "capture_overflow": chosen["capture_overflow"],
         **capture_settings(chosen),
@@ -205,6 +208,9 @@ def _need_right(chosen: RoleOptions) -> None:
     need_number("queue_bytes", chosen["queue_bytes"], least=1, error=LocalProtocolError)
     need_number("outbox_bytes", chosen["outbox_bytes"], least=1, error=LocalProtocolError)
     need_number("max_message_bytes", chosen["max_message_bytes"])
+    need_number("max_message_frames", chosen["max_message_frames"], least=1, most=DEFAULTS["max_message_frames"])
+    need_number("max_handshake_bytes", chosen["max_handshake_bytes"], least=1024)
+    need_seconds("handshake_timeout_s", chosen["handshake_timeout_s"], least=0.001, may_be_none=True)
     need_number("max_connections", chosen["max_connections"], least=1, may_be_none=True)
     need_number("max_connections_per_host", chosen["max_connections_per_host"], least=1, may_be_none=True)
     need_flag("raise_file_limit", chosen["raise_file_limit"])

@@ -46,6 +46,12 @@ class SocketOptions(TypedDict, total=False):
             message of the peer with the most bytes waiting is dropped. At least 1. Default: 256 MiB.
         max_message_bytes: The largest frame that is accepted, in bytes. A peer that sends a larger one is disconnected;
             sending one raises `LocalProtocolError`. With `curve` at least 547, for its handshake. Default: 1 GiB.
+        max_message_frames: The most frames of a message that is accepted, 1 to 10,000; a peer that sends more is disconnected.
+            Over libzmq 10,000, whatever is given. Default: 10,000.
+        max_handshake_bytes: The most bytes of a peer before its handshake is over, and of a ZMTP command after it, at least
+            1024. Only over `zmtp`. Default: 64 KiB.
+        handshake_timeout_s: The time a peer has for its handshake, in seconds, at least 0.001. None: 10 s, over libzmq 5 s.
+            Default: none.
         max_connections: The most peers that a listening role accepts; further ones are disconnected and counted in
             ``stats.turned_away``. None: the process's limit of open files less 64, or less a quarter of it where the limit
             is low. Default: none.
@@ -75,6 +81,9 @@ class SocketOptions(TypedDict, total=False):
     queue_bytes: int
     outbox_bytes: int
     max_message_bytes: int
+    max_message_frames: int
+    max_handshake_bytes: int
+    handshake_timeout_s: float | None
     max_connections: int | None
     max_connections_per_host: int | None
     raise_file_limit: bool
@@ -123,6 +132,9 @@ DEFAULTS: RoleOptions = {
     "queue_bytes": 256 << 20,
     "outbox_bytes": 256 << 20,
     "max_message_bytes": 1 << 30,
+    "max_message_frames": 10_000,
+    "max_handshake_bytes": 64 << 10,
+    "handshake_timeout_s": None,
     "max_connections": None,
     "max_connections_per_host": None,
     "raise_file_limit": False,

@@ -48,13 +48,15 @@ def described(options):
     return dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE))
 
 
+UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
 def shown(name, default):
     """A default in words, with its unit."""
     if default is None or default in ((), {}):
         return "none"
     if name.endswith("bytes"):
-        unit, size = ("GiB", 1 << 30) if default % (1 << 30) == 0 else ("MiB", 1 << 20)
-        assert default % size == 0
+        unit, size = next(each for each in UNITS if default % each[1] == 0)
         return f"{default // size} {unit}"
     if name.endswith("_s"):
         return f"{default:g} s"

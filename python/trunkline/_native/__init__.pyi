@@ -25,6 +25,7 @@ __all__ = [
     "cdtp",
     "chirp",
     "columns",
+    "connection_failures",
     "dcp",
     "decode",
     "drop_meanings",
@@ -47,6 +48,9 @@ build_profile: Literal["debug", "release"]
 
 def drop_meanings() -> dict[str, str]:
     """What each reason to drop a valid message means, by slug."""
+
+def connection_failures() -> dict[str, str]:
+    """Why connections over ``transport="zmtp"`` are refused or given up: what each key of ``stats.connection_failures`` means."""
 
 def error_kinds() -> list[str]:
     """The kinds of errors of invalid messages, by slug."""

@@ -375,7 +375,6 @@ def replay(
         ),
     ] = None,
     selecting: Selecting,
-    max_message_bytes: MaxMessageBytes = DEFAULTS["max_message_bytes"],
     sockets: Sockets,
     as_json: Json = False,
 ) -> None:
@@ -385,7 +384,7 @@ def replay(
     from trunkline import capture
 
     output = Output(json=as_json)
-    opened = capture.open(directory, max_message_bytes=max_message_bytes)
+    opened = capture.open(directory, max_message_bytes=sockets.max_message_bytes or DEFAULTS["max_message_bytes"])
     with Progress("replaying", opened.info().directions.get("in", 0)) as progress:
         sent = capture.replay(
             opened,

@@ -41,6 +41,7 @@ _OPTIONS = {
     "server_key": "--curve-server-key",
     "allow": "--curve-allow",
     "max_message_bytes": "--max-message-bytes",
+    "handshake_timeout_s": "--handshake-timeout",
 }
 _ARGUMENT = re.compile(rf"\b({'|'.join(_OPTIONS)})=(?:True)?(?![^\s,;:])")
 

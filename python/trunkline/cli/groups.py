@@ -160,7 +160,7 @@ class DialingSockets:
         Transport | None,
         typer.Option(
             "--transport",
-            help="The ZeroMQ implementation: zmtp is our own; zeromq has no encryption and does not reconnect. [default: libzmq, if available]",
+            help="The ZeroMQ implementation: zmtp is our own; zeromq has no encryption and does not reconnect. [default: zmtp, or libzmq for what zmtp does not support]",
         ),
     ] = None
 
@@ -209,6 +209,27 @@ class Sockets(DialingSockets):
         ),
     ] = None
 
+    max_message_bytes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-message-bytes",
+            min=1,
+            metavar="BYTES",
+            help="Take no frame of more bytes: a peer that sends one is disconnected. [default: 1 GiB]",
+        ),
+    ] = None
+
+    handshake_timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--handshake-timeout",
+            min=0.001,
+            metavar="S",
+            help="Disconnect a peer whose handshake takes longer than this many seconds. [default: 10; over libzmq 5]",
+            callback=span,
+        ),
+    ] = None
+
     curve_allow: Annotated[
         Path | None,
         typer.Option(
@@ -223,8 +244,10 @@ class Sockets(DialingSockets):
         limits = {
             "max_connections": self.max_connections,
             "max_connections_per_host": self.max_connections_per_host,
+            "max_message_bytes": self.max_message_bytes,
+            "handshake_timeout_s": self.handshake_timeout,
         }
-        return {**super().keywords(), **limits}
+        return {**super().keywords(), **{name: limit for name, limit in limits.items() if limit is not None}}
 
     def curve(self) -> Curve | None:
         """What they say; SIGHUP reads the allow-list again."""

@@ -457,7 +457,7 @@ fn refuses_what_the_transport_lacks<T: Tested>() {
     if !skips::<T>(|can| can.curve, "CURVE") {
         return;
     }
-    let options = SocketOptions { curve: Some(Curve::Server { secret: [1; 32] }), ..SocketOptions::default() };
+    let options = SocketOptions { curve: Some(Curve::Server { secret: [1; 32].into() }), ..SocketOptions::default() };
     let error = Handle::start(Echo::server(ANY, options), || T::make(context()), Queued, Settings::default()).err();
     assert!(matches!(error, Some(StartError::Open { error: TransportError::Unsupported("CURVE"), .. })));
 }
@@ -565,11 +565,11 @@ fn lets_in_whom_the_authenticator_knows<T: Tested + 'static>() {
     let server_secret = keys("JTKVSB%%)wK0E.X)V>+}o?pNmC{O&4W4b!Ni{Lh6");
     let client_public = keys("Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID");
     let client_secret = keys("D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs");
-    let client_curve = Curve::Client { public: client_public, secret: client_secret, server: server_public };
+    let client_curve = Curve::Client { public: client_public, secret: client_secret.into(), server: server_public };
     let knows = |key: [u8; 32]| {
         let (transport, guard) = T::guarded(Rule::Listed(Allowed::from([(key, "client".to_owned())])));
         let options =
-            SocketOptions { curve: Some(Curve::Server { secret: server_secret }), ..SocketOptions::default() };
+            SocketOptions { curve: Some(Curve::Server { secret: server_secret.into() }), ..SocketOptions::default() };
         let server = Handle::start(Echo::server(ANY, options), transport, Queued, Settings::default());
         (server.expect("the role starts"), guard)
     };

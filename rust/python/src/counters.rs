@@ -24,7 +24,7 @@ impl Role {
 }
 
 /// What is counted beside a machine: rows its capture missed, connections it gave up.
-fn add_connected<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
+pub(crate) fn add_connected<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
     let failures = PyDict::new(stats.py());
     for (reason, count) in snapshot.failures.iter() {
         failures.set_item(reason.slug(), count)?;

@@ -68,6 +68,12 @@ mod _native {
         trunkline_wire::ErrorKind::ALL.iter().map(|kind| kind.slug()).collect()
     }
 
+    /// Why connections over our own transport are refused or given up, by slug, in words.
+    #[pyfunction]
+    fn connection_failures() -> BTreeMap<&'static str, &'static str> {
+        trunkline_zmtp::Reason::ALL.iter().map(|reason| (reason.slug(), reason.meaning())).collect()
+    }
+
     /// The longest time that each bucket of latencies but the last counts, in nanoseconds.
     #[pyfunction]
     fn latency_bounds_ns() -> Vec<u64> {

@@ -23,6 +23,7 @@ use trunkline_engine::{
 use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Candidate, Rule, ZapEvent};
 use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, Remote, SocketOptions};
+use zeroize::Zeroizing;
 
 use crate::errors::{ClosedError, LocalProtocolError, TimeoutError, capture_error, ended, start_error};
 use crate::transport::{Chosen, Missing, libzmq, sodium};
@@ -467,9 +468,9 @@ pub(crate) fn start<M: Machine + Send + 'static>(
             let guard = guard.transpose().map_err(start_error)?.map(Arc::new);
             settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), keep_alive)));
             let crypto = curve.as_ref().and_then(|_| sodium());
-            // One message of the largest size, and some of others.
+            // One message of the largest size, and as much of others as may be in the queue.
             let inbox_bytes =
-                usize::try_from(message_bytes.unwrap_or(1 << 30)).unwrap_or(usize::MAX).saturating_add(256 << 20);
+                usize::try_from(message_bytes.unwrap_or(1 << 30)).unwrap_or(usize::MAX).saturating_add(bounds.bytes);
             let given = ZmtpSettings {
                 max_connections,
                 max_connections_per_host,
@@ -640,8 +641,13 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
         let optional = |name: &str| options.get(name).filter(|value| !value.is_none());
         let mut socket = SocketOptions {
             max_message_bytes: Some(need("max_message_bytes")?.extract()?),
+            max_message_frames: Some(need("max_message_frames")?.extract()?),
+            max_handshake_bytes: Some(need("max_handshake_bytes")?.extract()?),
             ..SocketOptions::default()
         };
+        if let Some(seconds) = optional("handshake_timeout_s") {
+            socket.handshake_timeout = Some(Duration::from_secs_f64(seconds.extract()?));
+        }
         if let Some(extra) = optional("options") {
             let extra: HashMap<i32, Bound<'py, PyAny>> = extra.extract()?;
             for (number, value) in extra {
@@ -650,10 +656,10 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
         }
         socket.curve = match (optional("curve_secret"), optional("curve_server")) {
             (None, _) => None,
-            (Some(secret), None) => Some(Curve::Server { secret: secret.extract()? }),
+            (Some(secret), None) => Some(Curve::Server { secret: Zeroizing::new(secret.extract()?) }),
             (Some(secret), Some(server)) => Some(Curve::Client {
                 public: need("curve_public")?.extract()?,
-                secret: secret.extract()?,
+                secret: Zeroizing::new(secret.extract()?),
                 server: server.extract()?,
             }),
         };

@@ -11,6 +11,7 @@ use std::ops::{Add, Sub};
 use std::time::Duration;
 
 use bytes::Bytes;
+use zeroize::Zeroizing;
 
 use crate::{ErrorKind, Frames, Framing, Origin, Parcel};
 
@@ -402,6 +403,12 @@ pub struct SocketOptions {
     pub receive_hwm: Option<u32>,
     /// The largest frame taken from a peer.
     pub max_message_bytes: Option<u64>,
+    /// The most frames of a message taken from a peer.
+    pub max_message_frames: Option<usize>,
+    /// The time a peer has for its handshake.
+    pub handshake_timeout: Option<Duration>,
+    /// The bytes it has for that, and for a command.
+    pub max_handshake_bytes: Option<usize>,
     /// Queue for connected peers only.
     pub immediate: bool,
     /// A ROUTER reports peers it cannot reach.
@@ -445,14 +452,14 @@ pub enum Curve {
     /// The listening side; every client key is asked for over ZAP.
     Server {
         /// Its secret key.
-        secret: [u8; 32],
+        secret: Zeroizing<[u8; 32]>,
     },
     /// The dialling side.
     Client {
         /// Its public key.
         public: [u8; 32],
         /// Its secret key.
-        secret: [u8; 32],
+        secret: Zeroizing<[u8; 32]>,
         /// The key the server must prove to have.
         server: [u8; 32],
     },

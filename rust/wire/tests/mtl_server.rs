@@ -1106,7 +1106,7 @@ fn a_login_ends_with_a_401() {
 #[test]
 fn what_is_on_offer_depends_on_the_transport() {
     let access = Some(Access { passwords: true, external: true, anonymous: true });
-    let options = SocketOptions { curve: Some(Curve::Server { secret: [1; 32] }), ..SocketOptions::default() };
+    let options = SocketOptions { curve: Some(Curve::Server { secret: [1; 32].into() }), ..SocketOptions::default() };
     let mut bench = Bench::new(ServerSettings { access, options, ..settings() });
     bench.send_control("ada", Some("ada"), "Connection.Open", &open().to_string());
     assert_eq!(bench.reply("ada").1["mechanisms"], json!(["SCRAM-SHA-256", "EXTERNAL", "PLAIN", "ANONYMOUS"]));

@@ -112,6 +112,9 @@ impl LibzmqTransport {
         if let Some(bytes) = options.max_message_bytes {
             int(option::MAXMSGSIZE, i64::try_from(bytes).unwrap_or(-1))?;
         }
+        if let Some(time) = options.handshake_timeout {
+            int(option::HANDSHAKE_IVL, milliseconds(time))?;
+        }
         if options.immediate {
             int(option::IMMEDIATE, 1)?;
         }
@@ -129,12 +132,12 @@ impl LibzmqTransport {
             None => {}
             Some(Curve::Server { secret }) => {
                 int(option::CURVE_SERVER, 1)?;
-                self.zmq.set_bytes(socket, option::CURVE_SECRETKEY, secret)?;
+                self.zmq.set_bytes(socket, option::CURVE_SECRETKEY, &**secret)?;
             }
             Some(Curve::Client { public, secret, server }) => {
                 self.zmq.set_bytes(socket, option::CURVE_SERVERKEY, server)?;
                 self.zmq.set_bytes(socket, option::CURVE_PUBLICKEY, public)?;
-                self.zmq.set_bytes(socket, option::CURVE_SECRETKEY, secret)?;
+                self.zmq.set_bytes(socket, option::CURVE_SECRETKEY, &**secret)?;
             }
         }
         for (number, value) in &options.extra {

@@ -71,6 +71,10 @@ pub(super) fn choose(
     if let Some(bytes) = options.max_message_bytes {
         settings.limits = Limits::default().with_frames_of(bytes);
     }
+    let limits = &mut settings.limits;
+    limits.handshake_time = options.handshake_timeout.unwrap_or(limits.handshake_time);
+    limits.handshake_bytes = options.max_handshake_bytes.unwrap_or(limits.handshake_bytes);
+    limits.message_frames = options.max_message_frames.unwrap_or(limits.message_frames);
     let numbered = Numbered::read(options)?;
     numbered.settle(&mut settings);
     let messages = options.send_hwm.or(numbered.send_hwm).map_or(MESSAGES, |messages| match messages {

@@ -15,7 +15,7 @@ use trunkline_wire::dcp::{
 use super::asking::request;
 use super::request::Answers;
 use super::{PyRequest, broker, client, heartbeat, worker};
-use crate::counters::{add_listening, counters};
+use crate::counters::{add_connected, add_listening, counters};
 use crate::errors::ended;
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 
@@ -96,7 +96,7 @@ impl Spoken for Client {
 
     fn counters<'py>(py: Python<'py>, stats: &ClientStats) -> PyResult<Bound<'py, PyDict>> {
         let stats = counters(py, stats)?;
-        stats.set_item("capture_lost", 0)?;
+        add_connected(&stats, &Snapshot::<()>::default())?;
         Ok(stats)
     }
 }
@@ -119,7 +119,7 @@ impl Spoken for Working {
 
     fn counters<'py>(py: Python<'py>, stats: &WorkingStats) -> PyResult<Bound<'py, PyDict>> {
         let stats = worker::stats_dict(py, stats)?;
-        stats.set_item("capture_lost", 0)?;
+        add_connected(&stats, &Snapshot::<()>::default())?;
         Ok(stats)
     }
 }

@@ -201,6 +201,8 @@ impl Simulated {
 
     /// Counters, by name, as the live role has them.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        enter(py, &self.world).simulation.any(self.node).counters(py)
+        let stats = enter(py, &self.world).simulation.any(self.node).counters(py)?;
+        stats.set_item("transport", "simulation")?;
+        Ok(stats)
     }
 }

@@ -12,7 +12,7 @@ use trunkline_wire::mc0::{
 };
 
 use super::{connector, middleware};
-use crate::counters::{add_listening, counters};
+use crate::counters::{add_connected, add_listening, counters};
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 use crate::role::seconds;
 
@@ -58,7 +58,7 @@ impl Spoken for Connector {
 
     fn counters<'py>(py: Python<'py>, stats: &ConnectorStats) -> PyResult<Bound<'py, PyDict>> {
         let stats = counters(py, stats)?;
-        stats.set_item("capture_lost", 0)?;
+        add_connected(&stats, &Snapshot::<()>::default())?;
         Ok(stats)
     }
 }

@@ -15,7 +15,7 @@ use trunkline_wire::{CallId, SocketOptions};
 
 use super::message::PyReply;
 use super::{client, json, server};
-use crate::counters::{add_listening, counters};
+use crate::counters::{add_connected, add_listening, counters};
 use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
 use crate::role::seconds;
 
@@ -139,7 +139,7 @@ impl Spoken for Client {
 
     fn counters<'py>(py: Python<'py>, stats: &ClientStats) -> PyResult<Bound<'py, PyDict>> {
         let counted = counters(py, stats)?;
-        counted.set_item("capture_lost", 0)?;
+        add_connected(&counted, &Snapshot::<()>::default())?;
         Ok(counted)
     }
 }

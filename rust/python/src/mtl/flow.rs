@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple};
-use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies, Running};
+use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies, Running, Snapshot};
 use trunkline_wire::mtl::data::Layout;
 use trunkline_wire::mtl::flow::{
     Asked, Denial, Flow, FlowEvent, FlowOutcome, FlowSettings, FlowStats, FlowVerb, Grant,
@@ -19,7 +19,7 @@ use super::message::need_short;
 use super::server::pings;
 use super::table;
 use crate::caller::{Called, Caller, Outgoing, Reply};
-use crate::counters::counters;
+use crate::counters::{add_connected, counters};
 use crate::errors::{ClosedError, LeaseRefusedError, LocalProtocolError, PeerLostError, RemoteProtocolError, dropped};
 use crate::fields;
 use crate::frames::{self, counted, within};
@@ -538,7 +538,7 @@ impl Spoken for Flow {
 
     fn counters<'py>(py: Python<'py>, stats: &FlowStats) -> PyResult<Bound<'py, PyDict>> {
         let counted = counters(py, stats)?;
-        counted.set_item("capture_lost", 0)?;
+        add_connected(&counted, &Snapshot::<()>::default())?;
         counted.set_item("rejects", stats.rejects.iter().copied().collect::<Vec<_>>())?;
         Ok(counted)
     }

@@ -62,6 +62,8 @@ pub(in crate::zmtp) struct Core {
     /// What waits to be written to all peers, in bytes, and how much of it may.
     waiting: usize,
     waiting_limit: usize,
+    /// What may wait for all peers, and so for one.
+    outbox_bytes: usize,
     /// What has come of messages that are not whole, of all peers, and how much of it may.
     unfinished: usize,
     unfinished_limit: usize,
@@ -92,6 +94,7 @@ impl Core {
             leaving: 0,
             waiting: 0,
             // The engine's outboxes have the other half.
+            outbox_bytes,
             waiting_limit: outbox_bytes / 2,
             unfinished: 0,
             unfinished_limit: inbox_bytes,
@@ -115,7 +118,8 @@ impl Core {
     }
 
     pub(in crate::zmtp) fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<usize, TransportError> {
-        let chosen = choose(kind, options, self.crypto.as_ref())?;
+        let mut chosen = choose(kind, options, self.crypto.as_ref())?;
+        chosen.high_water.bytes = chosen.high_water.bytes.min(self.outbox_bytes);
         Ok(self.sockets.insert(Socket::new(kind, chosen, options.hosts)))
     }
 
