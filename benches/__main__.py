@@ -11,6 +11,7 @@ BENCHES = [
     "benches.cdtp.constellation",
     "benches.dcp.broker",
     "benches.dcp.soak",
+    "benches.extremes",
     "benches.mc0.bus",
     "benches.mc0.soak",
     "benches.mtl.tables",
