@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkException
@@ -16,6 +17,7 @@ from peers.together import ALPHABET, START_NS, STEP_NS, reply, request
 from peers.waiting import until
 from trunkline import capture, spark
 from trunkline.errors import LocalProtocolError
+from trunkline.spark._streams import Bucket, Table
 
 PROTOCOLS = {"runs": "cdtp", "gaps": "cdtp", "requests": "dcp", "topics": "mc0", "contents": "mtl", "rollout": "cdt"}
 STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -172,6 +174,16 @@ def test_what_is_needed_is_said_when_it_is_called(session, recorded):
         session.conf.set(STORE, provider)
     with pytest.raises(PySparkException, match="complete"):
         spark.pair_requests(rows).writeStream.format("memory").queryName("all").outputMode("complete").start()
+
+
+def test_the_state_of_another_query_is_refused():
+    state = SimpleNamespace(get=lambda: (Table("runs", 1).fold().state(),))
+    bucket = Bucket(Table("gaps", 1))
+    bucket.init(SimpleNamespace(getValueState=lambda *_: state))
+    with pytest.raises(
+        LocalProtocolError, match=r"another query than gaps, .* state of runs; choose another checkpointLocation"
+    ):
+        list(bucket.handleInputRows((0,), iter(()), None))
 
 
 def test_keys_are_of_every_table():

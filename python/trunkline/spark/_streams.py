@@ -91,7 +91,7 @@ class Bucket:
 
         fold, before = self.table.fold(), self.states.get()
         if before is not None:
-            fold.restore(bytes(before[0]))
+            self._restore(fold, bytes(before[0]))
         let_go, watermark_ms = fold.let_go, timer_values.getCurrentWatermarkInMs()
         if watermark_ms > 0:
             fold.forget(watermark_ms * 10**6)
@@ -107,6 +107,16 @@ class Bucket:
             logging.getLogger("trunkline.spark").warning(text, self.table.name, key[0], number)
         if given:
             yield pd.DataFrame({"rows": [to_bytes(batch) for batch in given]})
+
+    def _restore(self, fold: Fold, state: bytes) -> None:
+        try:
+            fold.restore(state)
+        except ValueError as error:
+            message = (
+                f"the checkpoint is of another query than {self.table.name}, or of another version of trunkline: {error}; "
+                "choose another checkpointLocation"
+            )
+            raise LocalProtocolError(message) from None
 
     def close(self) -> None:
         """Nothing is open."""

@@ -10,6 +10,7 @@ Spark finds it by itself where trunkline is installed, by the module `pyspark_tr
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from trunkline._native import capture as _native
 from trunkline.spark._hanging_up import hush_planner
 from trunkline.spark.source import reading
 from trunkline.spark.source.captures import find
+from trunkline.spark.source.offsets import need_start
 from trunkline.spark.source.options import Settings
 from trunkline.spark.source.planning import parts
 from trunkline.spark.source.stream import StreamReader
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from trunkline.spark.source.writer import CaptureWriter
 
 __all__ = ["TrunklineSource"]
+
+_logger = logging.getLogger("trunkline.spark")
 
 hush_planner()
 
@@ -49,7 +53,10 @@ class TrunklineSource(DataSource):
         """The columns of captures, or those of the messages of a protocol."""
         settings = Settings.of(self.options)
         # What is not there is an error now, and not when the first action runs.
-        find(settings)
+        captures = find(settings)
+        need_start(settings, captures)
+        if settings.is_recursive and not captures:
+            _logger.warning("there is no capture in %s yet", ", ".join(map(str, settings.paths)))
         return reading.schema(settings)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -14,13 +14,13 @@ from trunkline.capture.stores import exists, folders, is_folder
 from trunkline.errors import CaptureError
 from trunkline.spark.source.options import Settings
 
-__all__ = ["Found", "Span", "absent", "count", "find", "first_of", "missing", "sizes"]
+__all__ = ["Found", "Span", "absent", "bytes_of", "count", "find", "first_of", "missing", "sizes"]
 
 # Segments that follow each other: the numbers of the first and the last.
 Span: TypeAlias = tuple[int, int]
 
-# Of more segments than this the sizes of so many, evenly spread, stand for all: of a directory, and of a store, where each is
-# a request.
+# Of more segments than this the sizes of so many, evenly spread, stand for all: of a directory; and of a store, where each is
+# a request, or where they are told with every micro-batch.
 _SIZED = 4096
 _ASKED = 64
 
@@ -122,6 +122,12 @@ def sizes(place: Place, spans: Sequence[Span]) -> list[int]:
     known = {span: size * count([span]) for span, size in zip(sized, each, strict=True)}
     mean = sum(known.values()) // max(1, len(known))
     return [known.get(span, mean) for span in spans]
+
+
+def bytes_of(place: Place, numbers: range) -> int:
+    """The bytes of segments by their numbers, roughly where there are many: no list of them is made."""
+    each = _native.sizes(place, [*numbers[:: max(1, len(numbers) // _ASKED)]])
+    return sum(each) * len(numbers) // max(1, len(each))
 
 
 def count(spans: Iterable[Span]) -> int:

@@ -19,14 +19,24 @@ from trunkline.columns import EVERY, Decoder, protocols
 from trunkline.errors import LocalProtocolError
 from trunkline.spark.source.ddl import columns_of
 
-__all__ = ["Settings", "Start", "path_of", "place_at"]
+__all__ = ["QUERY", "Settings", "Start", "path_of", "place_at"]
 
 # Where a stream begins: a capture that is named at a segment, the others at their first.
 Start = Literal["earliest", "latest"] | Mapping[str, int]
 
+# What stands in an offset beside the ids of captures, none of which has a space: what the query reads.
+QUERY = "what is read"
+
+# The options that choose messages.
+_PLAIN = ("sender", "run", "type", "service", "topic", "resource", "direction", "where")
+_CRITERIA = (*_PLAIN, "peer", "since", "until")
+
 # What `fileSystem.` options begin with, as Spark gives them; those of a store that says who one is are part of its URL.
 _FILE_SYSTEM = "filesystem."
 _WHO = (f"{_FILE_SYSTEM}access_key", f"{_FILE_SYSTEM}secret_key")
+
+# The largest number that Spark has for a limit.
+_MOST = (1 << 63) - 1
 
 _MODES = ("PERMISSIVE", "FAILFAST", "DROPMALFORMED")
 
@@ -52,6 +62,8 @@ class Settings:
         max_bytes: The most bytes of frames of a micro-batch.
         max_rows: The most rows of a micro-batch.
         fails_on_loss: Whether segments that were deleted before they were read are an error.
+        reads: The options that say which rows and columns are read, those alone that are set: what a stream has in common
+            with the one that it goes on from. A `mode` may change, so that one which a malformed message ended goes on.
     """
 
     paths: tuple[Place, ...]
@@ -67,6 +79,7 @@ class Settings:
     max_bytes: int | None = None
     max_rows: int | None = None
     fails_on_loss: bool = True
+    reads: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Settings:
@@ -99,6 +112,7 @@ class Settings:
             max_bytes=read.number("maxbytespertrigger"),
             max_rows=read.number("maxrowspertrigger"),
             fails_on_loss=read.flag("failondataloss", default=True),
+            reads=_reads(given, protocol, decoding, columns, is_decoded=is_decoded),
         )
         read.refuse_others(protocol)
         return settings
@@ -129,8 +143,8 @@ class _Reading:
 
     def number(self, name: str) -> int | None:
         def read(text: str) -> int:
-            if not text.isdigit() or not int(text):
-                message = f"expected a whole number from 1 on, not {text!r}"
+            if not re.fullmatch(r"[0-9]{1,19}", text) or not 1 <= int(text) <= _MOST:
+                message = f"expected a whole number from 1 to {_MOST}, not {text!r}"
                 raise LocalProtocolError(message)
             return int(text)
 
@@ -150,8 +164,19 @@ class _Reading:
         return chosen
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        text = self.text(name)
-        return None if text is None else tuple(part.strip().strip("`") for part in text.split(","))
+        def read(text: str) -> tuple[str, ...]:
+            names = tuple(part.strip().strip("`") for part in text.split(","))
+            if not all(names):
+                message = f"a name is missing in {text!r}"
+                raise LocalProtocolError(message)
+            twice = next((one for at, one in enumerate(names) if one in names[:at]), None)
+            if twice is not None:
+                message = f"{twice!r} is named twice"
+                raise LocalProtocolError(message)
+            return names
+
+        chosen: tuple[str, ...] | None = self.value(name, read)
+        return chosen
 
     def paths(self) -> tuple[Place, ...]:
         """Where the captures are: what `load` was given."""
@@ -248,9 +273,30 @@ def _decoding(read: _Reading, protocol: str | None, *, is_decoded: bool) -> dict
     return given
 
 
+def _reads(
+    given: Mapping[str, str],
+    protocol: str | None,
+    decoding: Mapping[str, Any],
+    columns: tuple[str, ...] | None,
+    *,
+    is_decoded: bool,
+) -> dict[str, Any]:
+    """What is read, as JSON has it."""
+    defaults = next((known.options for known in protocols() if known.name == protocol), {})
+    # An age such as 2h is the same option whenever it is read.
+    reads: dict[str, Any] = {name: given[name] for name in _CRITERIA if name in given}
+    reads |= {name: "none" if value is None else value for name, value in decoding.items() if value != defaults[name]}
+    if protocol is not None:
+        reads["protocol"] = protocol
+    if is_decoded:
+        reads["decode"] = True
+    if columns is not None:
+        reads["columns"] = ",".join(columns)
+    return dict(sorted(reads.items()))
+
+
 def _selection(read: _Reading, protocol: str | None, *, is_decoded: bool) -> Selection | None:
-    plain = ("sender", "run", "type", "service", "topic", "resource", "direction", "where")
-    criteria: dict[str, Any] = {name: read.text(name) for name in plain}
+    criteria: dict[str, Any] = {name: read.text(name) for name in _PLAIN}
     criteria["peer"] = read.value("peer", routing_id)
     criteria["since_ns"], criteria["until_ns"] = read.value("since", moment_ns), read.value("until", moment_ns)
     is_one = protocol not in {None, EVERY}
@@ -273,7 +319,8 @@ def _start(text: str) -> Start:
         return "latest"
     try:
         given = json.loads(text)
-        return {str(name): _segment(place) for name, place in given.items()}
+        # What a checkpoint has beside the numbers is no capture's.
+        return {name: _segment(place) for name, place in given.items() if name != QUERY}
     except (ValueError, AttributeError, TypeError, KeyError):
         message = f'expected earliest, latest or JSON such as {{"CAPTURE_ID": {{"segment": 3}}}}, not {text!r}'
         raise LocalProtocolError(message) from None

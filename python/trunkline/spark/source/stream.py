@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,17 +21,15 @@ from pyspark.sql.streaming.datasource import (
 
 from trunkline._native.capture import existing
 from trunkline.capture.reading import Capture
-from trunkline.errors import CaptureError
 from trunkline.spark.source import reading
-from trunkline.spark.source.captures import Found, Span, absent, find, first_of, missing, sizes
+from trunkline.spark.source.captures import Found, Span, absent, bytes_of, find, first_of, missing
+from trunkline.spark.source.offsets import LATEST, first_offset, need_start, need_these, offset_of, positions_in
 from trunkline.spark.source.options import Settings
 from trunkline.spark.source.planning import parts
 
 __all__ = ["StreamReader"]
 
-# The offset before the first batch where a stream begins at what is new: that batch is empty, and fixes the place. Spark asks
-# for the initial offset more than once, and what is published in between would be skipped.
-_LATEST = {"startingOffsets": "latest"}
+_logger = logging.getLogger("trunkline.spark")
 
 # So many segments are looked for at a time, before it is known how many a batch has room for.
 _LOOKED_FOR = 64
@@ -39,7 +38,8 @@ _LOOKED_FOR = 64
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads published segments in order, each once.
 
-    An offset is ``{capture_id: number of the next segment}``. A capture that is not in it is read from its first segment on.
+    An offset is ``{capture_id: number of the next segment}``, and what the query reads. A capture that is not in it is read from
+    its first segment on. A number in it never falls: of a copy that is behind the checkpoint nothing is read until it has come as far.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -49,12 +49,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Where the latest batch ends, and what was found when it was planned: a folder of captures is walked once a batch.
         self._planned: dict[str, int] = {}
         self._captures: dict[str, Found] = {}
+        # The captures of which it was said that they are behind the checkpoint.
+        self._told: set[str] = set()
 
     def initialOffset(self) -> dict[str, Any]:
-        start = self._settings.start
-        if start == "latest":
-            return _LATEST
-        return {} if start == "earliest" else dict(sorted(start.items()))
+        need_start(self._settings, find(self._settings))
+        return first_offset(self._settings)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # Spark takes one, and enforces none: `latestOffset` heeds them all.
@@ -71,15 +71,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - all are heeded
         captures = self._captures = find(self._settings)
         now = _positions(captures) if self._end is None else self._end
-        if start == _LATEST:
+        before = positions_in(start, self._settings)
+        if before == LATEST:
             self._planned = now
-            return now
-        before = _offset(start, captures)
+            return offset_of(self._settings, now)
+        need_these(before, captures, self._settings)
+        self._tell_of_what_is_behind(before)
         there = {capture_id: next_segment for capture_id, next_segment in now.items() if capture_id in captures}
         room = _Room(self._settings)
-        end = before | there if room.is_boundless else before | self._up_to(room, before, there)
-        self._planned = dict(sorted(end.items()))
-        return self._planned
+        end = there if room.is_boundless else self._up_to(room, before, there)
+        self._planned = before | {
+            capture_id: max(number, before.get(capture_id, 0)) for capture_id, number in end.items()
+        }
+        return offset_of(self._settings, self._planned)
+
+    def _tell_of_what_is_behind(self, before: Mapping[str, int]) -> None:
+        """Warns, once, of each capture that ends before what of it was read."""
+        for capture_id, found in self._captures.items():
+            if before.get(capture_id, 0) <= found.next_segment or capture_id in self._told:
+                continue
+            self._told.add(capture_id)
+            _logger.warning(
+                "%s: ends before segment %d, and was read to segment %d: nothing of it is read until it has come as "
+                "far; if it was restored from an older copy and recorded to since, choose another checkpointLocation",
+                found.path,
+                found.next_segment,
+                before[capture_id],
+            )
 
     def _up_to(self, room: _Room, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
         """Where a batch ends that has no room for more, from one place and before another."""
@@ -104,24 +122,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """How far captures have come, and what of that will not be read when the latest batch has been."""
         captures = self._captures or find(self._settings)
-        behind = {
-            found: [(number, number) for number in range(_first(found, self._planned), found.next_segment)]
-            for found in captures.values()
-        }
+        behind = {found: range(_first(found, self._planned), found.next_segment) for found in captures.values()}
         return {
             **_positions(captures),
             "segmentsBehind": sum(map(len, behind.values())),
-            "bytesBehind": sum(sum(sizes(found.path, spans)) for found, spans in behind.items()),
+            "bytesBehind": sum(bytes_of(found.path, numbers) for found, numbers in behind.items()),
         }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        if start == _LATEST:
+        before, after = positions_in(start, self._settings), positions_in(end, self._settings)
+        if before == LATEST:
             return []
         # Those of a batch that is done again were not planned here.
-        captures = self._captures if self._captures.keys() >= end.keys() else find(self._settings)
-        before = _offset(start, captures)
+        captures = self._captures if self._captures.keys() >= after.keys() else find(self._settings)
+        need_these(after, captures, self._settings)
         chosen = {}
-        for capture_id, next_segment in _offset(end, captures).items():
+        for capture_id, next_segment in after.items():
             if before.get(capture_id) == next_segment:
                 continue
             if capture_id not in captures:
@@ -130,6 +146,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
                 continue
             found = captures[capture_id]
+            if found.next_segment < next_segment:
+                # It was planned where more was: a copy that is behind would lose what is not there yet.
+                reading.lost(
+                    self._settings,
+                    f"{found.path}: ends before segment {found.next_segment}, and a batch that is done again reads to segment "
+                    f"{next_segment}: start again once it has come as far",
+                )
             wanted = [(number, number) for number in range(_first(found, before), next_segment)]
             there = existing(found.path, wanted)
             gone = absent(there, wanted)
@@ -196,21 +219,3 @@ def _first(found: Found, before: Mapping[str, int]) -> int:
     """The number of the first segment to read of a capture."""
     number = before.get(found.capture_id)
     return first_of(found) if number is None else number
-
-
-def _offset(given: Mapping[str, Any], captures: Mapping[str, Found]) -> dict[str, int]:
-    """What an offset says.
-
-    Raises:
-        CaptureError: It is that of another query.
-    """
-    if not all(isinstance(number, int) and number >= 0 for number in given.values()):
-        message = "the checkpoint is not one of a stream of captures: choose another checkpointLocation"
-        raise CaptureError(message)
-    if given and captures and captures.keys().isdisjoint(given):
-        message = (
-            f"the checkpoint is about capture {min(given)}, and {min(captures.values(), key=lambda one: one.path).path} is "
-            "another: choose another checkpointLocation"
-        )
-        raise CaptureError(message)
-    return dict(given)

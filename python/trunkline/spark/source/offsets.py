@@ -1,0 +1,106 @@
+"""What checkpoints of streams say: how far each capture was read, and by which query."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from trunkline._text import did_you_mean, readable
+from trunkline.errors import CaptureError, LocalProtocolError
+from trunkline.spark.source.captures import Found
+from trunkline.spark.source.options import QUERY, Settings
+
+__all__ = ["LATEST", "first_offset", "need_start", "need_these", "offset_of", "positions_in"]
+
+# The offset before the first batch where a stream begins at what is new: that batch is empty, and fixes the place. Spark asks
+# for the initial offset more than once, and what is published in between would be skipped.
+LATEST = {"startingOffsets": "latest"}
+
+_ANOTHER = "choose another checkpointLocation"
+
+
+def offset_of(settings: Settings, positions: Mapping[str, Any]) -> dict[str, Any]:
+    """An offset: the number of the next segment of each capture, and what is read. Equal ones are equal as text."""
+    return dict(sorted({QUERY: settings.reads, **positions}.items()))
+
+
+def first_offset(settings: Settings) -> dict[str, Any]:
+    """Where a stream begins."""
+    if settings.start == "latest":
+        return offset_of(settings, LATEST)
+    return offset_of(settings, {} if settings.start == "earliest" else settings.start)
+
+
+def need_start(settings: Settings, captures: Mapping[str, Found]) -> None:
+    """Refuses to begin at a segment of a capture that is not there.
+
+    Raises:
+        LocalProtocolError: It is not.
+    """
+    named = () if isinstance(settings.start, str) else settings.start
+    for capture_id in named:
+        if capture_id not in captures:
+            hint = (
+                did_you_mean(capture_id, captures) or ": leave it out, or take an id that trunkline capture info tells"
+            )
+            message = f"option startingoffsets: there is no capture {capture_id} in {_places(settings)}{hint}"
+            raise LocalProtocolError(message)
+
+
+def positions_in(given: Any, settings: Settings) -> dict[str, Any]:
+    """The number of the next segment of each capture by an offset of a checkpoint; or `LATEST`.
+
+    Raises:
+        CaptureError: It is that of another query.
+    """
+    reads = given.get(QUERY) if isinstance(given, dict) else None
+    if not isinstance(reads, dict):
+        message = (
+            f"the checkpoint is not one of a stream of captures, or of an earlier version of trunkline: {_ANOTHER}"
+        )
+        raise CaptureError(message)
+    if reads != settings.reads:
+        message = f"the checkpoint is of another query: {_differing(reads, settings.reads)}; {_ANOTHER}, or set the options as they were"
+        raise CaptureError(message)
+    positions: dict[str, Any] = {name: place for name, place in given.items() if name != QUERY}
+    if positions == LATEST:
+        return positions
+    if not all(type(number) is int and number >= 0 for number in positions.values()):
+        message = f"the checkpoint is damaged, it has the offset {json.dumps(given)}: {_ANOTHER}"
+        raise CaptureError(message)
+    return positions
+
+
+def need_these(positions: Mapping[str, int], captures: Mapping[str, Found], settings: Settings) -> None:
+    """Refuses a checkpoint that is about none of the captures that are read.
+
+    Raises:
+        CaptureError: It is.
+    """
+    if positions and captures and captures.keys().isdisjoint(positions):
+        message = f"the checkpoint is about capture {min(positions)}, which is not in {_places(settings)}: {_ANOTHER}"
+        raise CaptureError(message)
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Says which options two queries have not in common."""
+    names = sorted({*before, *now})
+    told = (
+        f"{name} was {_value(before.get(name))} and is {_value(now.get(name))}"
+        for name in names
+        if before.get(name) != now.get(name)
+    )
+    return readable("; ".join(told))
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {kind}" for name, kind in value.items())
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _places(settings: Settings) -> str:
+    return ", ".join(map(str, settings.paths))
