@@ -12,6 +12,9 @@ __all__ = ["moment_ns", "routing_id"]
 
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
+# The last moment that captures have.
+_MOST_NS = (1 << 63) - 1
+
 
 def routing_id(given: str) -> bytes:
     r"""A routing id, given as text, or as 0x and hexadecimal digits.
@@ -38,7 +41,7 @@ def moment_ns(given: str) -> int:
     """A time in nanoseconds since 1970, given as a time in UTC unless it says otherwise, or as an age.
 
     Raises:
-        LocalProtocolError: It is neither.
+        LocalProtocolError: It is neither, or one that no capture can have.
 
     ```pycon
     >>> moment_ns("2026-11-23T14:00:00.5")
@@ -48,7 +51,7 @@ def moment_ns(given: str) -> int:
     """
     ago = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", given)
     if ago is not None:
-        return time.time_ns() - round(float(ago[1]) * _SPANS[ago[2]] * 1e9)
+        return _within(time.time_ns() - round(min(float(ago[1]) * _SPANS[ago[2]] * 1e9, _MOST_NS * 2)), given)
     try:
         moment = datetime.fromisoformat(given)
     except ValueError:
@@ -56,4 +59,11 @@ def moment_ns(given: str) -> int:
         raise LocalProtocolError(message) from None
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     seconds, rest = divmod(moment.timestamp(), 1)
-    return int(seconds) * 10**9 + round(rest * 1e6) * 1000
+    return _within(int(seconds) * 10**9 + round(rest * 1e6) * 1000, given)
+
+
+def _within(time_ns: int, given: str) -> int:
+    if not -_MOST_NS <= time_ns <= _MOST_NS:
+        message = f"takes a time from 1677-09-22 to 2262-04-11, not {given!r}"
+        raise LocalProtocolError(message)
+    return time_ns

@@ -50,7 +50,7 @@ def what_is_wrong(side: Side, endpoint: str) -> str | None:
         return f"has no port: {_LOOKS_LIKE}"
     if not host:
         return f"has no host: {_LOOKS_LIKE}"
-    is_port = port.isascii() and port.isdigit() and 1 <= int(port) <= _LAST_PORT
+    is_port = port.isascii() and port.isdigit() and len(port) <= len(str(_LAST_PORT)) and 1 <= int(port) <= _LAST_PORT
     if is_port or (side != "connect" and port in ("*", "0")):
         return None
     free = ", or * for a free one" if side != "connect" else ""

@@ -1,10 +1,15 @@
 """Captures written before there was a column `n_head`: all that read captures read them, and go on in them."""
 
+import json
+
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from peers.older import again, copied
 from trunkline import capture
+from trunkline._native.capture import position
+from trunkline.errors import CaptureError
 
 # How many payload frames stand before the body, of each row of the stored capture.
 HEADS = [0, 0, 0, 0, 0, 0, 2, 5, 6, 5, 5, 5, 2]
@@ -42,6 +47,17 @@ def test_pyarrow_reads_both_segments(tmp_path):
     rows = again(path)
     assert pq.read_table(path)["seq"].to_pylist() == list(range(2 * len(rows)))
     assert pq.read_table(path, schema=capture.schema())["n_head"].to_pylist() == [*[None] * len(rows), *HEADS]
+
+
+def test_what_is_newer_says_what_to_install(tmp_path):
+    path = copied("without-n-head", tmp_path / "capture")
+    manifest = path / "_capture.json"
+    said = {"version": 2, "capture_id": "a", "next_segment": 1, "next_seq": 1}
+    manifest.write_text(json.dumps(said))
+    with pytest.raises(
+        CaptureError, match=f"{manifest}: was written by a newer trunkline: install its version, or a later one"
+    ):
+        position(path)
 
 
 def test_a_journal_without_the_column_is_read_and_recovered(tmp_path):

@@ -201,7 +201,7 @@ def test_another_database_is_refused(tmp_path):
     other = sqlite3.connect(tmp_path / "later.db")
     other.execute("PRAGMA user_version=99")
     other.close()
-    with pytest.raises(LocalProtocolError, match="newer trunkline"):
+    with pytest.raises(LocalProtocolError, match="newer trunkline: install its version"):
         cdt.SqliteStore(tmp_path / "later.db")
 
 

@@ -193,7 +193,16 @@ def test_a_folder_of_captures_is_read_and_what_is_none_is_passed_over(session, a
         ({"where": "sequnce > 2"}, "sequnce"),
         ({"since": "yesterday"}, "option since: takes a time such as"),
         ({"peer": "0xg"}, "option peer: takes text, or 0x and hexadecimal digits"),
-        ({"maxRowsPerTrigger": "0"}, "option maxrowspertrigger: expected a whole number from 1 on"),
+        ({"since": "0001-01-01"}, "option since: takes a time from 1677-09-22"),
+        ({"until": "9" * 400 + "d"}, "option until: takes a time from 1677-09-22"),
+        ({"maxRowsPerTrigger": "0"}, "option maxrowspertrigger: expected a whole number from 1 to 9223372036854775807"),
+        ({"maxRowsPerTrigger": "²"}, "option maxrowspertrigger: expected a whole number from 1"),
+        ({"maxBytesPerTrigger": "9" * 19}, "option maxbytespertrigger: expected a whole number from 1"),
+        ({"maxSegmentsPerTrigger": "9" * 5000}, "option maxsegmentspertrigger: expected a whole number from 1"),
+        ({"columns": "seq,seq"}, "option columns: 'seq' is named twice"),
+        ({"columns": ""}, "option columns: a name is missing in ''"),
+        ({"protocol": "cdtp", "decode": True, "columns": "sender,,type"}, "option columns: a name is missing"),
+        ({"startingOffsets": "[" * 100_000}, "option startingoffsets: expected earliest"),
         ({"startingOffsets": "first"}, "option startingoffsets: expected earliest, latest or JSON"),
         ({"startingOffsets": '{"a": {"segment": -1}}'}, "option startingoffsets: expected earliest"),
         ({"protocol": "*", "decode": True, "sender": "D"}, "sender: looks into messages of one protocol"),
@@ -261,6 +270,9 @@ def test_sql_reads_it_as_a_table_of_options(session, recorded):
     assert session.sql("SELECT count(DISTINCT sender) AS n FROM recorded").first().n > 0
     with pytest.raises(AnalysisException):
         session.sql(f"SELECT * FROM trunkline.`{recorded}`")
+    # Such a table could not be read: Spark tells its reader no option, and so no path.
+    with pytest.raises(AnalysisException, match=r"of a table.*CREATE TEMPORARY VIEW name USING trunkline"):
+        session.sql(f"CREATE TABLE recorded USING trunkline OPTIONS (path '{recorded}')")
 
 
 def test_a_builder_of_ones_own_is_configured_for_any_master(session):

@@ -239,7 +239,11 @@ class Binder:
         [token] = tree.children
         text = str(token)
         if token.type == "NUMBER":
-            number = int(text) if text.lstrip("+-").isdigit() else float(text)
+            try:
+                number = int(text) if text.lstrip("+-").isdigit() else float(text)
+            except ValueError:
+                # Python reads none of thousands of digits.
+                number = 1 << 64
             if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
                 raise _fault(tree, "this number has more than 64 bits")
             return _literal(tree, "number", number)

@@ -118,7 +118,7 @@ class SqliteStore:
             message = f"{self._path} is not a store of configurations, but another database"
             raise LocalProtocolError(message)
         if version > _VERSION:
-            message = f"{self._path} was written by a newer trunkline"
+            message = f"{self._path} was written by a newer trunkline: install its version, or a later one"
             raise LocalProtocolError(message)
         return not tables
 

@@ -68,6 +68,10 @@ impl CaptureError {
         Self::new(CaptureErrorKind::Corrupt, path, words)
     }
 
+    pub(crate) fn newer(path: &Path) -> Self {
+        Self::corrupt(path, "was written by a newer trunkline: install its version, or a later one")
+    }
+
     pub(crate) fn too_large(path: &Path, bytes: u64, most: u64) -> Self {
         let what = format!("a value may have {bytes} bytes, more than {most}: set max_message_bytes= to read it");
         Self::new(CaptureErrorKind::TooLarge, path, what)

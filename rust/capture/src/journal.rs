@@ -46,7 +46,7 @@ impl Header {
     fn from_json(path: &Path, bytes: &[u8]) -> Result<Self, CaptureError> {
         let value: Value = serde_json::from_slice(bytes).map_err(|error| CaptureError::corrupt(path, error))?;
         if value["version"] != 1 {
-            return Err(CaptureError::corrupt(path, "was written by a newer trunkline"));
+            return Err(CaptureError::newer(path));
         }
         let header = (|| {
             Some(Self {

@@ -31,7 +31,7 @@ impl Manifest {
         let value: Value = serde_json::from_slice(bytes).map_err(|error| CaptureError::corrupt(path, error))?;
         let version = value["version"].as_u64();
         if version.is_some_and(|version| version > 1) {
-            return Err(CaptureError::corrupt(path, "was written by a newer trunkline"));
+            return Err(CaptureError::newer(path));
         }
         let manifest = (|| {
             Some(Self {

@@ -77,7 +77,7 @@ pub(crate) fn from_text<'a>(path: &Path, text: &'a [u8]) -> Result<(Vec<Sum>, &'
     let head: Value = serde_json::from_slice(head).map_err(|error| CaptureError::corrupt(path, error))?;
     match head["version"].as_u64() {
         Some(1) => {}
-        Some(_) => return Err(CaptureError::corrupt(path, "was written by a newer trunkline")),
+        Some(_) => return Err(CaptureError::newer(path)),
         None => return Err(CaptureError::corrupt(path, "is not a record of runs")),
     }
     let sums = head["sums"].as_array().map_or(&[][..], Vec::as_slice);

@@ -35,6 +35,13 @@ _CRITERIA = (*_PLAIN, "peer", "since", "until")
 _FILE_SYSTEM = "filesystem."
 _WHO = (f"{_FILE_SYSTEM}access_key", f"{_FILE_SYSTEM}secret_key")
 
+# What Spark adds to the options at `CREATE TABLE`; it would hand on no option at all when the table is read.
+_OF_TABLES = "provider"
+_VIEW = "in SQL CREATE TEMPORARY VIEW name USING trunkline OPTIONS (path '/data/runs')"
+
+# So much of a value is shown that is none.
+_SHOWN = 200
+
 # The largest number that Spark has for a limit.
 _MOST = (1 << 63) - 1
 
@@ -89,6 +96,9 @@ class Settings:
             LocalProtocolError: An option is unknown, or has no such value.
         """
         given = {name.lower(): text for name, text in options.items()}
+        if _OF_TABLES in given:
+            message = f"Spark hands none of the options of a table to a source in Python when it reads it: {_VIEW}"
+            raise LocalProtocolError(message)
         read = _Reading(given)
         protocol = read.choice("protocol", [*(known.name for known in protocols()), EVERY])
         is_decoded = read.flag("decode", default=False)
@@ -187,7 +197,7 @@ class _Reading:
         elif one is not None:
             given = [one]
         else:
-            message = "name the capture: .load('runs/')"
+            message = f"name the capture: .load('runs/'), or {_VIEW}"
             raise LocalProtocolError(message)
         return tuple(place_at(one, of_files) for one in given)
 
@@ -321,8 +331,8 @@ def _start(text: str) -> Start:
         given = json.loads(text)
         # What a checkpoint has beside the numbers is no capture's.
         return {name: _segment(place) for name, place in given.items() if name != QUERY}
-    except (ValueError, AttributeError, TypeError, KeyError):
-        message = f'expected earliest, latest or JSON such as {{"CAPTURE_ID": {{"segment": 3}}}}, not {text!r}'
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
+        message = f'expected earliest, latest or JSON such as {{"CAPTURE_ID": {{"segment": 3}}}}, not {text[:_SHOWN]!r}'
         raise LocalProtocolError(message) from None
 
 
