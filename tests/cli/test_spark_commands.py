@@ -199,6 +199,23 @@ def test_stream_goes_on_until_a_signal_comes(start, recorded, tmp_path):
     assert is_gone(java)
 
 
+def test_stream_into_a_table_of_other_options_is_refused(run, recorded):
+    stream = ("spark", "stream", recorded, "out", "--trigger", "available-now", "--protocol")
+    run(*stream, "cdtp", "--tags", "run=bigint")
+    _, err = run(*stream, "cdtp", "--tags", "run=string", returncode=1)
+    assert "tags was run bigint and is run string; choose another OUT, or set the options as they were" in err
+    _, err = run(*stream, "dcp", "--checkpoint", "out/_checkpoint", returncode=1)
+    assert "protocol was cdtp and is dcp; tags was run bigint and is not set" in err
+    assert "choose another OUT and another --checkpoint" in err
+
+
+def test_stream_says_that_there_is_no_capture_yet(run, tmp_path):
+    (tmp_path / "runs/docs").mkdir(parents=True)
+    out, err = run("spark", "stream", "runs", "out", "--protocol", "cdtp", "--trigger", "available-now", "--json")
+    assert json.loads(out)["stats"]["rows"] == 0
+    assert f"{tmp_path}/runs: there is no capture in it yet, at any depth" in err
+
+
 def test_stream_says_what_is_wrong(run, recorded, tmp_path):
     for arguments, code, words in (
         ((tmp_path / "none", "out"), 1, "does not exist"),

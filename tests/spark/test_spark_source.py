@@ -13,6 +13,7 @@ from peers.older import again, copied
 from peers.recorded import AT, line
 from trunkline import capture, spark
 from trunkline.columns import protocols
+from trunkline.spark.source import TrunklineSource
 
 OPTIONS = {"cdtp": {"tags": "run bigint, * variant"}, "mtl": {"properties": "json", "json": "none"}}
 
@@ -231,6 +232,18 @@ def test_wrong_paths_are_refused_at_load(session, recorded, tmp_path):
         session.read.format("trunkline").load()
     with pytest.raises(PySparkException, match="leave the schema out"):
         session.read.format("trunkline").schema("seq bigint").load(recorded).count()
+
+
+def test_a_folder_without_any_capture_is_said(tmp_path, caplog, add):
+    def warned(path):
+        caplog.clear()
+        TrunklineSource({"path": str(path), "recursive": "true"}).schema()
+        return caplog.messages
+
+    (tmp_path / "docs").mkdir()
+    assert warned(tmp_path / "docs") == [f"{tmp_path}/docs: there is no capture in it yet, at any depth"]
+    path = add("c", release("Det", 0, 1, b"x"))
+    assert warned(path.parent) == warned(path) == []
 
 
 def test_a_relative_path_is_of_the_directory_that_spark_began_in(session, recorded):

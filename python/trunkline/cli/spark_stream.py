@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,7 +31,7 @@ from trunkline.cli.options import (
 from trunkline.cli.output import Output, Reason
 from trunkline.cli.signals import Stopping
 from trunkline.cli.sparking import source_options, spark_session
-from trunkline.errors import CaptureError
+from trunkline.errors import CaptureError, TrunklineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +119,11 @@ def stream(
     given = source_options(protocol, options) | {"recursive": str(not is_capture(capture)).lower()}
     telling = _Telling(Output(json=as_json))
     # Spark has a handler of signals of its own, which ours is to replace.
-    with spark_session("trunkline spark stream", process_group=0) as session, Stopping() as stopping:
+    with (
+        _in_words_of_the_command(checkpoint),
+        spark_session("trunkline spark stream", process_group=0) as session,
+        Stopping() as stopping,
+    ):
         query = _started(session, given, there, out, checkpoint or out / "_checkpoint", trigger)
         telling.begins(there, out)
         while query.isActive and not stopping.stopped:
@@ -129,6 +134,16 @@ def stream(
         query.awaitTermination()
         telling.tell(query)
     telling.ends("signal" if stopping.stopped else "eof", out)
+
+
+@contextmanager
+def _in_words_of_the_command(checkpoint: Path | None) -> Iterator[None]:
+    """Names what to choose as the command's arguments do: a table is of one query, as its checkpoint is."""
+    try:
+        yield
+    except TrunklineError as error:
+        instead = "another OUT" if checkpoint is None else "another OUT and another --checkpoint"
+        raise TrunklineError(str(error).replace("another checkpointLocation", instead)) from error
 
 
 def _started(

@@ -56,7 +56,7 @@ class TrunklineSource(DataSource):
         captures = find(settings)
         need_start(settings, captures)
         if settings.is_recursive and not captures:
-            _logger.warning("there is no capture in %s yet", ", ".join(map(str, settings.paths)))
+            _logger.warning("%s: there is no capture in it yet, at any depth", ", ".join(map(str, settings.paths)))
         return reading.schema(settings)
 
     def reader(self, schema: StructType) -> DataSourceReader:
