@@ -56,6 +56,15 @@ def test_decode_writes_a_table(run, recorded, tmp_path):
     assert "out already exists: choose another name" in " ".join(err.split())
 
 
+def test_decode_says_that_all_is_of_another_protocol(run, recorded, s3):
+    url = s3.url("decode/one")
+    capture.ship(recorded, url)
+    for number, place in enumerate((recorded, url)):
+        out, err = run("spark", "decode", place, f"out{number}", "--protocol", "dcp", "--json")
+        assert json.loads(out)["rows"] == 0
+        assert "none of 4 rows is dcp: name the protocol that was recorded, cdtp" in err
+
+
 def test_decode_writes_what_is_selected(run, recorded, tmp_path):
     """Of the two records of a message, one."""
     arguments = ("spark", "decode", recorded, "out", "--protocol", "cdtp", "--json")

@@ -373,11 +373,8 @@ class Capture:
         for batch in batches:
             rows += batch.num_rows
             yield batch
-        others = {} if rows else self.info().protocols
-        if others and others.keys().isdisjoint(_columns.names_of(protocol)):
-            # A file says what they are.
-            number, names = counted(sum(others.values()), "row"), readable(" or ".join(list(others)[:_NAMED]))
-            _logger.warning("none of %s is %s: name the protocol that was recorded, %s", number, protocol, names)
+        if not rows:
+            warn_of_others(self, protocol)
 
     def gaps(self, selection: Selection | None = None) -> pa.RecordBatchReader:
         """The messages of CDTP before which sequence numbers were skipped (CDTP-21), one row each.
@@ -485,6 +482,15 @@ class Capture:
 
         reader = self._native.reader()
         return pyarrow.Table.from_batches(read_batches(reader), reader.schema)
+
+
+def warn_of_others(capture: Capture, protocol: str) -> None:
+    """Logs a warning where all that was recorded is of other protocols."""
+    others = capture.info().protocols
+    if others and others.keys().isdisjoint(_columns.names_of(protocol)):
+        # A file says what they are.
+        number, names = counted(sum(others.values()), "row"), readable(" or ".join(list(others)[:_NAMED]))
+        _logger.warning("none of %s is %s: name the protocol that was recorded, %s", number, protocol, names)
 
 
 def _warning_of_mismatches(batches: Iterable[pa.RecordBatch], mismatches: Counter[str]) -> Iterator[pa.RecordBatch]:

@@ -76,7 +76,7 @@ def decode(
     need_decodable(protocol, options)
     selection = selecting.selection(protocol) if selecting != Selecting() else None
     from trunkline.capture import reading
-    from trunkline.spark._paths import capture_rows, spark_path, tables, warn_of_others
+    from trunkline.spark._paths import spark_path, tables
 
     output = Output(json=as_json)
     opened = reading.open(capture)
@@ -90,8 +90,8 @@ def decode(
         with watched(session, "decoding (tasks)"):
             table.write.parquet(spark_path(part))
         messages = tables(session).parquet(spark_path(part)).count()
-        if not messages:
-            warn_of_others(capture_rows(session, capture), protocol)
+    if not messages:
+        reading.warn_of_others(opened, protocol)
     output.result("decoded", f"{counted(messages, 'row')} in {out}", rows=messages, path=str(out))
     tell_unmatched(output, capture, selection, messages)
 
