@@ -19,6 +19,8 @@ PAGES = [
 ]
 SNIPPET = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r"^\s*>>> ", re.MULTILINE)
+# What needs what is not there, and says so.
+NOT_RUN = re.compile(r"^```py\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PACKAGE = ROOT / "python" / "trunkline"
 
 
@@ -60,6 +62,14 @@ def test_snippets_run_as_printed(page, tmp_path, monkeypatch, caplog):
     assert [
         text for text in told if page.stem not in {"constellation", "runs"} or "ended: INCOMPLETE" not in text
     ] == []
+
+
+def test_snippets_that_are_not_run_say_so_and_are_python():
+    found = [(page, snippet) for page in PAGES for snippet in NOT_RUN.findall(page.read_text())]
+    assert len(found) >= 3
+    for page, snippet in found:
+        assert snippet.startswith("# Not executed by our tests: it needs "), page
+        compile(snippet, str(page), "exec")
 
 
 @pytest.mark.parametrize(("name", "examples"), list(doctested()))
