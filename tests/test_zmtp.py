@@ -298,8 +298,15 @@ def test_a_subscription_goes_on_for_the_same_host_alone(open_socket, host):
                 subscriber.recv_multipart()
 
 
-class Hostile:
-    """A server whose every connection begins a message that is larger than any may be."""
+HUGE = b"\x02" + struct.pack(">Q", 1 << 40)
+
+
+class Server:
+    """A ROUTER that says this on every connection, and then reads until its peer hangs up; it does not hang up itself."""
+
+    def __init__(self, said):
+        self.said = GREETING + ready(b"ROUTER") + said
+        self.streams = []
 
     def __enter__(self):
         self.connections = 0
@@ -313,27 +320,38 @@ class Hostile:
         self.listening.shutdown(socket.SHUT_RDWR)
         self.serving.join()
         self.listening.close()
+        for stream in self.streams:
+            stream.close()
 
     def serve(self):
         with contextlib.suppress(OSError):
             while True:
                 stream, _ = self.listening.accept()
                 self.connections += 1
-                with stream, contextlib.suppress(OSError):
-                    stream.sendall(GREETING + ready(b"ROUTER") + b"\x02" + struct.pack(">Q", 1 << 40))
+                self.streams.append(stream)
+                with contextlib.suppress(OSError):
+                    stream.sendall(self.said)
                     while stream.recv(1 << 16):
                         pass
 
 
 @pytest.mark.parametrize("name", ["dcp.Client", "dcp.Worker", "mc0.Connector"])
 def test_those_that_dial_count_the_connections_they_give_up(name, tmp_path):
-    with Hostile() as server, opened(name, tmp_path, connect=server.endpoint, transport="zmtp") as role:
+    with Server(HUGE) as server, opened(name, tmp_path, connect=server.endpoint, transport="zmtp") as role:
         until(lambda: role.stats.connection_failures.get("message_too_large"))
+
+
+def test_what_the_system_of_a_peer_has_is_sent(tmp_path):
+    """Also where the peer does not hang up."""
+    with Server(b"") as server:
+        connector = opened("mc0.Connector", tmp_path, connect=server.endpoint, transport="zmtp")
+        until(lambda: connector.stats.sent > 0)
+        connector.close(drain_s=0)
 
 
 @pytest.mark.parametrize("transport", ["zmtp", "libzmq"])
 def test_a_server_that_hangs_up_without_a_word_is_not_dialled_on_and_on(transport, tmp_path):
-    with Hostile() as server, pytest.raises(TrunklineError, match="no session"):
+    with Server(HUGE) as server, pytest.raises(TrunklineError, match="no session"):
         opened("mtl.Client", tmp_path, connect=server.endpoint, transport=transport, timeout_s=1)
     # At once, and after 0.1, 0.2, 0.4 and 0.8 s; each time our own transport dials again itself.
     assert 1 < server.connections < 12

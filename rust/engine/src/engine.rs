@@ -137,8 +137,8 @@ impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
         let lingers = self.lingers.map(|until| until + MARGIN / 2);
         // What is listened on is to be free for another role.
         let mut until = lingers.max(Some(self.now() + PARTING)).unwrap_or_default();
-        while ending.over_at().is_none() && self.now() < until {
-            let ready = || ending.over_at().is_some() || !self.shared.is_outbox_empty();
+        while ending.over().is_none() && self.now() < until {
+            let ready = || ending.over().is_some() || !self.shared.is_outbox_empty();
             self.shared.engine.wait(ready, Some(until - self.now()));
             let handed = self.shared.take_outbox(&mut self.verbs, &mut self.orders);
             self.verbs.clear();
@@ -149,8 +149,10 @@ impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
             }
             self.shared.settle(handed);
         }
-        let is_in_time = |over: Instant| lingers.is_none_or(|until| Nanos(0) + (over - self.origin) <= until);
-        self.shared.unsent.store(!ending.over_at().is_some_and(is_in_time), Ordering::SeqCst);
+        // Of one that does not know, what took longer than it might was given up.
+        let is_in_time = |at: Instant| lingers.is_none_or(|until| Nanos(0) + (at - self.origin) <= until);
+        let all_sent = ending.over().is_some_and(|over| over.all_sent.unwrap_or_else(|| is_in_time(over.at)));
+        self.shared.unsent.store(!all_sent, Ordering::SeqCst);
     }
 }
 

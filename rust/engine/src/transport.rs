@@ -90,8 +90,8 @@ pub trait Transport {
 }
 
 /// Returns when all that closed sockets had taken to send is with the system, or their linger is over, and when what they
-/// listened on is free again.
-pub type Ending = Box<dyn FnOnce() + Send>;
+/// listened on is free again. Gives whether all was sent, where the transport knows.
+pub type Ending = Box<dyn FnOnce() -> Option<bool> + Send>;
 
 /// What a socket is waited for, and what came of it.
 #[derive(Debug)]

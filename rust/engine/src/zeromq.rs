@@ -360,7 +360,7 @@ impl Transport for ZeromqTransport {
 
     fn ending(&mut self) -> Ending {
         let (closing, lingers) = (std::mem::take(&mut self.closing), self.lingers);
-        let Some(runtime) = self.runtime.take() else { return Box::new(|| {}) };
+        let Some(runtime) = self.runtime.take() else { return Box::new(|| None) };
         Box::new(move || {
             runtime.block_on(async {
                 for socket in closing {
@@ -372,6 +372,7 @@ impl Transport for ZeromqTransport {
                     tokio::time::sleep(NO_PEER).await;
                 }
             });
+            None
         })
     }
 }

@@ -10,7 +10,15 @@ use crate::shared::Shared;
 use crate::transport;
 
 /// A transport that ends, on a thread of its own: the wait for it can be given up.
-pub(super) struct Ending(Arc<OnceLock<Instant>>);
+pub(super) struct Ending(Arc<OnceLock<Over>>);
+
+/// The end of it.
+#[derive(Clone, Copy)]
+pub(super) struct Over {
+    pub(super) at: Instant,
+    /// Whether all was sent, where that is known.
+    pub(super) all_sent: Option<bool>,
+}
 
 impl Ending {
     /// Begins to wait; wakes the engine when the transport has ended.
@@ -18,9 +26,9 @@ impl Ending {
         let over = Arc::new(OnceLock::new());
         let (ended, shared) = (Arc::clone(&over), Arc::clone(shared));
         let wait = move || {
-            ending();
+            let all_sent = ending();
             // Only this thread sets it.
-            let _ = ended.set(Instant::now());
+            let _ = ended.set(Over { at: Instant::now(), all_sent });
             shared.engine.notify();
         };
         // Without a thread nothing can be known of the end, as if it came too late.
@@ -28,8 +36,8 @@ impl Ending {
         Self(over)
     }
 
-    /// When it ended, once it has.
-    pub(super) fn over_at(&self) -> Option<Instant> {
+    /// How it ended, once it has.
+    pub(super) fn over(&self) -> Option<Over> {
         self.0.get().copied()
     }
 }

@@ -551,7 +551,13 @@ impl Transport for LibzmqTransport {
     /// A context ends when the last byte of its sockets is with the system, or their linger is over.
     fn ending(&mut self) -> Ending {
         let (zmq, context) = (self.zmq, self.context);
-        if std::mem::take(&mut self.ends_context) { Box::new(move || zmq.terminate(context)) } else { Box::new(|| {}) }
+        let ends_context = std::mem::take(&mut self.ends_context);
+        Box::new(move || {
+            if ends_context {
+                zmq.terminate(context);
+            }
+            None
+        })
     }
 }
 

@@ -197,6 +197,6 @@ impl Transport for Asking {
     fn close(&mut self, (): (), _linger: Duration) {}
 
     fn ending(&mut self) -> Ending {
-        Box::new(|| {})
+        Box::new(|| None)
     }
 }

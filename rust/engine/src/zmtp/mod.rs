@@ -178,8 +178,8 @@ impl Transport for ZmtpTransport {
 
     fn ending(&mut self) -> Ending {
         match self.core.take() {
-            Some(core) if core.lingers() => Box::new(move || core.linger()),
-            _ => Box::new(|| {}),
+            Some(core) => Box::new(move || core.linger()),
+            None => Box::new(|| None),
         }
     }
 }

@@ -172,7 +172,10 @@ impl Core {
         match peer.stage {
             Stage::Leaving(until) => {
                 // Whatever came in meanwhile would have its system throw away what it has not sent, were the link closed.
-                if self.now >= until || self.reactor.link(link).is_none_or(|link| link.unacknowledged() == 0) {
+                let is_left = peer.connection.backlog().bytes > 0
+                    || self.reactor.link(link).is_some_and(|link| link.unacknowledged() > 0);
+                if self.now >= until || !is_left {
+                    self.give_up(is_left);
                     self.forget(link);
                 } else {
                     self.reactor.set_timer(link, Some(until.min(self.now + PARTING)));

@@ -36,6 +36,9 @@ impl Core {
             if socket.has_pending() && now < until {
                 continue;
             }
+            let is_unsent = socket.has_pending();
+            self.give_up(is_unsent);
+            let Some(socket) = self.sockets.get_mut(at) else { continue };
             for Dialled { id, .. } in std::mem::take(&mut socket.dialled) {
                 self.dials.remove(&id);
                 self.reactor.hang_up(id);
@@ -80,6 +83,12 @@ impl Core {
         }
     }
 
+    /// Something is given up that waits for a peer, or nothing was left: what a role loses before its last socket is closed is
+    /// not what its end has to say.
+    pub(super) fn give_up(&mut self, is_unsent: bool) {
+        self.is_unsent |= is_unsent && self.sockets.iter().all(|(_, socket)| socket.closing.is_some());
+    }
+
     /// Ends the link of a peer that has left.
     pub(super) fn forget(&mut self, link: LinkId) {
         self.remove(link);
@@ -87,14 +96,16 @@ impl Core {
     }
 
     /// Whether there is anything left to do once all sockets are closed.
-    pub(in crate::zmtp) fn lingers(&self) -> bool {
+    fn lingers(&self) -> bool {
         self.leaving > 0 || !self.sockets.is_empty()
     }
 
-    /// Does it.
-    pub(in crate::zmtp) fn linger(mut self) {
-        while self.lingers() && self.turn(&[], None).is_ok() {
+    /// Does it. Gives whether all was sent.
+    pub(in crate::zmtp) fn linger(mut self) -> Option<bool> {
+        while self.lingers() {
+            self.turn(&[], None).ok()?;
             self.flush();
         }
+        Some(!self.is_unsent)
     }
 }

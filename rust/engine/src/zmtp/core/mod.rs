@@ -59,6 +59,8 @@ pub(in crate::zmtp) struct Core {
     again: Vec<LinkId>,
     /// Peers that leave.
     leaving: usize,
+    /// Whether something was given up that was to be sent before the end.
+    is_unsent: bool,
     /// What waits to be written to all peers, in bytes, and how much of it may.
     waiting: usize,
     waiting_limit: usize,
@@ -92,6 +94,7 @@ impl Core {
             dirty: vec![],
             again: vec![],
             leaving: 0,
+            is_unsent: false,
             waiting: 0,
             // The engine's outboxes have the other half.
             outbox_bytes,
