@@ -93,6 +93,7 @@ CAPTURE = [
 ROLE_CAPTURE = [
     ("capture", 5, PATH),
     ("capture", b"capture", PATH),
+    ("capture", "s3://me:secret@lab/run7?region=eu", "s3://lab/run7: is a URL, and this takes paths of this machine"),
     ("capture_overflow", "drop", "must be 'count' or 'block', not 'drop'"),
     ("capture_overflow", None, "must be 'count' or 'block', not None"),
     *CAPTURE,

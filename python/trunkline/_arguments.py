@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from trunkline._places import need_local
+
 __all__ = [
     "named",
     "need_bytes",
@@ -156,10 +158,14 @@ def named(name: str, value: str | Iterable[str]) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def need_path(name: str, value: object, *, may_be_none: bool = False) -> None:
-    """Refuses what names no file or directory."""
-    if not isinstance(value, str | os.PathLike) and not (may_be_none and value is None):
+def need_path(name: str, value: object, *, may_be_none: bool = False, may_be_url: bool = False) -> None:
+    """Refuses what names no file or directory, of this machine unless it may be a URL."""
+    if may_be_none and value is None:
+        return
+    if not isinstance(value, str | os.PathLike):
         refuse(name, "a path, as a str or pathlib.Path", value)
+    if not may_be_url:
+        need_local(value)
 
 
 def need_callable(name: str, value: Callable[..., Any] | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -10,7 +11,10 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from trunkline.errors import LocalProtocolError
 
-__all__ = ["Place", "Url", "place_of"]
+__all__ = ["Place", "Url", "need_local", "place_of"]
+
+# How a URL begins; a pathlib.Path has left one of its two slashes out. The drive of Windows is one letter.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(/?)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -81,3 +85,22 @@ def place_of(path: str | os.PathLike[str]) -> Place:
         message = f"{text}: names no folder: expected a URL such as s3://bucket/runs"
         raise LocalProtocolError(message)
     return Path(unquote(parts.path)) if parts.scheme == "file" else Url(text)
+
+
+def need_local(path: str | os.PathLike[str]) -> None:
+    """Refuses the URL of what can be on a file system of this machine alone.
+
+    Raises:
+        LocalProtocolError: It is one.
+    """
+    text = os.fsdecode(path)
+    found = _SCHEME.match(text)
+    if found is None or (isinstance(path, str) and not found[2]):
+        return
+    scheme, rest = found[1], text[found.end() :].lstrip("/")
+    # A file's URL names no host.
+    url, advice = Url(f"{scheme}://{rest}"), "trunkline capture ship copies captures to stores"
+    if scheme == "file":
+        url, advice = Url(f"file:///{rest}"), "give the path alone"
+    message = f"{url}: is a URL, and this takes paths of this machine alone: {advice}"
+    raise LocalProtocolError(message)

@@ -1,14 +1,16 @@
 """What a capture directory looks like to others, and what is taken for one."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from peers import cdtp as wire
-from trunkline import capture, cdtp
-from trunkline.errors import CaptureError
+from trunkline import capture, cdt, cdtp
+from trunkline.errors import CaptureError, LocalProtocolError
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -121,3 +123,35 @@ def test_what_is_hidden_or_comes_later_is_no_hindrance(record, tmp_path):
     (tmp_path / "README.txt").write_text("of the capture")
     record(messages()).close()
     assert capture.open(tmp_path).info().messages == 18
+
+
+LOCAL = {
+    "recorder": lambda url: cdtp.Recorder(url, bind=ANY),
+    "recorder of CDT": lambda url: cdt.Recorder(url, servers="nats://127.0.0.1:9"),
+    "import": lambda url: capture.import_([], url),
+    "recover": capture.recover,
+    "compact": capture.compact,
+    "ship": lambda url: capture.ship(url, "elsewhere"),
+    "export": lambda url: capture.export("nowhere", url, format="csv"),
+    "report": lambda url: capture.report("nowhere", url),
+}
+
+
+@pytest.mark.parametrize("url", ["s3://me:secret@lab/run7?region=eu", Path("s3://lab/run7"), "file:///lab/run7"])
+@pytest.mark.parametrize("what", LOCAL)
+def test_a_url_is_no_directory_of_this_machine(tmp_path, monkeypatch, what, url):
+    monkeypatch.chdir(tmp_path)
+    scheme = os.fspath(url).partition(":")[0]
+    advice = {"s3": "trunkline capture ship copies captures to stores", "file": "give the path alone"}[scheme]
+    with pytest.raises(
+        LocalProtocolError, match=rf"^{scheme}://{'/' * (scheme == 'file')}lab/run7: is a URL, .*{advice}$"
+    ):
+        LOCAL[what](url)
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_has_a_colon_is_no_url_yet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("2026-11-27T07:00", "a:b", "c:/run", "lab:/run"):
+        assert capture.import_([], name) == 0
+        assert capture.open(name).info().messages == 0

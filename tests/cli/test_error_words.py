@@ -89,3 +89,35 @@ def test_no_error_of_a_command_names_an_argument_of_python(start, what):
         said = [line for line in err.splitlines() if "rror" in line]
         assert said, command
         assert not any(ARGUMENT.search(line) for line in said), (command, said)
+
+
+LOCAL = [
+    ["cdtp", "record", *LISTEN, "--capture", "s3://lab/x"],
+    ["dcp", "broker", *LISTEN, "--capture", "s3://lab/x"],
+    ["cdt", "record", "--nats", "nats://127.0.0.1:9", "--capture", "s3://lab/x"],
+    ["capture", "import", "lines", "--capture", "s3://lab/x"],
+    *(["capture", name, "s3://lab/x"] for name in ("recover", "compact")),
+    ["capture", "ship", "s3://lab/x", "copy"],
+    ["capture", "decode", "capture", "s3://lab/x"],
+    ["capture", "export", "capture", "s3://lab/x.csv"],
+    ["capture", "report", "capture", "s3://lab/x"],
+    ["capture", "gaps", "capture", "--output", "s3://lab/x.csv"],
+    ["spark", "decode", "capture", "s3://lab/x", "--protocol", "cdtp"],
+    ["spark", "report", "capture", "s3://lab/x"],
+    ["spark", "stream", "capture", "s3://lab/x", "--protocol", "cdtp"],
+    ["spark", "stream", "capture", "table", "--checkpoint", "s3://lab/x", "--protocol", "cdtp"],
+]
+
+
+@pytest.mark.parametrize("command", LOCAL, ids=" ".join)
+@pytest.mark.usefixtures("recorded")
+def test_a_url_is_not_taken_for_a_path(start, tmp_path, command):
+    (tmp_path / "lines").touch()
+    started = start(*command)
+    _, err = started.process.communicate("")
+    assert started.process.returncode == 1
+    assert re.search(
+        r"s3://lab/x(\.csv)?: is a URL, and this takes paths of this machine alone: trunkline capture ship", err
+    )
+    assert not (tmp_path / "s3:").exists()
+    assert not (tmp_path / "table").exists()

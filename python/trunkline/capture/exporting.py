@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_a
 
 from trunkline import columns
 from trunkline._native.capture import mark_variants
+from trunkline._places import need_local
 from trunkline._text import as_text, finite
 from trunkline.capture import reading
 from trunkline.errors import LocalProtocolError
@@ -111,10 +112,12 @@ def export(
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
-        LocalProtocolError: There is no such format or option, `escape_formulas` is given for another format than CSV, an extra
+        LocalProtocolError: `out` is a URL, there is no such format or option, `escape_formulas` is given for another format than CSV, an extra
             is not installed, or a sender has several runs, for HDF5.
         OSError: The file cannot be written.
     """
+    if isinstance(out, str | os.PathLike):
+        need_local(out)
     file_path = Path(out) if isinstance(out, str | os.PathLike) else None
     form = format_of(file_path) if format is None and file_path is not None else format
     if form is None or form not in get_args(Format):

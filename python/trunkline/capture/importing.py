@@ -15,6 +15,7 @@ from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any
 
+from trunkline._arguments import need_path
 from trunkline._frames import of_row
 from trunkline._native import capture as _native
 from trunkline.errors import CaptureError
@@ -56,8 +57,10 @@ def import_(
 
     Raises:
         CaptureError: A line is not a recorded message, or the capture cannot be written.
+        LocalProtocolError: `path` is a URL.
         OSError: A file cannot be read.
     """
+    need_path("path", path)
     if isinstance(files, str | os.PathLike | BufferedReader):
         files = [files]
     lines = itertools.count(1)

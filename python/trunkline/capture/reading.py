@@ -92,7 +92,7 @@ class Capture:
         max_message_bytes: int = DEFAULTS["max_message_bytes"],
         segments: Sequence[int | tuple[int, int]] | None = None,
     ) -> None:
-        need_path("path", path)
+        need_path("path", path, may_be_url=True)
         need_number("max_message_bytes", max_message_bytes, least=1)
         self.path = place_of(path)
         self.skipped = 0

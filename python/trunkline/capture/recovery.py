@@ -40,7 +40,9 @@ def recover(path: str | os.PathLike[str]) -> Recovery:
 
     Raises:
         CaptureError: There is no capture, it is being recorded to, or it cannot be written.
+        LocalProtocolError: `path` is a URL.
     """
+    need_path("path", path)
     rows, cut_bytes, segment, damaged = _native.recover(path)
     return Recovery(rows, cut_bytes, segment, tuple(damaged))
 
@@ -122,6 +124,7 @@ def compact(path: str | os.PathLike[str], *, target_bytes: int = TARGET_BYTES) -
 
     Raises:
         CaptureError: There is no capture, it is being recorded to, cannot be written, or a segment is not as it was published.
+        LocalProtocolError: `path` is a URL.
         ValueError: `target_bytes` is not positive.
     """
     need_path("path", path)

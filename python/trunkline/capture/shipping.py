@@ -109,12 +109,8 @@ class Shipment:
         self, path: str | os.PathLike[str], url: str | os.PathLike[str], *, delete_shipped: bool = False
     ) -> None:
         need_path("path", path)
-        need_path("url", url)
-        here, there = place_of(path), place_of(url)
-        if isinstance(here, Url):
-            message = f"{here}: ships captures of this machine: name a directory"
-            raise LocalProtocolError(message)
-        self._here = here
+        need_path("url", url, may_be_url=True)
+        self._here, there = Path(path), place_of(url)
         self._there = Target(there if isinstance(there, Url) else Url(there.absolute().as_uri()))
         self._deletes = delete_shipped
         # What is there, once it was looked up: segments and notes with their sizes, and which segments are merged ones.

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from trunkline._places import need_local
 from trunkline._text import counted
 from trunkline.cli.apart import apart
 from trunkline.cli.family import Family
@@ -83,6 +84,7 @@ def decode(
     if selection is not None:
         # That there is no such run is known before there is a JVM.
         selection.of(opened)
+    need_local(out)
     given = {"mode": mode.value} | source_options(protocol, options) | selecting.source_options(selection)
     out.parent.mkdir(parents=True, exist_ok=True)
     with whole(out) as part, spark_session("trunkline spark decode") as session:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trunkline._places import Place, place_of
+from trunkline._places import Place, need_local, place_of
 from trunkline._text import counted
 from trunkline.cli.groups import grouped
 from trunkline.cli.options import (
@@ -113,6 +113,8 @@ def stream(
     if not is_folder(there):
         message = f"{there}: does not exist"
         raise CaptureError(message)
+    for written in (out, checkpoint or out):
+        need_local(written)
     if out.exists() and not out.is_dir():
         message = f"{out}: is a file: choose another name"
         raise CaptureError(message)

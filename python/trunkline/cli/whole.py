@@ -5,12 +5,13 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trunkline._native.capture import is_capture
+from trunkline._places import need_local
+from trunkline._processes import runs
 from trunkline.cli.apart import removed_unless_finished
 from trunkline.errors import LocalProtocolError
 
@@ -40,8 +41,10 @@ def whole(path: Path, *, replaces: bool = True) -> Iterator[Path]:
 
     Raises:
         OSError: Nothing can be written there, said before any work is done.
-        LocalProtocolError: Something is there, or it would be in a capture, whose readers would take it for a part of that.
+        LocalProtocolError: Something is there, it is a URL, or it would be in a capture, whose readers would take it for a part
+            of that.
     """
+    need_local(path)
     if is_capture(path.parent):
         message = f"{path} would be inside the capture {path.parent}: choose another place"
         raise LocalProtocolError(message)
@@ -70,23 +73,9 @@ def _remove_leftovers(path: Path) -> None:
     """Removes what processes that were killed have left of a file of this name."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         process = part.name.removeprefix(f".{path.name}.").removesuffix(".part")
-        if process.isdecimal() and not _runs(int(process)):
+        if process.isdecimal() and not runs(int(process)):
             with suppress(OSError):
                 _remove(part)
-
-
-def _runs(process: int) -> bool:
-    if sys.platform == "win32":
-        # There this would end it.
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        # It is somebody else's, or cannot be told.
-        return True
-    return True
 
 
 def _remove(part: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from trunkline._places import need_local
 from trunkline.report.cdt import CdtSection
 from trunkline.report.cdtp import CdtpSection
 from trunkline.report.counting import counted_of, summary
@@ -28,7 +29,9 @@ def checked(out_html: str | os.PathLike[str]) -> Path:
 
     Raises:
         FileNotFoundError: There is no such directory.
+        LocalProtocolError: It is a URL.
     """
+    need_local(out_html)
     out = Path(out_html)
     if not out.parent.is_dir():
         raise FileNotFoundError(2, "the directory of the report does not exist", str(out.parent))
