@@ -1,12 +1,20 @@
 """Captures that Spark writes are captures: whole, in order, and there at once or not at all."""
 
+import os
+import subprocess
+import sys
+import time
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import rand
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from peers.commands import release
 from peers.recorded import AT, line
-from trunkline import capture, spark
+from trunkline import capture, cdtp, spark
+from trunkline.errors import CaptureError
+from trunkline.spark.source.writer import CaptureWriter
 
 KEPT = [name for name in capture.schema().names if name not in ("capture_id", "segment", "seq")]
 
@@ -82,6 +90,77 @@ def test_what_is_there_is_replaced_only_where_that_is_asked_for(session, add, tm
     assert len(rows_of(tmp_path / "empty")) == 1
 
 
+def test_one_that_is_recorded_is_not_replaced(session, add, tmp_path):
+    rows = read(session, add("a", 1))
+    with (
+        cdtp.Recorder(tmp_path / "live", bind="tcp://127.0.0.1:*") as recorder,
+        cdtp.Sender("D", connect=recorder.endpoints) as sender,
+    ):
+        sender.send(b"x")
+        recorder.wait(count=1, timeout_s=20)
+        with pytest.raises(PySparkException, match=f"is being written by process {os.getpid()}"):
+            save(rows, tmp_path / "live", mode="overwrite")
+        sender.send(b"y")
+        recorder.wait(count=2, timeout_s=20)
+    assert capture.open(tmp_path / "live").info().messages >= 2
+    assert capture.verify(tmp_path / "live").problems == ()
+    save(rows, tmp_path / "live", mode="overwrite")
+    assert rows_of(tmp_path / "live") == rows_of(tmp_path / "a")
+
+
+# A job that is killed before the capture is in its place, or once it is there.
+KILLED = """
+import os, sys
+from pyspark.sql.pandas.types import from_arrow_schema
+from trunkline import capture
+from trunkline.spark.source import writer
+table = capture.open(sys.argv[1]).read_all()
+job = writer.CaptureWriter({"path": sys.argv[2]}, from_arrow_schema(capture.schema()), overwrite=True)
+written = job.write(iter(table.to_batches()))
+place, name = (writer._native, "replace") if sys.argv[3] == "before" else (writer.shutil, "rmtree")
+setattr(place, name, lambda *_, **__: os._exit(9))
+job.commit([written])
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_one_of_both_is_there_at_any_moment_and_the_next_job_clears_away(session, add, tmp_path, moment):
+    old, new = add("a", 1), add("b", 1, 2)
+    save(read(session, old), tmp_path / "out")
+    # What started the job ends with it.
+    job = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", KILLED, str(new), str(tmp_path / "out"), moment]
+    assert subprocess.run(job, check=False, timeout=120).returncode == 9
+    assert len(rows_of(tmp_path / "out")) == {"before": 1, "after": 2}[moment]
+    assert len([*tmp_path.glob(".out.*")]) == 1
+    save(read(session, old), tmp_path / "out", mode="overwrite")
+    assert len(rows_of(tmp_path / "out")) == 1
+    assert [*tmp_path.glob(".out.*")] == []
+
+
+def test_what_a_job_elsewhere_left_is_cleared_away_once_it_is_old(add, tmp_path):
+    def writer(**options):
+        return CaptureWriter({"path": str(tmp_path / "out")}, from_arrow_schema(capture.schema()), **options)
+
+    # It was killed while the old capture had no name, on a file system that cannot exchange two.
+    left = tmp_path / ".out.00000000.1.00000000"
+    left.mkdir()
+    add("a", 1).rename(left / "replaced")
+    running = writer(overwrite=True)
+    written = running.write(iter(capture.open(left / "replaced").read_all().to_batches()))
+    assert not (tmp_path / "out").exists()
+    old = time.time() - 2 * 86_400
+    for path in (*left.rglob("*"), left):
+        os.utime(path, (old, old))
+    with pytest.raises(CaptureError, match="is there already"):
+        writer(overwrite=False)
+    assert len(rows_of(tmp_path / "out")) == 1
+    assert not left.exists()
+    # One that runs is not disturbed by another.
+    running.commit([written])
+    assert len(rows_of(tmp_path / "out")) == 1
+    assert [*tmp_path.glob(".out.*")] == []
+
+
 def test_nothing_is_left_of_what_fails(session, add, tmp_path):
     rows = read(session, add("a", 1, 2, 3)).repartition(3)
     failing = rows.selectExpr("* except (endpoint)", "if(seq = 1, raise_error('no'), endpoint) AS endpoint")
@@ -96,6 +175,8 @@ def test_what_is_no_capture_is_refused(session, add, tmp_path):
         (rows.drop("payload"), {}, "the rows have no column payload"),
         (rows.withColumn("seq", rows.seq.cast("string")), {}, "the column seq is string, and must be bigint"),
         (spark.decode(rows, "cdtp"), {}, "not of decoded ones"),
+        (rows.selectExpr("*", "1 AS lab", "2 AS of"), {}, r"a capture has no column lab: .* .drop\('lab', 'of'\)"),
+        (rows.selectExpr("* except (protocol)", "cast(null AS string) AS protocol"), {}, "the column protocol is null"),
         (rows, {"compression": "none"}, "there is no option 'compression' for writing"),
     ):
         with pytest.raises(PySparkException, match=words):

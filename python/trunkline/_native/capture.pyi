@@ -17,10 +17,13 @@ __all__ = [
     "existing",
     "is_capture",
     "mark_variants",
+    "need_unlocked",
     "position",
     "published",
+    "put_back",
     "read_file",
     "recover",
+    "replace",
     "schema",
     "sizes",
     "sums",
@@ -183,6 +186,27 @@ def compact(directory: str | os.PathLike[str], target_bytes: int) -> tuple[int, 
 
     Raises:
         CaptureError: There is no capture, it is being recorded to, cannot be written, or a segment is not as it was published.
+    """
+
+def need_unlocked(directory: str | os.PathLike[str]) -> None:
+    """Refuses a capture that somebody writes.
+
+    Raises:
+        CaptureError: It is being written.
+    """
+
+def replace(made: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Puts a capture where another one is, which is removed, or where nothing is.
+
+    Raises:
+        CaptureError: The other one is being written, or the names cannot be changed.
+    """
+
+def put_back(aside: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Gives a capture its name again that a killed `replace` left aside, if it did.
+
+    Raises:
+        CaptureError: The name cannot be changed.
     """
 
 def mark_variants(path: str | os.PathLike[str], columns: list[str]) -> None:

@@ -42,6 +42,11 @@ pub(crate) fn make_directory(directory: &Path, _access: Access) -> io::Result<()
     fs::create_dir_all(directory)
 }
 
+/// Names cannot be exchanged here.
+pub(crate) fn exchange(_one: &Path, _other: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 impl DiskFile for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_data()

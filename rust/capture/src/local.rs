@@ -13,6 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstatat, mkdirat};
 use nix::sys::statvfs::fstatvfs;
@@ -127,6 +129,17 @@ pub(crate) fn open_lock(directory: &Path, name: &str, access: Access) -> io::Res
 /// Makes a directory, and those above it, unless they are there.
 pub(crate) fn make_directory(directory: &Path, access: Access) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(access.directory_mode()).create(directory)
+}
+
+/// Gives each of two directories the name of the other, at one moment.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    Ok(renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE)?)
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn exchange(_one: &Path, _other: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 impl DiskFile for File {

@@ -17,8 +17,10 @@ use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
     Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Position, Row, Rows, RunRecord,
     Selection, compact as compact_capture, existing as existing_segments, is_capture as is_capture_there,
-    mark_variants as mark, published as published_segments, read_file as read_capture_file, recover as recover_capture,
-    schema as capture_schema, sizes as segment_sizes, sums as segment_sums, verify as verify_capture,
+    mark_variants as mark, need_unlocked as need_capture_unlocked, published as published_segments,
+    put_back as put_capture_back, read_file as read_capture_file, recover as recover_capture,
+    replace as replace_capture, schema as capture_schema, sizes as segment_sizes, sums as segment_sums,
+    verify as verify_capture,
 };
 use trunkline_wire::{ErrorKind, Framing};
 
@@ -431,6 +433,24 @@ pub(crate) fn sums(py: Python<'_>, place: PyPlace) -> PyResult<Vec<(u64, u64, u6
 pub(crate) fn compact(py: Python<'_>, directory: PathBuf, target_bytes: u64) -> PyResult<(u64, u64, u64, u64)> {
     let done = unless_interrupted(py, move |goes_on| compact_capture(&directory, target_bytes, goes_on))?;
     Ok((done.replaced, done.merged, done.bytes_before, done.bytes_after))
+}
+
+/// Refuses a capture that somebody writes.
+#[pyfunction]
+pub(crate) fn need_unlocked(py: Python<'_>, directory: PathBuf) -> PyResult<()> {
+    py.detach(move || need_capture_unlocked(&directory)).map_err(|error| capture_error(&error))
+}
+
+/// Puts a capture where another one is, which is removed, or where nothing is.
+#[pyfunction]
+pub(crate) fn replace(py: Python<'_>, made: PathBuf, target: PathBuf) -> PyResult<()> {
+    py.detach(move || replace_capture(&made, &target)).map_err(|error| capture_error(&error))
+}
+
+/// Gives a capture its name again that a killed `replace` left aside, if it did.
+#[pyfunction]
+pub(crate) fn put_back(py: Python<'_>, aside: PathBuf, target: PathBuf) -> PyResult<()> {
+    py.detach(move || put_capture_back(&aside, &target)).map_err(|error| capture_error(&error))
 }
 
 /// Says of columns of a Parquet file that they are VARIANT, which are written as the structs they are.

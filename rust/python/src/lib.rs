@@ -98,8 +98,8 @@ mod _native {
     mod capture {
         #[pymodule_export]
         use crate::capture::{
-            MessageIterator, PyCapture, PyImport, RowIterator, compact, existing, is_capture, mark_variants, position,
-            published, read_file, recover, schema, sizes, sums, verify,
+            MessageIterator, PyCapture, PyImport, RowIterator, compact, existing, is_capture, mark_variants,
+            need_unlocked, position, published, put_back, read_file, recover, replace, schema, sizes, sums, verify,
         };
         #[pymodule_export]
         use crate::writer::PyWriter;

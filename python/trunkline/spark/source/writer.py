@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from trunkline._native import capture as _native
 from trunkline._text import did_you_mean
 from trunkline.errors import CaptureError, LocalProtocolError
 from trunkline.spark.source.options import path_of
+from trunkline.spark.source.staging import clear, staging_of
 
 __all__ = ["CaptureWriter"]
 
@@ -51,7 +51,7 @@ class CaptureWriter(DataSourceArrowWriter):
     """Writes rows of captures as a capture.
 
     Tasks write files beside the target, which all of them must reach. The last step merges them into a capture there, and
-    gives it its name.
+    gives it its name. What a killed job left there is removed by the next one that writes to the same place.
 
     Args:
         options: The options of the data source.
@@ -60,17 +60,17 @@ class CaptureWriter(DataSourceArrowWriter):
 
     Raises:
         LocalProtocolError: An option is unknown, or the columns are not those of a capture.
-        CaptureError: Something is there.
+        CaptureError: Something is there, or it is being recorded to.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         self._target = _target(options)
         _need_columns(schema)
         self._overwrites = overwrite
+        clear(self._target)
         if self._target.exists():
             _need_room(self._target, overwrites=overwrite)
-        # Neither a search for captures nor Spark looks into what begins with a dot.
-        self._staging = self._target.with_name(f".{self._target.name}.{uuid.uuid4().hex}")
+        self._staging = staging_of(self._target)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of a task, sorted."""
@@ -78,6 +78,7 @@ class CaptureWriter(DataSourceArrowWriter):
         if not batches:
             return _Written(None)
         table = pa.Table.from_batches(batches).select(_capture.schema().names)
+        _need_values(table)
         table = table.sort_by([(name, "ascending") for name in _ORDER])
         self._staging.mkdir(parents=True, exist_ok=True)
         file = self._staging / f"{uuid.uuid4().hex}.parquet"
@@ -98,8 +99,7 @@ class CaptureWriter(DataSourceArrowWriter):
             importing.abort()
         if self._target.exists():
             _need_room(self._target, overwrites=self._overwrites)
-            os.rename(self._target, self._staging / "replaced")  # noqa: PTH104 - across nothing
-        os.rename(made, self._target)  # noqa: PTH104
+        _native.replace(made, self._target)
         shutil.rmtree(self._staging, ignore_errors=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - all is in one place
@@ -132,11 +132,25 @@ def _need_columns(schema: StructType) -> None:
         if given[field.name] != kind:
             message = f"the column {field.name} is {given[field.name]}, and must be {kind}"
             raise LocalProtocolError(message)
+    others = [name for name in given if name not in _capture.schema().names]
+    if others:
+        message = f"a capture has no column {others[0]}: leave it out with .drop({', '.join(map(repr, others))})"
+        raise LocalProtocolError(message)
+
+
+def _need_values(table: pa.Table) -> None:
+    for field in _capture.schema():
+        if not field.nullable and table.column(field.name).null_count:
+            message = f"the column {field.name} is null in some rows, and must not be"
+            raise LocalProtocolError(message)
 
 
 def _need_room(target: Path, *, overwrites: bool) -> None:
     names = [*target.iterdir()] if target.is_dir() else [target]
-    if not names or (overwrites and _native.is_capture(target)):
+    if not names:
+        return
+    if overwrites and _native.is_capture(target):
+        _native.need_unlocked(target)
         return
     if overwrites:
         message = f"{target}: is no capture, and is not overwritten: remove it, or choose another name"

@@ -1,0 +1,61 @@
+"""Where the files of a job lie beside the capture that it writes, and what killed jobs left there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import time
+import uuid
+import zlib
+from pathlib import Path
+
+from trunkline._native import capture as _native
+from trunkline._processes import runs
+
+__all__ = ["clear", "staging_of"]
+
+# What a killed job left is removed once nothing in it has changed for so long, where it cannot be told whether it runs.
+_LEFT_S = 86_400
+
+
+def staging_of(target: Path) -> Path:
+    """A directory beside a target for the files of a job, which this process plans.
+
+    Neither a search for captures nor Spark looks into what begins with a dot. The name says whose it is: this process is gone
+    before the job ends, but the one that started it ends with the job's driver.
+    """
+    return target.with_name(f".{target.name}.{_machine()}.{os.getppid()}.{uuid.uuid4().hex[:8]}")
+
+
+def clear(target: Path) -> None:
+    """Removes what killed jobs left beside a target, and puts a capture back that one of them was replacing.
+
+    Raises:
+        CaptureError: It cannot be put back.
+    """
+    name = re.compile(rf"\.{re.escape(target.name)}\.([0-9a-f]{{8}})\.(\d+)\.[0-9a-f]{{8}}")
+    beside = sorted(target.parent.iterdir()) if target.parent.is_dir() else []
+    for staging in beside:
+        found = name.fullmatch(staging.name)
+        if found is None:
+            continue
+        is_gone = found[1] == _machine() and not runs(int(found[2]))
+        if is_gone or _is_old(staging):
+            _native.put_back(staging, target)
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _machine() -> str:
+    """The name of this machine, as eight digits."""
+    return f"{zlib.crc32(platform.node().encode()):08x}"
+
+
+def _is_old(staging: Path) -> bool:
+    """Whether nothing in a directory has changed for long; where something vanishes meanwhile, it does."""
+    try:
+        changed = max(path.lstat().st_mtime for path in (staging, *staging.rglob("*")))
+    except FileNotFoundError:
+        return False
+    return time.time() - changed > _LEFT_S

@@ -1,0 +1,116 @@
+//! A capture put in the place of another.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::layout::is_capture;
+use crate::local::exchange;
+use crate::lock::Lock;
+use crate::{Access, CaptureError};
+
+/// Where the capture that is replaced is for a moment, beside the new one, on file systems that cannot exchange names.
+const REPLACED: &str = "replaced";
+
+/// Refuses a capture that somebody writes.
+pub fn need_unlocked(directory: &Path) -> Result<(), CaptureError> {
+    Lock::acquire(directory, Access::of(directory))?.release()
+}
+
+/// Puts a capture where another one is, which is removed, or where nothing is. Nobody may write the other one.
+///
+/// At any moment one of the two is there, where the file system can exchange names; elsewhere one that is killed may leave
+/// the old one beside the new one, for [`put_back`] to find.
+pub fn replace(made: &Path, target: &Path) -> Result<(), CaptureError> {
+    let writing = |error| CaptureError::writing(target, error);
+    if !is_capture(target) {
+        return fs::rename(made, target).map_err(writing);
+    }
+    let lock = Lock::acquire(target, Access::of(target))?;
+    let replaced = swap(made, target).map_err(writing)?;
+    // Before the lock is free: a writer that had opened it meanwhile must not begin in what is removed. What cannot be
+    // removed is in nobody's way.
+    let _ = fs::remove_dir_all(replaced);
+    lock.release()
+}
+
+/// Gives a capture its name again that a killed [`replace`] left aside, if it did.
+pub fn put_back(aside: &Path, target: &Path) -> Result<(), CaptureError> {
+    let replaced = aside.join(REPLACED);
+    if target.exists() || !replaced.exists() {
+        return Ok(());
+    }
+    fs::rename(replaced, target).map_err(|error| CaptureError::writing(target, error))
+}
+
+/// Puts one directory in the place of another, and says where that is now.
+fn swap(made: &Path, target: &Path) -> io::Result<PathBuf> {
+    if exchange(made, target).is_ok() {
+        return Ok(made.to_owned());
+    }
+    let replaced = made.with_file_name(REPLACED);
+    fs::rename(target, &replaced)?;
+    fs::rename(made, target).inspect_err(|_| {
+        let _ = fs::rename(&replaced, target);
+    })?;
+    Ok(replaced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::row;
+    use crate::{Capture, CaptureErrorKind, Import, Settings, Writer};
+
+    fn made(directory: &Path, rows: i64) {
+        let mut import = Import::open(directory, Settings::default()).unwrap();
+        for at in 0..rows {
+            import.append(&row(at)).unwrap();
+        }
+        import.commit().unwrap();
+    }
+
+    fn messages(directory: &Path) -> u64 {
+        Capture::open(directory).unwrap().info().unwrap().messages
+    }
+
+    #[test]
+    fn one_takes_the_place_of_another_or_of_nothing() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (new, target) = (scratch.path().join("new"), scratch.path().join("target"));
+        for rows in [2, 3] {
+            made(&new, rows);
+            replace(&new, &target).unwrap();
+            assert_eq!(messages(&target), u64::try_from(rows).unwrap());
+            assert!(!new.exists());
+        }
+    }
+
+    #[test]
+    fn one_that_is_written_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (new, target) = (scratch.path().join("new"), scratch.path().join("target"));
+        made(&new, 2);
+        let writer = Writer::open(&target, Settings::default(), || {}).unwrap();
+        assert_eq!(need_unlocked(&target).unwrap_err().kind(), CaptureErrorKind::Locked);
+        assert_eq!(replace(&new, &target).unwrap_err().kind(), CaptureErrorKind::Locked);
+        writer.close().unwrap();
+        need_unlocked(&target).unwrap();
+        replace(&new, &target).unwrap();
+        assert_eq!(messages(&target), 2);
+    }
+
+    #[test]
+    fn what_was_put_aside_is_put_back() {
+        let scratch = tempfile::tempdir().unwrap();
+        let target = scratch.path().join("target");
+        put_back(scratch.path(), &target).unwrap();
+        assert!(!target.exists());
+        made(&scratch.path().join(REPLACED), 2);
+        put_back(scratch.path(), &target).unwrap();
+        assert_eq!(messages(&target), 2);
+        made(&scratch.path().join(REPLACED), 3);
+        put_back(scratch.path(), &target).unwrap();
+        assert_eq!(messages(&target), 2);
+    }
+}
