@@ -17,7 +17,6 @@ from trunkline.columns import Decoder, protocols
 
 OF = {"requests": "dcp", "topics": "mc0", "contents": "mtl", "rollout": "cdt", "gaps": "cdtp", "runs": "cdtp"}
 EVENT = "kaa.v1.events.cdp.endpoint.config.ConfigUpdated"
-RESPONSE = "kaa.v1.service.cmx.cmx2cdp.ConfigResponse"
 
 
 def before(protocol, frames):
@@ -229,30 +228,107 @@ def test_contents_come_back_bit_for_bit(sequence, resource, properties, body):
     assert found == [[made, body]]
 
 
-@settings(max_examples=150, deadline=None)
+# What CDT says in each kind of message, and the subject of one; what comes last is in JSON alone.
+ANSWERED = ("correlation_id", "endpoint_message_id", "app_version_name", "endpoint_id", "config_id")
+EVENT_FIELDS = ("correlation_id", "originator_replica_id", "app_version_name", "endpoint_id", "config_id")
+KINDS = {
+    "ConfigRequest": ("service.cdp.cmx2cdp", ANSWERED, ()),
+    "ConfigResponse": ("replica.r1.cmx2cdp", (*ANSWERED, "status_code", "reason_phrase", "content"), ()),
+    "ConfigPush": ("service.cmx.cmx2cdp", (*ANSWERED, "content"), ()),
+    "ConfigPushResponse": ("replica.r1.cmx2cdp", (*ANSWERED, "status_code", "reason_phrase"), ()),
+    "ConfigNewAvailable": ("events.cdp.endpoint.config", EVENT_FIELDS, ("content",)),
+    "ConfigUpdated": ("events.cdp.endpoint.config", EVENT_FIELDS, ()),
+}
+TEXT = st.text(min_size=1, max_size=12)
+
+
+@pytest.mark.parametrize("codec", ["json", "avro"])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=80, deadline=None)
 @given(
-    texts=st.tuples(*[st.text(min_size=1, max_size=12)] * 6),
-    timestamp=st.integers(0, 253_402_300_799_999),
-    timeout=st.integers(-1, 2**40),
+    texts=st.fixed_dictionaries(dict.fromkeys({*ANSWERED, *EVENT_FIELDS, "reason_phrase"}, TEXT)),
+    times=st.tuples(st.integers(0, 253_402_300_799_999), st.integers(-1, 2**40)),
     status=st.integers(200, 599),
     content=st.none() | st.binary(max_size=40),
-    codec=st.sampled_from(["json", "avro"]),
 )
-def test_bodies_say_the_same_when_they_are_read_again(texts, timestamp, timeout, status, content, codec):
-    names = ("correlation_id", "endpoint_message_id", "app_version_name", "endpoint_id", "config_id", "reason_phrase")
-    said = dict(zip(names, texts, strict=True)) | {
-        "timestamp_ms": timestamp,
-        "timeout_ms": timeout,
-        "status_code": status,
-    }
-    said |= {"type": "ConfigResponse", "content": content, "content_type": None if content is None else "t"}
-    said["content_bytes"] = None if content is None else len(content)
+def test_bodies_say_the_same_when_they_are_read_again(kind, codec, texts, times, status, content):
+    subject, in_both, in_json = KINDS[kind]
+    fields = in_both if codec == "avro" else (*in_both, *in_json)
+    said = {"type": kind} | dict(zip(("timestamp_ms", "timeout_ms"), times, strict=True))
+    said |= {name: text for name, text in texts.items() if name in fields}
+    if "status_code" in fields:
+        said["status_code"] = status
+    if "content" in fields:
+        is_there = content is not None
+        said |= {"content": content, "content_type": "t" if is_there else None}
+        said["content_bytes"] = len(content) if is_there else None
     writing = Decoder("cdt", codec=codec, payload=True)
     made = writing.encode_structs(pa.array([said])).to_pylist()[0]["payload"]
-    inputs = columns("cdt", [(made, RESPONSE)])
-    found = writing.decode_structs(**inputs).to_pylist()[0]
-    assert {name: found[name] for name in said} == said
-    assert writing.encode_structs(writing.decode_structs(**inputs)).to_pylist()[0]["payload"] == made
+    structs = writing.decode_structs(**columns("cdt", [(made, f"kaa.v1.{subject}.{kind}")]))
+    found = structs.to_pylist()[0]
+    # Where it was said is in the subject, and the time is there a second time.
+    told = {"instance", "replica", "originator", "timestamp"}
+    assert {name: value for name, value in found.items() if value is not None and name not in told} == {
+        name: value for name, value in said.items() if value is not None
+    }
+    assert writing.encode_structs(structs).to_pylist()[0]["payload"] == made
+
+
+PART = st.binary(max_size=12)
+FILLED = st.binary(min_size=1, max_size=12)
+
+
+def comes_back(protocol, said):
+    """Whether what is written of a struct says the same when it is read."""
+    reading = decoder(protocol)
+    kind = reading.decode_structs(**columns(protocol, [([b"x"], None)])).type
+    whole = {field.name: said.get(field.name) for field in kind}
+    [frames] = back(protocol, pa.array([whole], kind))
+    assert reading.decode_structs(**columns(protocol, [(frames, None)])).to_pylist() == [whole]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    kind=st.sampled_from(["register", "ping", "pong", "request", "reply", "reconnect"]),
+    service=FILLED,
+    client=FILLED,
+    metadata=st.lists(FILLED, max_size=3),
+    data=st.lists(PART, max_size=3),
+)
+def test_messages_of_dcp_say_the_same_when_they_are_read_again(kind, service, client, metadata, data):
+    said = {"type": kind}
+    if kind in ("register", "request"):
+        said["service"] = service
+    if kind in ("request", "reply"):
+        said |= {"client": client, "metadata": metadata}
+        said |= {"data": data, "data_parts": len(data), "data_bytes": sum(map(len, data))}
+    comes_back("dcp", said)
+
+
+NAME = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=10)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    verb=st.sampled_from(["CONNECT", "DISCONNECT", "SUB", "UNSUB", "PUT", "NOOP", "MESSAGE", "OK", "ERROR"]),
+    name=NAME,
+    topics=st.lists(NAME, min_size=1, max_size=3),
+    ttl_ms=st.integers(0, 86_400_000),
+    headers=st.dictionaries(st.text("ABCxyz-é1", max_size=5).map("X-{}".format), NAME, max_size=3),
+    body=st.lists(PART, min_size=1, max_size=3),
+)
+def test_messages_of_mc0_say_the_same_when_they_are_read_again(verb, name, topics, ttl_ms, headers, body):
+    # Headers are written in the order of their bytes.
+    said = {"verb": verb, "id": name, "headers": sorted(headers.items(), key=lambda header: header[0].encode())}
+    if verb == "CONNECT":
+        said |= {"version": "0", "ttl_ms": ttl_ms}
+    elif verb in ("SUB", "UNSUB"):
+        said["topics"] = topics
+    elif verb in ("PUT", "MESSAGE"):
+        said |= {"topic": name, "body": body, "body_frames": len(body), "body_bytes": sum(map(len, body))}
+    elif verb == "ERROR":
+        said["text"] = name
+    comes_back("mc0", said)
 
 
 @pytest.mark.parametrize(
