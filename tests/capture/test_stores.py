@@ -298,7 +298,7 @@ def test_commands_take_a_url(recorded, tmp_path, url):
         (
             "s3://key:secret@nowhere/x?scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1",
             CaptureError,
-            "contains no capture|bucket",
+            "there is no bucket nowhere",
         ),
         (
             "s3://key:secret@lab/none?scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1",
@@ -323,6 +323,27 @@ def test_a_store_that_does_not_answer_is_told(recorded):
     assert "secret" not in str(raised.value)
 
 
+def test_who_is_not_let_in_is_told_what_to_do(recorded, s3, url):
+    capture.ship(recorded, url)
+    advice = (
+        r"s3://lab/runs/.*INVALID_ACCESS_KEY_ID.*: the store does not know you.* AWS_ACCESS_KEY_ID .*s3://KEY:SECRET@"
+    )
+    with s3.knowing_nobody():
+        for ask in (capture.open, capture.verify, lambda url: capture.ship(recorded, url)):
+            with pytest.raises(CaptureError, match=advice) as raised:
+                ask(url)
+            assert str(raised.value).count("AWS_ACCESS_KEY_ID") == 1
+            assert "key:secret@" not in str(raised.value)
+    assert len(capture.open(url)) == ROWS
+
+
+def test_a_bucket_that_is_not_there_is_named(recorded, s3):
+    url = s3.url("x", bucket="nobucket")
+    for ask in (capture.open, capture.verify, lambda url: capture.ship(recorded, url)):
+        with pytest.raises(CaptureError, match=r"s3://nobucket/x: .*there is no bucket nobucket"):
+            ask(url)
+
+
 def test_a_path_is_no_url(tmp_path):
     assert place_of(tmp_path) == tmp_path
     assert place_of("file:///a%20b/c") == place_of("/a b/c")
@@ -333,7 +354,7 @@ def test_a_path_is_no_url(tmp_path):
         "x",
         "y",
     )
-    with pytest.raises(LocalProtocolError, match="ships captures of this machine"):
+    with pytest.raises(LocalProtocolError, match="this takes paths of this machine alone"):
         capture.ship("s3://lab/x", tmp_path / "y")
     with pytest.raises(CaptureError, match="nowhere"):
         capture.ship(tmp_path / "nowhere", tmp_path / "y")

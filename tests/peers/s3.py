@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 PYTHON = Path(__file__).parents[2] / ".peers" / "s3" / "bin" / "python"
@@ -54,6 +56,15 @@ class S3:
 
     def delete(self, name: str) -> None:
         self._ask(f"lab/{name}", "DELETE")
+
+    @contextmanager
+    def knowing_nobody(self) -> Iterator[None]:
+        """Refuses every key meanwhile."""
+        self._ask("moto-api/reset-auth", "POST", b"0")
+        try:
+            yield
+        finally:
+            self._ask("moto-api/reset-auth", "POST", b"inf")
 
     def _ask(self, path: str, method: str = "GET", content: bytes | None = None) -> str:
         # Of another type the server takes the content for a form.

@@ -101,6 +101,16 @@ def test_what_is_wrong_with_a_store_is_told_at_load(session, s3, options, messag
     assert "secret@" not in str(raised.value)
 
 
+def test_who_is_not_let_in_is_told_what_to_do_at_load(session, s3, add):
+    url = s3.url("refused")
+    capture.ship(add("a"), url)
+    with s3.knowing_nobody(), pytest.raises(PySparkException, match=r"the store does not know you.* AWS_ACCESS_KEY_ID"):
+        rows(session, url)
+    assert rows(session, url).count() == 3
+    with pytest.raises(PySparkException, match=r"s3://nobucket/x: there is no bucket nobucket"):
+        rows(session, s3.url("x", bucket="nobucket"))
+
+
 def test_options_of_a_store_are_for_urls(session, add):
     with pytest.raises(PySparkException, match="is for URLs of stores"):
         rows(session, add("a"), **{"fileSystem.region": "us-east-1"})

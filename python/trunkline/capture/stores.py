@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,14 +16,22 @@ from trunkline._text import did_you_mean
 from trunkline.errors import CaptureError, LocalProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyarrow import NativeFile
     from pyarrow.fs import FileInfo, FileSystem
 
 __all__ = ["Store", "exists", "folders", "is_folder", "is_readable", "store", "words"]
 
 Answer = TypeVar("Answer")
+
+# What stores say, in the words of pyarrow, to who is not let in.
+_REFUSED = re.compile(
+    r"\b(ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|[A-Z_]*TOKEN[A-Z_]*|REQUEST_TIME_TOO_SKEWED"
+    r"|(Expired|Invalid)Token|PERMISSION_DENIED|UNAUTHENTICATED|HTTP status 40[13])\b"
+)
+_WHO_ONE_IS = (
+    "the store does not know you, or does not let you do this here. Who you are comes from the environment, as AWS_ACCESS_KEY_ID and "
+    "AWS_SECRET_ACCESS_KEY, ~/.aws or the role of the machine, or from the URL, as s3://KEY:SECRET@bucket/folder"
+)
 
 # What pyarrow can open, of which a name that is none is told.
 _SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "mock")
@@ -76,19 +86,24 @@ class Store:
         Raises:
             OSError: It cannot be opened; FileNotFoundError where there is none.
         """
-        file = self.files.open_input_file(self.path(name))
-        return file, file.size()
+        with _told():
+            file = self.files.open_input_file(self.path(name))
+            return file, file.size()
 
     def info(self, name: str) -> FileInfo | None:
         """What is there under a name, if anything is.
 
         Raises:
-            OSError: The store cannot be asked.
+            OSError: The store cannot be asked, or has no such bucket.
         """
         from pyarrow.fs import FileType
 
-        (info,) = self.files.get_file_info([self.path(name)])
-        return None if info.type == FileType.NotFound else info
+        with _told():
+            (info,) = self.files.get_file_info([self.path(name)])
+        if info.type != FileType.NotFound:
+            return info
+        self._need_bucket()
+        return None
 
     def list(self, folder: str) -> list[str]:
         """The names in a folder; none where there is none.
@@ -102,11 +117,46 @@ class Store:
         """What is in a folder; nothing where there is none.
 
         Raises:
-            OSError: It cannot be listed.
+            OSError: It cannot be listed, or the store has no such bucket.
         """
         from pyarrow.fs import FileSelector
 
-        yield from self.files.get_file_info(FileSelector(self.path(folder), allow_not_found=True))
+        with _told():
+            found = self.files.get_file_info(FileSelector(self.path(folder), allow_not_found=True))
+        if not found:
+            self._need_bucket()
+        yield from found
+
+    def _need_bucket(self) -> None:
+        """Refuses a bucket that is not there, of which S3 says no more than that nothing is in it.
+
+        Raises:
+            OSError: It is not there.
+        """
+        from pyarrow.fs import FileType
+
+        if self.files.type_name != "s3":
+            return
+        bucket = self.root.partition("/")[0]
+        try:
+            (info,) = self.files.get_file_info([bucket])
+        except OSError:
+            # Who may read from a bucket need not be allowed to ask about it.
+            return
+        if info.type == FileType.NotFound:
+            message = f"there is no bucket {bucket}"
+            raise OSError(message)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Says of who is not let in what to do."""
+    try:
+        yield
+    except OSError as error:
+        if not _REFUSED.search(str(error)):
+            raise
+        raise PermissionError(words(error)) from error
 
 
 def is_readable(place: Place) -> bool:
@@ -178,5 +228,8 @@ def _asked(url: Url, ask: Callable[[Store], Answer]) -> Answer:
 
 
 def words(error: BaseException) -> str:
-    """What an error says, without the names of codes and of source files that libraries put around it."""
-    return str(error).partition(". Detail:")[0]
+    """What an error says, without the names of codes and files that libraries put around it; and what to do of who is not let in."""
+    said = str(error).partition(". Detail:")[0]
+    if _REFUSED.search(said) and not isinstance(error, PermissionError):
+        return f"{said.rstrip('.')}: {_WHO_ONE_IS}"
+    return said
