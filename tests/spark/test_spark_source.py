@@ -89,8 +89,32 @@ def test_every_column_says_what_it_is(session, every_protocol, protocol):
     assert all(comments.values()), comments
     decoded = spark.decode(read(session, every_protocol), protocol, **options)
     assert {field.name: field.metadata.get("comment") for field in decoded.schema} == comments
-    # Rows are what Parquet says of them.
+
+
+def comments(schema):
+    return {field.name: field.metadata.get("comment") for field in schema}
+
+
+def test_every_column_of_rows_says_what_it_is(session, every_protocol):
+    read(session, every_protocol).createOrReplaceTempView("rows_of_all")
+    said = {row.col_name: row.comment for row in session.sql("DESCRIBE rows_of_all").collect()}
+    assert said == comments(spark.capture_schema())
+    assert all(said.values()), said
     assert read(session, every_protocol).schema == spark.capture_schema()
+    some = read(session, every_protocol, columns="payload, seq").schema
+    assert comments(some) == {name: said[name] for name in ("payload", "seq")}
+
+
+@pytest.mark.parametrize("table", ["runs", "gaps", "pair_requests", "topics", "contents", "rollout"])
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_every_column_of_what_belongs_together_says_what_it_is(session, every_protocol, table, is_stream):
+    source = session.readStream if is_stream else session.read
+    rows = source.format("trunkline").load(str(every_protocol))
+    decoded = {"topics": "mc0", "contents": "mtl", "rollout": "cdt"}
+    if table in decoded:
+        rows = spark.decode(rows, decoded[table])
+    said = comments(getattr(spark, table)(rows).schema)
+    assert all(said.values()), said
 
 
 def test_comments_are_those_of_the_tables_that_are_made(session, add, tmp_path):

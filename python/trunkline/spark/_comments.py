@@ -10,7 +10,10 @@ from trunkline.columns import EVERY, RECEIVED_AT
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
 
-__all__ = ["comment", "commented"]
+__all__ = ["ROWS", "comment", "commented", "declared"]
+
+# What the rows of a capture are called beside the protocols they are decoded by and the tables that are made of them.
+ROWS = "rows"
 
 # Columns of a capture that a message keeps of its row.
 _ROWS = {
@@ -34,7 +37,16 @@ _SHARED = {
     RECEIVED_AT: "received_at_ns as a timestamp, to the microsecond",
 }
 
-_DECODED: Mapping[str, Mapping[str, str]] = {
+_SAID: Mapping[str, Mapping[str, str]] = {
+    ROWS: {
+        "envelope": "The frames before the header",
+        "header": "The header: the frame that says what the message is; of MTL's contents, the first; of CDT none",
+        "payload": "The frames after the header; of CDT the body",
+        "n_head": "How many frames of the payload stand before the data",
+        "n_frames": "How many frames the message has",
+        "n_bytes": "The bytes of these",
+        "error": "What is wrong with the message, by kind; null where nothing is",
+    },
     "cdtp": {
         "record": "The position of the record in a CDTP2 message, else 0",
         "variant": "The header: S, A, B or 2",
@@ -108,30 +120,117 @@ _DECODED: Mapping[str, Mapping[str, str]] = {
         "type": "What the message is, as the table of its protocol says it; of mc0 the verb",
         "rest": "All else that is decoded of the message and is not null, by the names of its protocol's columns",
     },
+    "runs": {
+        "sender": "The sender's name",
+        "ordinal": "The number of the BOR that the run begins with among its sender's, from 1; 0: before the first",
+        "run_id": "The string of that name in the metadata, or else in the configuration",
+        "condition": "GOOD, or what is wrong with the run, as INCOMPLETE|ABORTED",
+        "condition_code": "The same as a number: 0, or the sum of TAINTED 1, INCOMPLETE 2, INTERRUPTED 4, ABORTED 8, DEGRADED 16",
+        "messages": "DAT messages; of CDTP2 their records",
+        "bytes": "The bytes of all frames",
+        "missed": "Sequence numbers that were skipped",
+        "duplicates": "DAT messages whose number was received before",
+        "out_of_order": "DAT messages with a new number below the highest before",
+        "first_received_at_ns": "When the first message was received, in nanoseconds since 1970",
+        "last_received_at_ns": "When the last message was received, in nanoseconds since 1970",
+        "bor_seq": "The seq of the row of its BOR; null for ordinal 0",
+        "eor_seq": "The seq of the row of its first EOR; null where there is none yet",
+        "config": "The configuration in the BOR",
+        "metadata": "The metadata in the EOR",
+    },
+    "gaps": {
+        "sender": "The sender's name",
+        "received_at_ns": "When the message after the gap was received, in nanoseconds since 1970",
+        "missed": "How many sequence numbers were skipped before it",
+    },
+    "requests": {
+        "seen_by": "Who recorded it: broker, client or worker",
+        "service": "The service that was asked",
+        "client": "The address of the client",
+        "worker": "The address of the worker",
+        "forwarded_by": "The address of the worker that forwarded the request; null for one of a client",
+        "metadata": "The parts that the reply copies of its request",
+        "outcome": "What became of the request, as reply; null while it is open",
+        "latency_ns": "From the request to its reply, in nanoseconds",
+        "queued_ns": "At a broker, from the request to its dispatch, in nanoseconds",
+        "worked_ns": "At a broker, from the dispatch to the worker's response, in nanoseconds",
+        "request_seq": "The seq of the row of the request",
+        "dispatch_seq": "The seq of the row of its dispatch",
+        "response_seq": "The seq of the row of the worker's response",
+        "reply_seq": "The seq of the row of the reply",
+        "requested_at_ns": "When the request was recorded, in nanoseconds since 1970",
+    },
+    "topics": {
+        "window": "From when until when it is counted",
+        "seen_by": "Who recorded it: middleware or connector",
+        "topic": "The topic",
+        "puts": "PUTs that passed",
+        "deliveries": "MESSAGEs that passed",
+        "bytes": "The bytes of the bodies",
+        "publishers": "How many peers put something; null at a connector",
+        "subscribers": "How many peers had something delivered; null at a connector",
+        "p50_ns": "The median of the way through a middleware, in nanoseconds; null at a connector",
+        "p99_ns": "The 99th percentile of the same",
+    },
+    "contents": {
+        "resource": "The resource",
+        "sequence": "The sequence number of the content",
+        "body_bytes": "The bytes of the body",
+        "redelivered": "Whether it says that it may have been delivered before",
+        "attempts": "Which delivery of the content it is, from 1",
+        "fate": "What became of the content, as confirmed; null while it is open",
+        "status": "The status of the Response that refused it",
+        "latency_ns": "From the content to what settled it, in nanoseconds",
+        "seq": "The seq of the row of the content",
+        "settled_seq": "The seq of the row that settled it",
+        "sent_at_ns": "When the content was recorded, in nanoseconds since 1970",
+        "settled_at_ns": "When what settled it was recorded, in nanoseconds since 1970",
+    },
+    "rollout": {
+        "app_version_name": "The version of the application",
+        "endpoint_id": "The endpoint",
+        "config_id": "The configuration",
+        "available_at": "When it was first announced",
+        "pulled_at": "When a target first answered with it",
+        "applied_at": "When it was first reported as applied",
+        "time_to_applied_ns": "From the announcement to that, in nanoseconds",
+        "announcements": "How often it was announced",
+        "pulls": "How often it was pulled",
+        "reports": "How often it was reported as applied",
+    },
 }
 
 # Columns that a user has asked for by a name.
 _NAMED = {"tag_": "The tag", "property_": "The property", "json_": "The member"}
 
 
-def comment(name: str, protocol: str) -> str | None:
-    """What a column says of what is decoded of a protocol; None for a user's own."""
+def comment(name: str, table: str) -> str | None:
+    """What a column says of a table: `ROWS`, a protocol, or one that a fold makes; None for a user's own."""
     named = next(
         (f"{what} {name.removeprefix(prefix)}" for prefix, what in _NAMED.items() if name.startswith(prefix)), None
     )
-    return {**_ROWS, **_SHARED, **_DECODED[protocol]}.get(name, named)
+    return {**_ROWS, **_SHARED, **_SAID[table]}.get(name, named)
 
 
-def commented(schema: StructType, protocol: str) -> StructType:
+def commented(schema: StructType, table: str) -> StructType:
     """The same columns with their comments."""
     from pyspark.sql.types import StructType
 
-    return StructType([_commented(field, protocol) for field in schema])
+    return StructType([_commented(field, table) for field in schema])
 
 
-def _commented(field: StructField, protocol: str) -> StructField:
+def declared(ddl: str, table: str) -> StructType:
+    """The columns that SQL declares so, with their comments; it needs a session."""
+    from pyspark.sql.types import StructType
+
+    columns = StructType.fromDDL(ddl)
+    assert isinstance(columns, StructType)
+    return commented(columns, table)
+
+
+def _commented(field: StructField, table: str) -> StructField:
     from pyspark.sql.types import StructField
 
-    said = comment(field.name, protocol)
+    said = comment(field.name, table)
     metadata = field.metadata if said is None else {**field.metadata, "comment": said}
     return StructField(field.name, field.dataType, field.nullable, metadata)

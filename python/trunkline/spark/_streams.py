@@ -16,6 +16,7 @@ from trunkline._arrow import from_bytes, to_bytes
 from trunkline._native.analysis import Fold, divide
 from trunkline._text import counted
 from trunkline.errors import LocalProtocolError
+from trunkline.spark._comments import declared
 from trunkline.spark.session import NEEDED
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def streamed(rows: DataFrame, name: str, window_us: int) -> DataFrame:
     bucket: Any = Bucket(table)
     mode = "update" if fold.key else "append"
     given = bundles.groupBy("bucket").transformWithStateInPandas(bucket, "rows binary", mode, "EventTime")
-    return given.mapInArrow(_unpacked, fold.ddl())
+    return given.mapInArrow(_unpacked, declared(fold.ddl(), name))
 
 
 def _need_state_store(rows: DataFrame) -> None:

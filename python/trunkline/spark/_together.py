@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from trunkline._native.analysis import Fold
 from trunkline._text import counted
+from trunkline.spark._comments import declared
 from trunkline.spark._lazy import F
 from trunkline.spark._streams import streamed
 
@@ -73,7 +74,7 @@ def folded(
     if rows.isStreaming:
         return streamed(rows, name, window_us)
     function = functools.partial(_folded, name, window_us)
-    return together(rows, keys(fold.protocol)).mapInArrow(function, fold.ddl())
+    return together(rows, keys(fold.protocol)).mapInArrow(function, declared(fold.ddl(), name))
 
 
 def _folded(name: str, window_us: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trunkline._native.analysis import Fold
 from trunkline.columns import Decoder
+from trunkline.spark._comments import declared
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
 from trunkline.spark._together import folded
@@ -49,7 +50,7 @@ def runs(rows: DataFrame) -> DataFrame:
     need_columns(rows, _NEEDED, "runs need")
     if rows.isStreaming:
         return folded(_with_boundaries(rows), "runs", {name: F.col(place) for name, place in _FRAMES.items()})
-    return rows_of_runs(rows).mapInArrow(_counted, Fold("runs").ddl())
+    return rows_of_runs(rows).mapInArrow(_counted, declared(Fold("runs").ddl(), "runs"))
 
 
 def _with_boundaries(rows: DataFrame) -> DataFrame:

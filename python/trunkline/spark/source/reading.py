@@ -20,7 +20,7 @@ from trunkline.capture.reading import Capture, native
 from trunkline.capture.selecting import Selection, of_rows, wanted
 from trunkline.columns import EVERY
 from trunkline.errors import CaptureError, LocalProtocolError
-from trunkline.spark._comments import commented
+from trunkline.spark._comments import ROWS, commented
 from trunkline.spark.source.captures import Span, absent, missing
 from trunkline.spark.source.options import Settings
 
@@ -48,8 +48,7 @@ def schema(settings: Settings) -> StructType:
         LocalProtocolError: There is no such column.
     """
     found: StructType = from_arrow_schema(_arrow_schema(settings))
-    # Rows have the schema that Parquet has of them, which knows no comments.
-    return commented(found, settings.protocol) if settings.is_decoded and settings.protocol else found
+    return commented(found, settings.protocol if settings.is_decoded and settings.protocol else ROWS)
 
 
 def need_schema(settings: Settings, given: StructType) -> None:
