@@ -23,8 +23,6 @@ use crate::{
     Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Verdict,
 };
 
-/// The first wait before another lease is asked for; each is twice the one before.
-
 /// How long the question for a lease may be open.
 const PATIENCE: Duration = Duration::from_secs(120);
 
