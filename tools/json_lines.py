@@ -184,7 +184,7 @@ LINES: dict[str, list[Line]] = {
     ],
     "capture compact": [_of("compacted", capture.Compaction)],
     "capture ship": [
-        _ready(),
+        _ready(metrics_url=Maybe(str)),
         _of("shipped", capture.Shipped),
         line("retry", error=str, wait_s=float),
         _stopped(capture.Shipped),
@@ -244,6 +244,7 @@ LINES: dict[str, list[Line]] = {
     "spark decode": [line("decoded", **_WRITTEN)],
     "spark report": [_REPORT],
     "spark stream": [
+        _ready(metrics_url=Maybe(str)),
         line("batch", id=int, rows=int, rows_with_error=int, segments_behind=int),
         _stopped(spark_stream.Streamed),
     ],

@@ -17,6 +17,11 @@ from tools.options import roles
 
 from trunkline._counters import COUNTER, GAUGE
 from trunkline._metrics import HISTOGRAM, LEFT_OUT, ROLE_UP, Metric, metrics_of, role_name
+from trunkline.capture.shipping import Shipment
+from trunkline.cli.spark_stream import Telling
+
+# What runs on and is no role.
+OTHERS: tuple[type[Any], ...] = (Shipment, Telling)
 
 DASHBOARD = Path(__file__).parents[1] / "docs" / "grafana" / "trunkline.json"
 
@@ -47,11 +52,16 @@ _BAD = {
 _ACROSS, _HIGH = 3, 8
 
 
+def kinds() -> list[type[Any]]:
+    """The classes of all that has metrics."""
+    return [*(role.kind for role in roles()), *OTHERS]
+
+
 def tables() -> str:
-    """All metrics, in Markdown: a table for each role."""
+    """All metrics, in Markdown: a table for each role and each command that is none."""
     lines = ["## Of every role", "", *_table([ROLE_UP, LEFT_OUT])]
-    for role in roles():
-        lines += ["", f"## {role.protocol}.{role.name}", "", *_table(metrics_of(role.kind))]
+    for kind in kinds():
+        lines += ["", f"## {role_name(kind)}", "", *_table(metrics_of(kind))]
     return "\n".join(lines)
 
 
@@ -67,9 +77,9 @@ def dashboard() -> dict[str, Any]:
     """A dashboard: how all roles are, and a row that unfolds for each kind of role."""
     panels: list[dict[str, Any]] = [_row("All roles", 0), *_placed(_overview(), 1)]
     top = 1 + _HIGH
-    for role in roles():
-        row = _row(role_name(role.kind), top)
-        panels.append({**row, "collapsed": True, "panels": _placed(_panels(metrics_of(role.kind)), top + 1)})
+    for kind in kinds():
+        row = _row(role_name(kind), top)
+        panels.append({**row, "collapsed": True, "panels": _placed(_panels(metrics_of(kind)), top + 1)})
         top += 1
     return {
         "title": "trunkline",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trunkline._endpoints import host_and_port, is_public
@@ -14,21 +15,17 @@ from trunkline._scrapes import Scrapes
 if TYPE_CHECKING:
     from trunkline._roles import Role
 
-__all__ = ["exposed"]
+__all__ = ["exposed", "served"]
 
 
-@needs("metrics", "prometheus_client")
 def exposed(role: Role, at: str) -> Scrapes:
     """Serves the metrics of a role, which this does not keep from being collected.
 
     Raises:
-        LocalProtocolError: It is no HOST:PORT, or the extra ``metrics`` is not installed.
-        OSError: The port is taken, or the address is not one of this machine.
+        LocalProtocolError: As by `served`.
+        OSError: As by `served`.
     """
-    from prometheus_client import CollectorRegistry, ProcessCollector
-
-    host, port = host_and_port(at)
-    kind, whose = type(role), weakref.ref(role)
+    whose = weakref.ref(role)
 
     def state() -> str:
         there = whose()
@@ -38,6 +35,26 @@ def exposed(role: Role, at: str) -> Scrapes:
         there: Any = whose()
         return None if there is None or there._native is None else there.stats  # noqa: SLF001 - likewise
 
+    return served(type(role), read, state, at)
+
+
+@needs("metrics", "prometheus_client")
+def served(kind: type[Any], read: Callable[[], Any], state: Callable[[], str], at: str) -> Scrapes:
+    """Serves metrics.
+
+    Args:
+        kind: The class of what they are of.
+        read: Gives its counters as they are now; None where there are none yet, or any more.
+        state: Says how it is: "serving", or in a word why it does not.
+        at: Where: HOST:PORT.
+
+    Raises:
+        LocalProtocolError: It is no HOST:PORT, or the extra ``metrics`` is not installed.
+        OSError: The port is taken, or the address is not one of this machine.
+    """
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
+    host, port = host_and_port(at)
     registry = CollectorRegistry()
     registry.register(Collector(kind, read, lambda: state() == "serving"))
     ProcessCollector(registry=registry)

@@ -78,10 +78,15 @@ LEFT_OUT = Metric(
 def role_name(role: type[Any]) -> str:
     """The protocol and the role, also of a class derived from it and of its twin for asyncio.
 
+    What runs on and is no role says its name itself.
+
     >>> from trunkline import dcp
     >>> role_name(dcp.AsyncBroker)
     'dcp.broker'
     """
+    given: str | None = getattr(role, "metrics_name", None)
+    if given is not None:
+        return given
     own = next(base for base in role.__mro__ if base.__module__.startswith("trunkline."))
     return f"{own.__module__.split('.')[1]}.{own.__name__.removeprefix('Async').lower()}"
 

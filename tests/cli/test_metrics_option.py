@@ -8,9 +8,11 @@ import pytest
 from tools import commands
 
 from peers import nats
+from peers.commands import release
+from peers.recorded import write
 from peers.scraping import asked, health, scraped, value
 from peers.waiting import until
-from trunkline import cdtp, dcp, mc0, mtl
+from trunkline import capture, cdtp, dcp, mc0, mtl
 
 ANY = "tcp://127.0.0.1:*"
 
@@ -29,7 +31,9 @@ def test_every_command_that_tells_its_counters_serves_them_too():
     telling = [path for path, names in found.items() if "--stats-interval" in names]
     assert len(telling) >= 14
     assert [path for path in telling if "--metrics" not in found[path]] == []
-    assert [path for path, names in found.items() if "--metrics" in names and path not in telling] == []
+    # What these do, they tell batch by batch.
+    others = [path for path, names in found.items() if "--metrics" in names and path not in telling]
+    assert sorted(others) == ["trunkline capture ship", "trunkline spark stream"]
 
 
 @pytest.fixture
@@ -86,6 +90,39 @@ def test_a_command_serves_what_it_says_and_stops(role, start, request):
     command.end()
     with pytest.raises(ConnectionRefusedError):
         asked(url)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A capture of three segments."""
+    for number in (1, 2, 3):
+        lines = write(tmp_path / "lines.jsonl", [release("Det", 0, number, b"x" * 100)])
+        capture.import_(lines, tmp_path / "capture")
+    return tmp_path / "capture"
+
+
+def test_what_is_shipped_is_counted(start, tmp_path, recorded):
+    command = start("capture", "ship", "capture", "copy", "--watch", "--metrics", "0", "--json")
+    url = command.ready()["metrics_url"]
+    until(lambda: value(scraped(url), "trunkline_capture_ship_segments_total") == 3)
+    size = sum(path.stat().st_size for path in (tmp_path / "copy").glob("*.parquet"))
+    assert value(scraped(url), "trunkline_capture_ship_bytes_total") == size
+    assert value(scraped(url), "trunkline_capture_ship_segments_behind") == 0
+    assert health(url) == (200, "serving")
+    # Where it is copied to goes away, and what comes is left.
+    (tmp_path / "copy").rename(tmp_path / "gone")
+    (tmp_path / "copy").touch()
+    capture.import_(tmp_path / "lines.jsonl", recorded)
+    until(lambda: health(url) == (503, "disconnected"))
+    assert value(scraped(url), "trunkline_capture_ship_segments_behind") == 1
+    command.signal(signal.SIGTERM)
+    command.end()
+
+
+def test_what_ends_by_itself_has_no_metrics(run, recorded):
+    _, err = run("capture", "ship", "capture", "copy", "--metrics", "0", returncode=2)
+    assert "give --watch as well" in err
+    assert recorded.exists()
 
 
 def test_people_are_told_where_they_are(start):

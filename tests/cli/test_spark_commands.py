@@ -14,6 +14,7 @@ import pytest
 from peers.commands import batch, release, spec
 from peers.processes import descendants, is_gone
 from peers.recorded import line
+from peers.scraping import health, scraped, value
 from trunkline import capture
 
 DATA = Path(__file__).parent.parent / "data"
@@ -178,7 +179,11 @@ def test_stream_decodes_what_is_there_and_what_comes_later(run, recorded, tmp_pa
     told = [json.loads(line) for line in out.splitlines()]
     assert told == [
         {"event": "batch", "id": 0, "rows": 5, "rows_with_error": 1, "segments_behind": 0},
-        {"event": "stopped", "reason": "eof", "stats": {"batches": 1, "rows": 5, "rows_with_error": 1}},
+        {
+            "event": "stopped",
+            "reason": "eof",
+            "stats": {"batches": 1, "rows": 5, "rows_with_error": 1, "segments_behind": 0},
+        },
     ]
     lines = tmp_path / "lines.jsonl"
     lines.write_text(line(release("D.two", 0, 4, b"abc")))
@@ -223,6 +228,22 @@ def test_stream_says_that_there_is_no_capture_yet(run, tmp_path):
     out, err = run("spark", "stream", "runs", "out", "--protocol", "cdtp", "--trigger", "available-now", "--json")
     assert json.loads(out)["stats"]["rows"] == 0
     assert f"{tmp_path}/runs: there is no capture in it yet, at any depth" in err
+
+
+def test_stream_serves_its_counters(start, recorded):
+    arguments = (recorded, "out", "--protocol", "cdtp", "--trigger", "0.2", "--metrics", "0", "--json")
+    command = start("spark", "stream", *arguments)
+    url = command.ready()["metrics_url"]
+    command.event("batch")
+    assert health(url) == (200, "serving")
+    found = scraped(url)
+    assert value(found, "trunkline_spark_stream_rows_total") == 5
+    assert value(found, "trunkline_spark_stream_rows_with_error_total") == 1
+    assert value(found, "trunkline_spark_stream_segments_behind") == 0
+    command.signal(signal.SIGTERM)
+    command.end()
+    with pytest.raises(ConnectionRefusedError):
+        health(url)
 
 
 def test_stream_says_what_is_wrong(run, recorded, tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 from prometheus_client import CollectorRegistry, openmetrics
+from tools import metrics
 
 from peers.roles import KINDS
 from peers.scraping import value
@@ -13,7 +14,7 @@ from trunkline import Latencies, cdtp, dcp
 from trunkline._counters import Count, Level
 from trunkline._metrics import LEFT_OUT, MOST_ROWS, ROLE_UP, Collector, metrics_of, role_name, stats_class
 
-CLASSES = {name: role.kind for name, role in KINDS.items()}
+CLASSES = {name: role.kind for name, role in KINDS.items()} | {role_name(kind): kind for kind in metrics.OTHERS}
 
 
 def samples(collector):

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from trunkline._arguments import need_callable, need_path
+from trunkline._counters import Count, Level
 from trunkline._native import capture as _native
 from trunkline._places import Url, place_of
 from trunkline.capture.stores import Store, store, words
 from trunkline.errors import CaptureError, LocalProtocolError
 
-__all__ = ["Shipment", "Shipped", "ship"]
+__all__ = ["Shipment", "ShipmentStats", "Shipped", "ship"]
 
 # Segments that follow each other: the numbers of the first and the last.
 _Span: TypeAlias = tuple[int, int]
@@ -64,6 +65,25 @@ class Shipped:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ShipmentStats:
+    """Counters of a shipment since its start.
+
+    Attributes:
+        segments: Files of segments that were copied.
+        bytes: Their bytes.
+        deleted: Files of segments that were deleted here, once they were there.
+        missed: Segments that were deleted here before they were copied.
+        segments_behind: Files of segments that are published here and were not copied yet, when last looked.
+    """
+
+    segments: Count
+    bytes: Count
+    deleted: Count
+    missed: Count
+    segments_behind: Level
+
+
 def ship(
     path: str | os.PathLike[str],
     url: str | os.PathLike[str],
@@ -100,10 +120,17 @@ class Shipment:
         url: As for `ship`.
         delete_shipped: As for `ship`.
 
+    Attributes:
+        total: What it has done so far, what was there already as of the latest round.
+
     Raises:
         LocalProtocolError: As by `ship`.
         CaptureError: As by `ship`.
     """
+
+    metrics_name = "capture.ship"
+
+    total: Shipped
 
     def __init__(
         self, path: str | os.PathLike[str], url: str | os.PathLike[str], *, delete_shipped: bool = False
@@ -113,6 +140,8 @@ class Shipment:
         self._here, there = Path(path), place_of(url)
         self._there = Target(there if isinstance(there, Url) else Url(there.absolute().as_uri()))
         self._deletes = delete_shipped
+        self.total = Shipped()
+        self._behind = 0
         # What is there, once it was looked up: segments and notes with their sizes, and which segments are merged ones.
         self._known: dict[str, int] | None = None
         self._notes: dict[str, int] = {}
@@ -124,6 +153,12 @@ class Shipment:
     def target(self) -> str:
         """Where it is copied to, as people may see it."""
         return self._there.name
+
+    @property
+    def stats(self) -> ShipmentStats:
+        """Its counters; another thread may ask."""
+        done = self.total
+        return ShipmentStats(done.segments, done.bytes, done.deleted, done.missed, self._behind)
 
     def round(self, on_progress: Callable[[int, int], object]) -> Shipped:
         """Copies what is published by now and not there.
@@ -151,6 +186,8 @@ class Shipment:
             self._notes = self._there.sizes(_META)
             self._merged = [_span(name) for name in self._known if "-" in name]
         spans = [span for span in _native.published(self._here) if span[1] < end]
+        absent = {span for span in spans if not self._is_there(span)}
+        self._behind = len(absent)
         self._ship_notes(end)
         sums = {(first, last): (size, crc) for first, last, size, crc in _native.sums(self._here)}
         copied = size = already = missed = 0
@@ -159,20 +196,23 @@ class Shipment:
             on_progress(done, len(spans))
             missed += max(0, span[0] - max(expected, self._next))
             expected = span[1] + 1
-            if self._is_there(span):
+            if span not in absent:
                 already += 1
                 continue
             sent = self._ship_segment(span, sums.get(span))
+            self._behind -= 1
             if sent is None:
                 # Deleted by its recorder, or merged by who compacts: the latter is for the next round.
                 missed += 0 if _native.existing(self._here, [span]) else span[1] - span[0] + 1
                 continue
             copied, size = copied + 1, size + sent
+            self.total = self.total.plus(Shipped(1, sent, already))
         on_progress(len(spans), len(spans))
         self._ship_notes(end)
         self._there.write(f"{_META}/{_MANIFEST}", manifest)
         self._next = end
         deleted = self._delete(spans) if self._deletes else 0
+        self.total = self.total.plus(Shipped(already=already, deleted=deleted, missed=missed))
         return Shipped(copied, size, already, deleted, missed)
 
     def _manifest(self) -> bytes | None:

@@ -8,10 +8,11 @@ import typer
 
 from trunkline import errors
 from trunkline._text import amount, counted
-from trunkline.cli.options import Directory, Json, Readable, example
+from trunkline.cli.options import Directory, Json, Metrics, Readable, example
 from trunkline.cli.output import Output
 from trunkline.cli.pace import rest
 from trunkline.cli.progress import Progress
+from trunkline.cli.running import serving
 from trunkline.cli.signals import Stopping
 
 if TYPE_CHECKING:
@@ -114,18 +115,22 @@ def ship(
         bool,
         typer.Option("--delete-shipped", help="Delete segments here once they are there, all but the last one."),
     ] = False,
+    metrics: Metrics = None,
     as_json: Json = False,
 ) -> None:
     """Copies published segments, and what a capture keeps beside them, to an object store, each checked against its checksum.
 
     What is there already is not copied again: one that was interrupted goes on where it was.
     """
+    if metrics is not None and not watch:
+        message = "--metrics is for what runs on: give --watch as well."
+        raise typer.BadParameter(message)
     from trunkline.capture.shipping import Shipment
 
     output = Output(json=as_json)
     shipment = Shipment(directory, url, delete_shipped=delete_shipped)
     if watch:
-        _watch(shipment, output, f"copying {directory} to {shipment.target}")
+        _watch(shipment, output, f"copying {directory} to {shipment.target}", metrics)
         return
     with Progress("copying (segments)", None) as progress:
         done = shipment.round(progress.at)
@@ -138,13 +143,11 @@ class _StoppedError(Exception):
     """A signal has come between two segments."""
 
 
-def _watch(shipment: Shipment, output: Output, doing: str) -> None:
+def _watch(shipment: Shipment, output: Output, doing: str, metrics: str | None) -> None:
     """Copies what comes until a signal does; what a store does not take is tried again."""
-    from trunkline.capture import Shipped
-
-    wait_s, total = _LOOK_AGAIN_S, Shipped()
-    output.ready("capture.ship", [], doing)
-    with Stopping() as stopping:
+    wait_s, state = _LOOK_AGAIN_S, "serving"
+    with Stopping() as stopping, serving(shipment, lambda: state, metrics) as metrics_url:
+        output.ready("capture.ship", [], doing, metrics_url=metrics_url)
 
         def at(_done: int, _all: int) -> None:
             if stopping.stopped:
@@ -156,15 +159,14 @@ def _watch(shipment: Shipment, output: Output, doing: str) -> None:
             except _StoppedError:
                 break
             except errors.CaptureError as error:
-                wait_s = min(wait_s * 2, _LOOK_AGAIN_MAX_S)
+                wait_s, state = min(wait_s * 2, _LOOK_AGAIN_MAX_S), "disconnected"
                 output.remark("retry", f"{error}; trying again in {wait_s:g} s", error=str(error), wait_s=wait_s)
             else:
-                wait_s = _LOOK_AGAIN_S
+                wait_s, state = _LOOK_AGAIN_S, "serving"
                 if done.segments or done.missed:
                     _tell(output, done)
-                total = total.plus(done)
             rest(stopping, wait_s)
-    output.stopped("signal", total)
+    output.stopped("signal", shipment.total)
 
 
 def _tell(output: Output, done: Shipped) -> None:

@@ -17,10 +17,18 @@ from trunkline.cli.panel import watching
 from trunkline.cli.signals import Stopping
 from trunkline.cli.telling import tell
 
-__all__ = ["Service", "began", "draining", "recorded", "run"]
+__all__ = ["Counting", "Service", "began", "draining", "recorded", "run", "serving"]
 
 # How long the end of a role may take before a terminal says what it is at.
 _SILENT_S = 0.5
+
+
+class Counting(Protocol):
+    """What runs on and is no role."""
+
+    @property
+    def stats(self) -> Any:
+        """Its counters."""
 
 
 class Service(Protocol):
@@ -67,6 +75,27 @@ def run(
     with draining(drain_s):
         role.close(drain_s=drain_s)
     output.stopped("signal", role.stats)
+
+
+@contextmanager
+def serving(what: Counting, state: Callable[[], str], at: str | None) -> Iterator[str | None]:
+    """Serves the metrics of what is no role while what is inside goes on, and says where; None where nobody asked for it.
+
+    Args:
+        what: What runs on; its class has a `metrics_name`.
+        state: Says how it is, as a role does.
+        at: Where to serve: HOST:PORT.
+    """
+    if at is None:
+        yield None
+        return
+    from trunkline._exposing import served
+
+    scrapes = served(type(what), lambda: what.stats, state, at)
+    try:
+        yield scrapes.url
+    finally:
+        scrapes.close()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trunkline._counters import Count, Level
 from trunkline._places import Place, need_local, place_of
 from trunkline._text import counted
 from trunkline.cli.groups import grouped
@@ -20,6 +21,7 @@ from trunkline.cli.options import (
     DECODABLE,
     DecodingCodec,
     Json,
+    Metrics,
     Payload,
     Tags,
     decoding_options,
@@ -29,6 +31,7 @@ from trunkline.cli.options import (
     spoken,
 )
 from trunkline.cli.output import Output, Reason
+from trunkline.cli.running import serving
 from trunkline.cli.signals import Stopping
 from trunkline.cli.sparking import source_options, spark_session
 from trunkline.errors import CaptureError, TrunklineError
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["STREAM", "Streamed", "stream"]
+__all__ = ["STREAM", "Streamed", "Telling", "stream"]
 
 STREAM = example(
     "trunkline spark stream runs runs-messages --protocol cdtp --tags run=bigint",
@@ -98,6 +101,7 @@ def stream(
     tags: Tags = None,
     codec: DecodingCodec = None,
     payload: Payload = False,
+    metrics: Metrics = None,
     as_json: Json = False,
 ) -> None:
     """Decodes captures into a Parquet table as they grow, each message once.
@@ -119,15 +123,16 @@ def stream(
         message = f"{out}: is a file: choose another name"
         raise CaptureError(message)
     given = source_options(protocol, options) | {"recursive": str(not is_capture(capture)).lower()}
-    telling = _Telling(Output(json=as_json))
+    telling = Telling(Output(json=as_json))
     # Spark has a handler of signals of its own, which ours is to replace.
     with (
         _in_words_of_the_command(checkpoint),
+        serving(telling, lambda: telling.state, metrics) as metrics_url,
         spark_session("trunkline spark stream", process_group=0) as session,
         Stopping() as stopping,
     ):
         query = _started(session, given, there, out, checkpoint or out / "_checkpoint", trigger)
-        telling.begins(there, out)
+        telling.begins(there, out, metrics_url)
         while query.isActive and not stopping.stopped:
             time.sleep(_LOOK_S)
             telling.tell(query)
@@ -173,24 +178,36 @@ class Streamed:
         batches: How many batches had rows.
         rows: How many rows there were.
         rows_with_error: How many of them are of malformed messages.
+        segments_behind: How many published segments were left, as of the latest batch.
     """
 
-    batches: int = 0
-    rows: int = 0
-    rows_with_error: int = 0
+    batches: Count = 0
+    rows: Count = 0
+    rows_with_error: Count = 0
+    segments_behind: Level = 0
 
 
-class _Telling:
+class Telling:
     """Tells what becomes of a stream, batch by batch."""
+
+    metrics_name = "spark.stream"
 
     def __init__(self, output: Output) -> None:
         self._output = output
         self._last = -1
         self._streamed = Streamed()
+        self.state = "opening"
 
-    def begins(self, capture: Place, out: Path) -> None:
-        if not self._output.json:
-            self._output.note(f"decoding {capture} into {out}; Ctrl-C stops")
+    @property
+    def stats(self) -> Streamed:
+        """What it has done so far."""
+        return self._streamed
+
+    def begins(self, capture: Place, out: Path, metrics_url: str | None) -> None:
+        """Says that it has begun."""
+        self.state = "serving"
+        if metrics_url is not None or not self._output.json:
+            self._output.ready("spark.stream", [], f"decoding {capture} into {out}", metrics_url=metrics_url)
 
     def tell(self, query: StreamingQuery) -> None:
         """Tells of the batches that have come to their end since the last time."""
@@ -204,12 +221,14 @@ class _Telling:
             self._streamed.batches += 1
             self._streamed.rows += rows
             self._streamed.rows_with_error += errors
+            self._streamed.segments_behind = behind
             text = f"batch {self._last}: {counted(rows, 'row')}"
             text += f", {errors:,} with an error" if errors else ""
             text += f"; {counted(behind, 'segment')} behind" if behind else ""
             self._output.remark("batch", text, id=self._last, rows=rows, rows_with_error=errors, segments_behind=behind)
 
     def ends(self, reason: Reason, out: Path) -> None:
+        """Says what it has done."""
         done = self._streamed
         text = f"{counted(done.rows, 'row')} into {out}"
         text += f"; {done.rows_with_error:,} with an error" if done.rows_with_error else ""
