@@ -90,6 +90,8 @@ def test_echoes(work, broker):
         "asked": 0,
         "late": 0,
         "capture_lost": 0,
+        "connection_failures": {},
+        "transport": "zmtp",
     }
     assert command.quietly() == ("", "")
 
