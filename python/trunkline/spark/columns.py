@@ -11,7 +11,7 @@ from trunkline._arguments import refuse
 from trunkline._text import counted
 from trunkline.columns import BESIDE, COUNTS, RECEIVED_AT, Decoder
 from trunkline.errors import LocalProtocolError
-from trunkline.spark._comments import ROWS, comment, commented
+from trunkline.spark._comments import comment, commented
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
 from trunkline.spark._paths import warn_of_others
@@ -460,7 +460,8 @@ def capture_schema() -> StructType:
 
     from trunkline import capture
 
-    return commented(from_arrow_schema(capture.schema()), ROWS)
+    # As Parquet has it, which knows no comments.
+    return from_arrow_schema(capture.schema())
 
 
 def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Column:
