@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import zmq
@@ -29,13 +30,13 @@ PATIENCE_MS = PATIENCE_S * 1000
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a server, and of a client that it lets in.
+    """The keys of a server, and of a client that it admits.
 
     Attributes:
         server: The server's public key.
         public: The client's.
         secret: The client's secret one.
-        allowed: The folder of the keys that are let in.
+        allowed: The folder of the keys that it admits.
         options: Those of a command that is the server.
     """
 
@@ -61,6 +62,17 @@ def certificates(folder: str) -> Keys:
     (allowed / "client.key").write_bytes(public)
     options = ["--curve-secret", f"{folder}/server.key_secret", "--curve-allow", str(allowed)]
     return Keys(server, public, secret, allowed, options)
+
+
+@contextlib.contextmanager
+def bare(kind: int, endpoint: str, options: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Any]:
+    """A socket of pyzmq in a context of its own, which hands over all it has taken before it is closed."""
+    with zmq.Context() as context, context.socket(kind) as dialling:
+        dialling.sndtimeo = dialling.rcvtimeo = dialling.linger = PATIENCE_MS
+        for name, value in options.items():
+            setattr(dialling, name, value)
+        dialling.connect(endpoint)
+        yield dialling
 
 
 class Running:

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -27,7 +27,7 @@ from typing import Any, TextIO
 import msgpack
 import zmq
 
-from benches.bystanders import PATIENCE_MS, PATIENCE_S, Keys, Running, certificates, listening
+from benches.bystanders import PATIENCE_S, Keys, Running, bare, certificates, listening
 from benches.mc0.peers import answers, noop, put, sub
 from benches.measure import RESULTS, machine, save
 from benches.mtl.peers import confirm, content, dismiss, enter, leased, redeem, response, said, sequence_of
@@ -72,16 +72,9 @@ class Target:
     keys: Keys | None
     chance: random.Random
 
-    @contextlib.contextmanager
-    def bare(self, kind: int) -> Iterator[Any]:
-        """A socket of pyzmq, which hands over all it has taken before it is closed."""
-        with zmq.Context() as context, context.socket(kind) as dialling:
-            dialling.sndtimeo = dialling.rcvtimeo = dialling.linger = PATIENCE_MS
-            if self.keys is not None:
-                for name, value in self.keys.bare.items():
-                    setattr(dialling, name, value)
-            dialling.connect(self.endpoint)
-            yield dialling
+    def bare(self, kind: int) -> contextlib.AbstractContextManager[Any]:
+        """A socket of pyzmq."""
+        return bare(kind, self.endpoint, {} if self.keys is None else self.keys.bare)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -14,12 +14,11 @@ import resource
 import socket
 import statistics
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import zmq
 
-from benches.bystanders import PATIENCE_MS, PATIENCE_S, listening
+from benches.bystanders import PATIENCE_S, bare, listening
 from benches.endurance import GREETING, READY
 from benches.measure import machine, save
 from trunkline import Curve, cdtp
@@ -31,17 +30,6 @@ MIB = 1 << 20
 HEADER = b"\xa5CDTP\x01\xa1D\xd6\xff\x65\x53\xf1\x00\x80"
 
 
-@contextlib.contextmanager
-def bare(kind: int, endpoint: str, **options: Any) -> Iterator[Any]:
-    """A socket of pyzmq in a context of its own."""
-    with zmq.Context() as context, context.socket(kind) as dialling:
-        dialling.sndtimeo = dialling.rcvtimeo = dialling.linger = PATIENCE_MS
-        for name, value in options.items():
-            setattr(dialling, name, value)
-        dialling.connect(endpoint)
-        yield dialling
-
-
 def huge(transport: str, size: int, *, is_curve: bool) -> tuple[float, float]:
     """Seconds to a receiver and from a sender; what comes has to be what went."""
     data = os.urandom(MIB) * (size // MIB)
@@ -50,7 +38,7 @@ def huge(transport: str, size: int, *, is_curve: bool) -> tuple[float, float]:
         {"curve_publickey": client[0], "curve_secretkey": client[1], "curve_serverkey": server[0]} if is_curve else {}
     )
     ours = {"transport": transport, "max_message_bytes": 2 * size, "curve": Curve(server) if is_curve else None}
-    with cdtp.Receiver(bind=ANY, **ours) as receiver, bare(zmq.PUSH, receiver.endpoints[0], **keys) as push:
+    with cdtp.Receiver(bind=ANY, **ours) as receiver, bare(zmq.PUSH, receiver.endpoints[0], keys) as push:
         began = time.perf_counter()
         push.send_multipart([HEADER, data], copy=False)
         [came] = receiver.receive(timeout_s=PATIENCE_S).payload
@@ -58,7 +46,7 @@ def huge(transport: str, size: int, *, is_curve: bool) -> tuple[float, float]:
         assert came == data
     with (
         cdtp.Sender("D", bind=ANY, linger_s=PATIENCE_S, **ours) as sender,
-        bare(zmq.PULL, sender.endpoints[0], **keys) as pull,
+        bare(zmq.PULL, sender.endpoints[0], keys) as pull,
     ):
         began = time.perf_counter()
         sender.send(data)
