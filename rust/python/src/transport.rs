@@ -53,9 +53,8 @@ impl Chosen {
         if let Some(asked) = options.transport {
             return Ok((asked, None));
         }
-        let preferred = std::env::var(PREFERRED).ok().filter(|name| !name.is_empty());
-        let preferred = preferred.map_or(Ok(None), |name| Self::named(&name)).map_err(|_| {
-            let name = std::env::var(PREFERRED).unwrap_or_default();
+        let name = std::env::var(PREFERRED).unwrap_or_default();
+        let preferred = Self::named(if name.is_empty() { "auto" } else { &name }).map_err(|_| {
             PyValueError::new_err(format!("{PREFERRED}={name:?} names no transport: use auto, zmtp, libzmq or zeromq"))
         })?;
         let missing = missing_in_ours(options);

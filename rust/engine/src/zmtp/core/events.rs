@@ -174,12 +174,13 @@ impl Core {
                 // Whatever came in meanwhile would have its system throw away what it has not sent, were the link closed.
                 let is_left = peer.connection.backlog().bytes > 0
                     || self.reactor.link(link).is_some_and(|link| link.unacknowledged() > 0);
-                if self.now >= until || !is_left {
-                    self.give_up(is_left);
-                    self.forget(link);
-                } else {
-                    self.reactor.set_timer(link, Some(until.min(self.now + PARTING)));
+                if is_left && self.now < until {
+                    return self.reactor.set_timer(link, Some(until.min(self.now + PARTING)));
                 }
+                if is_left {
+                    self.give_up();
+                }
+                self.forget(link);
             }
             Stage::Ready if is_unread && is_reading => self.reactor.set_timer(link, Some(self.now + UNREAD)),
             // A PING would cost a peer that has closed already what it has sent and we have not read; one that limits our own

@@ -33,13 +33,15 @@ impl Core {
         for (at, until) in closing {
             let Some(socket) = self.sockets.get_mut(at) else { continue };
             let now = Instant::now();
-            if socket.has_pending() && now < until {
+            let is_unsent = socket.has_pending();
+            if is_unsent && now < until {
                 continue;
             }
-            let is_unsent = socket.has_pending();
-            self.give_up(is_unsent);
-            let Some(socket) = self.sockets.get_mut(at) else { continue };
-            for Dialled { id, .. } in std::mem::take(&mut socket.dialled) {
+            let dialled = std::mem::take(&mut socket.dialled);
+            if is_unsent {
+                self.give_up();
+            }
+            for Dialled { id, .. } in dialled {
                 self.dials.remove(&id);
                 self.reactor.hang_up(id);
             }
@@ -83,10 +85,10 @@ impl Core {
         }
     }
 
-    /// Something is given up that waits for a peer, or nothing was left: what a role loses before its last socket is closed is
-    /// not what its end has to say.
-    pub(super) fn give_up(&mut self, is_unsent: bool) {
-        self.is_unsent |= is_unsent && self.sockets.iter().all(|(_, socket)| socket.closing.is_some());
+    /// Notes that something is discarded which is pending for a peer. What a role loses before its last socket is closed does
+    /// not count: only the end of a role reports it.
+    pub(super) fn give_up(&mut self) {
+        self.is_unsent |= self.sockets.iter().all(|(_, socket)| socket.closing.is_some());
     }
 
     /// Ends the link of a peer that has left.

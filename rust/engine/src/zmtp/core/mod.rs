@@ -61,10 +61,9 @@ pub(in crate::zmtp) struct Core {
     leaving: usize,
     /// Whether something was given up that was to be sent before the end.
     is_unsent: bool,
-    /// What waits to be written to all peers, in bytes, and how much of it may.
+    /// What waits to be written to all peers, in bytes.
     waiting: usize,
-    waiting_limit: usize,
-    /// What may wait for all peers, and so for one.
+    /// How much may wait for all peers, here and in the engine's outboxes, and so for one.
     outbox_bytes: usize,
     /// What has come of messages that are not whole, of all peers, and how much of it may.
     unfinished: usize,
@@ -96,9 +95,7 @@ impl Core {
             leaving: 0,
             is_unsent: false,
             waiting: 0,
-            // The engine's outboxes have the other half.
             outbox_bytes,
-            waiting_limit: outbox_bytes / 2,
             unfinished: 0,
             unfinished_limit: inbox_bytes,
             failures: Tally::default(),
@@ -247,8 +244,9 @@ impl Core {
     pub(in crate::zmtp) fn send(&mut self, at: usize, to: Option<&Bytes>, frames: &[Bytes]) -> Taken {
         loop {
             let Some(socket) = self.sockets.get_mut(at) else { return Taken::Unreachable };
-            let share =
-                (self.waiting >= self.waiting_limit).then(|| SHARE.max(self.waiting_limit / self.reactor.len().max(1)));
+            // The engine's outboxes have the other half.
+            let limit = self.outbox_bytes / 2;
+            let share = (self.waiting >= limit).then(|| SHARE.max(limit / self.reactor.len().max(1)));
             match socket.way(to, frames, share) {
                 Way::Now(peer, request) => {
                     let is_sent = self.put(peer, request.as_deref().unwrap_or(frames));
