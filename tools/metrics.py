@@ -18,10 +18,10 @@ from tools.options import roles
 from trunkline._counters import COUNTER, GAUGE
 from trunkline._metrics import HISTOGRAM, LEFT_OUT, ROLE_UP, Metric, metrics_of, role_name
 from trunkline.capture.shipping import Shipment
-from trunkline.cli.spark_stream import Telling
+from trunkline.cli.spark_stream import StreamProgress
 
 # What runs on and is no role.
-OTHERS: tuple[type[Any], ...] = (Shipment, Telling)
+OTHERS: tuple[type[Any], ...] = (Shipment, StreamProgress)
 
 DASHBOARD = Path(__file__).parents[1] / "docs" / "grafana" / "trunkline.json"
 

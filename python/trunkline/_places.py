@@ -13,7 +13,7 @@ from trunkline.errors import LocalProtocolError
 
 __all__ = ["Place", "Url", "need_local", "place_of"]
 
-# How a URL begins; a pathlib.Path has left one of its two slashes out. The drive of Windows is one letter.
+# How a URL begins; a pathlib.Path keeps one of its two slashes. A drive of Windows has a single character.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(/?)")
 
 

@@ -9,7 +9,7 @@ __all__ = ["runs"]
 
 
 def runs(process: int) -> bool:
-    """Whether a process still runs; True where that cannot be told."""
+    """Whether a process still runs; True where that is unknown."""
     if sys.platform == "win32":
         # There this would end it.
         return True
@@ -18,6 +18,6 @@ def runs(process: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        # It is somebody else's, or cannot be told.
+        # It is another user's, or no number of a process.
         return True
     return True

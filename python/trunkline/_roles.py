@@ -310,7 +310,7 @@ _warned: set[int | str] = set()
 
 
 def _warn_of_limits(missing: int | str | None, notices: _notices.Notices) -> None:
-    """Says that a role runs over libzmq, and why, where nobody has asked for that and peers could make use of it."""
+    """Warns that a role runs over libzmq, whose limits are weaker, and why, where the user did not ask for it."""
     if missing is None or missing in _warned:
         return
     _warned.add(missing)

@@ -189,7 +189,7 @@ def compact(directory: str | os.PathLike[str], target_bytes: int) -> tuple[int, 
     """
 
 def need_unlocked(directory: str | os.PathLike[str]) -> None:
-    """Refuses a capture that somebody writes.
+    """Refuses a capture that is being written.
 
     Raises:
         CaptureError: It is being written.

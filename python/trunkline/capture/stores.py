@@ -23,7 +23,7 @@ __all__ = ["Store", "exists", "folders", "is_folder", "is_readable", "store", "w
 
 Answer = TypeVar("Answer")
 
-# What stores say, in the words of pyarrow, to who is not let in.
+# How stores refuse a user, in the words of pyarrow.
 _REFUSED = re.compile(
     r"\b(ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|[A-Z_]*TOKEN[A-Z_]*|REQUEST_TIME_TOO_SKEWED"
     r"|(Expired|Invalid)Token|PERMISSION_DENIED|UNAUTHENTICATED|HTTP status 40[13])\b"
@@ -86,7 +86,7 @@ class Store:
         Raises:
             OSError: It cannot be opened; FileNotFoundError where there is none.
         """
-        with _told():
+        with _advised():
             file = self.files.open_input_file(self.path(name))
             return file, file.size()
 
@@ -98,7 +98,7 @@ class Store:
         """
         from pyarrow.fs import FileType
 
-        with _told():
+        with _advised():
             (info,) = self.files.get_file_info([self.path(name)])
         if info.type != FileType.NotFound:
             return info
@@ -121,7 +121,7 @@ class Store:
         """
         from pyarrow.fs import FileSelector
 
-        with _told():
+        with _advised():
             found = self.files.get_file_info(FileSelector(self.path(folder), allow_not_found=True))
         if not found:
             self._need_bucket()
@@ -149,8 +149,8 @@ class Store:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Says of who is not let in what to do."""
+def _advised() -> Iterator[None]:
+    """Raises `PermissionError` with advice where the store refuses the user."""
     try:
         yield
     except OSError as error:
@@ -228,7 +228,7 @@ def _asked(url: Url, ask: Callable[[Store], Answer]) -> Answer:
 
 
 def words(error: BaseException) -> str:
-    """What an error says, without the names of codes and files that libraries put around it; and what to do of who is not let in."""
+    """What an error says, without the names of codes and files that libraries put around it; with advice where the store refuses the user."""
     said = str(error).partition(". Detail:")[0]
     if _REFUSED.search(said) and not isinstance(error, PermissionError):
         return f"{said.rstrip('.')}: {_WHO_ONE_IS}"

@@ -79,7 +79,7 @@ def run(
 
 @contextmanager
 def serving(what: Counting, state: Callable[[], str], at: str | None) -> Iterator[str | None]:
-    """Serves the metrics of what is no role while what is inside goes on, and says where; None where nobody asked for it.
+    """Serves the metrics of what is no role while the body runs, and gives the URL; None without `at`.
 
     Args:
         what: What runs on; its class has a `metrics_name`.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["STREAM", "Streamed", "Telling", "stream"]
+__all__ = ["STREAM", "StreamProgress", "Streamed", "stream"]
 
 STREAM = example(
     "trunkline spark stream runs runs-messages --protocol cdtp --tags run=bigint",
@@ -123,24 +123,24 @@ def stream(
         message = f"{out}: is a file: choose another name"
         raise CaptureError(message)
     given = source_options(protocol, options) | {"recursive": str(not is_capture(capture)).lower()}
-    telling = Telling(Output(json=as_json))
+    progress = StreamProgress(Output(json=as_json))
     # Spark has a handler of signals of its own, which ours is to replace.
     with (
         _in_words_of_the_command(checkpoint),
-        serving(telling, lambda: telling.state, metrics) as metrics_url,
+        serving(progress, lambda: progress.state, metrics) as metrics_url,
         spark_session("trunkline spark stream", process_group=0) as session,
         Stopping() as stopping,
     ):
         query = _started(session, given, there, out, checkpoint or out / "_checkpoint", trigger)
-        telling.begins(there, out, metrics_url)
+        progress.begins(there, out, metrics_url)
         while query.isActive and not stopping.stopped:
             time.sleep(_LOOK_S)
-            telling.tell(query)
+            progress.tell(query)
         if query.isActive:
             query.stop()
         query.awaitTermination()
-        telling.tell(query)
-    telling.ends("signal" if stopping.stopped else "eof", out)
+        progress.tell(query)
+    progress.ends("signal" if stopping.stopped else "eof", out)
 
 
 @contextmanager
@@ -187,7 +187,7 @@ class Streamed:
     segments_behind: Level = 0
 
 
-class Telling:
+class StreamProgress:
     """Tells what becomes of a stream, batch by batch."""
 
     metrics_name = "spark.stream"

@@ -1,4 +1,4 @@
-//! A capture put in the place of another.
+//! Replaces a capture by another.
 
 use std::fs;
 use std::io;
@@ -12,14 +12,14 @@ use crate::{Access, CaptureError};
 /// Where the capture that is replaced is for a moment, beside the new one, on file systems that cannot exchange names.
 const REPLACED: &str = "replaced";
 
-/// Refuses a capture that somebody writes.
+/// Refuses a capture that is being written.
 pub fn need_unlocked(directory: &Path) -> Result<(), CaptureError> {
     Lock::acquire(directory, Access::of(directory))?.release()
 }
 
-/// Puts a capture where another one is, which is removed, or where nothing is. Nobody may write the other one.
+/// Puts a capture where another one is, which is removed and must not be written meanwhile, or where nothing is.
 ///
-/// At any moment one of the two is there, where the file system can exchange names; elsewhere one that is killed may leave
+/// At any moment one of the two is there, where the file system can exchange names; on others one that is killed may leave
 /// the old one beside the new one, for [`put_back`] to find.
 pub fn replace(made: &Path, target: &Path) -> Result<(), CaptureError> {
     let writing = |error| CaptureError::writing(target, error);
@@ -29,7 +29,7 @@ pub fn replace(made: &Path, target: &Path) -> Result<(), CaptureError> {
     let lock = Lock::acquire(target, Access::of(target))?;
     let replaced = swap(made, target).map_err(writing)?;
     // Before the lock is free: a writer that had opened it meanwhile must not begin in what is removed. What cannot be
-    // removed is in nobody's way.
+    // removed does no harm.
     let _ = fs::remove_dir_all(replaced);
     lock.release()
 }
@@ -43,7 +43,7 @@ pub fn put_back(aside: &Path, target: &Path) -> Result<(), CaptureError> {
     fs::rename(replaced, target).map_err(|error| CaptureError::writing(target, error))
 }
 
-/// Puts one directory in the place of another, and says where that is now.
+/// Replaces a directory by another, and gives the path of the replaced one.
 fn swap(made: &Path, target: &Path) -> io::Result<PathBuf> {
     if exchange(made, target).is_ok() {
         return Ok(made.to_owned());

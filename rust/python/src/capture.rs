@@ -435,7 +435,7 @@ pub(crate) fn compact(py: Python<'_>, directory: PathBuf, target_bytes: u64) -> 
     Ok((done.replaced, done.merged, done.bytes_before, done.bytes_after))
 }
 
-/// Refuses a capture that somebody writes.
+/// Refuses a capture that is being written.
 #[pyfunction]
 pub(crate) fn need_unlocked(py: Python<'_>, directory: PathBuf) -> PyResult<()> {
     py.detach(move || need_capture_unlocked(&directory)).map_err(|error| capture_error(&error))

@@ -33,7 +33,7 @@ pub(crate) fn add_connected<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>
     stats.set_item("capture_lost", snapshot.capture_lost)
 }
 
-/// What is counted beside a machine that listens: also connections it had no room for, and keys it did not let in.
+/// What is counted beside a machine that listens: also connections beyond its limit, and keys it refused.
 pub(crate) fn add_listening<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>, refused: u64) -> PyResult<()> {
     add_connected(stats, snapshot)?;
     stats.set_item("turned_away", snapshot.turned_away)?;

@@ -1,4 +1,4 @@
-//! Turns: whoever has something to read gets as many bytes as the others, whatever the size of its messages.
+//! Turns: each connection with something to read gets as many bytes as the others, whatever the size of its messages.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ proptest! {
         (0..sizes.len() as u64).for_each(|number| turns.enter(ConnectionId(number)));
         let mut had = vec![0usize; sizes.len()];
         while had.iter().sum::<usize>() < 40 * TURN * sizes.len() {
-            let at = usize::try_from(turns.first().expect("somebody's turn").0).expect("few");
+            let at = usize::try_from(turns.first().expect("a turn").0).expect("few");
             had[at] += sizes[at];
             turns.took(sizes[at]);
         }

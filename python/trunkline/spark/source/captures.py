@@ -20,7 +20,7 @@ __all__ = ["Found", "Span", "absent", "bytes_of", "count", "find", "first_of", "
 Span: TypeAlias = tuple[int, int]
 
 # Of more segments than this the sizes of so many, evenly spread, stand for all: of a directory; and of a store, where each is
-# a request, or where they are told with every micro-batch.
+# a request, or where they are reported with every micro-batch.
 _SIZED = 4096
 _ASKED = 64
 

@@ -42,7 +42,7 @@ def need_start(settings: Settings, captures: Mapping[str, Found]) -> None:
     for capture_id in named:
         if capture_id not in captures:
             hint = (
-                did_you_mean(capture_id, captures) or ": leave it out, or take an id that trunkline capture info tells"
+                did_you_mean(capture_id, captures) or ": leave it out, or take an id that trunkline capture info shows"
             )
             message = f"option startingoffsets: there is no capture {capture_id} in {_places(settings)}{hint}"
             raise LocalProtocolError(message)
@@ -63,7 +63,7 @@ def positions_in(given: Any, settings: Settings) -> dict[str, Any]:
     if reads != settings.reads:
         message = f"the checkpoint is of another query: {_differing(reads, settings.reads)}; {_ANOTHER}, or set the options as they were"
         raise CaptureError(message)
-    positions: dict[str, Any] = {name: place for name, place in given.items() if name != QUERY}
+    positions: dict[str, Any] = {name: position for name, position in given.items() if name != QUERY}
     if positions == LATEST:
         return positions
     if not all(type(number) is int and number >= 0 for number in positions.values()):
@@ -86,12 +86,12 @@ def need_these(positions: Mapping[str, int], captures: Mapping[str, Found], sett
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Says which options two queries have not in common."""
     names = sorted({*before, *now})
-    told = (
+    changes = (
         f"{name} was {_value(before.get(name))} and is {_value(now.get(name))}"
         for name in names
         if before.get(name) != now.get(name)
     )
-    return readable("; ".join(told))
+    return readable("; ".join(changes))
 
 
 def _value(value: Any) -> str:

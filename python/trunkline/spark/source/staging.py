@@ -16,7 +16,7 @@ from trunkline._processes import runs
 
 __all__ = ["clear", "staging_of"]
 
-# What a killed job left is removed once nothing in it has changed for so long, where it cannot be told whether it runs.
+# What a killed job left is removed once nothing in it has changed for so long, where it is unknown whether it runs.
 _LEFT_S = 86_400
 
 

@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: dict[str, int] = {}
         self._captures: dict[str, Found] = {}
         # The captures of which it was said that they are behind the checkpoint.
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def initialOffset(self) -> dict[str, Any]:
         need_start(self._settings, find(self._settings))
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planned = now
             return offset_of(self._settings, now)
         need_these(before, captures, self._settings)
-        self._tell_of_what_is_behind(before)
+        self._warn_of_copies_behind(before)
         there = {capture_id: next_segment for capture_id, next_segment in now.items() if capture_id in captures}
         room = _Room(self._settings)
         end = there if room.is_boundless else self._up_to(room, before, there)
@@ -85,12 +85,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         return offset_of(self._settings, self._planned)
 
-    def _tell_of_what_is_behind(self, before: Mapping[str, int]) -> None:
+    def _warn_of_copies_behind(self, before: Mapping[str, int]) -> None:
         """Warns, once, of each capture that ends before what of it was read."""
         for capture_id, found in self._captures.items():
-            if before.get(capture_id, 0) <= found.next_segment or capture_id in self._told:
+            if before.get(capture_id, 0) <= found.next_segment or capture_id in self._warned:
                 continue
-            self._told.add(capture_id)
+            self._warned.add(capture_id)
             _logger.warning(
                 "%s: ends before segment %d, and was read to segment %d: nothing of it is read until it has come as "
                 "far; if it was restored from an older copy and recorded to since, choose another checkpointLocation",

@@ -68,7 +68,7 @@ impl Holders {
         }
     }
 
-    /// Somebody connects under a routing id: whether it is theirs, or becomes it.
+    /// A peer claims a routing id: whether it is its own, or becomes it.
     pub(super) fn claim(&mut self, id: &Bytes, holder: &Holder) -> bool {
         let since = match self.known.entry(id.clone()) {
             Entry::Vacant(vacant) => {
@@ -99,7 +99,7 @@ impl Holders {
         }
     }
 
-    /// Forgets the oldest routing id of those who have the most: nobody makes us forget those of others.
+    /// Forgets the oldest routing id of the group that has the most: no peer makes a role forget those of others.
     fn forget(&mut self) {
         let Some((_, _, group)) = self.order.last().cloned() else { return };
         let oldest = self.change(group, BTreeMap::pop_first);
@@ -109,13 +109,13 @@ impl Holders {
         }
     }
 
-    /// Changes what a group has, and its place in the order with it.
+    /// Changes what a group has, and its rank in the order with it.
     fn change<T>(&mut self, group: Group, change: impl FnOnce(&mut BTreeMap<u64, Bytes>) -> T) -> T {
-        let place = |ids: &BTreeMap<u64, Bytes>| ids.first_key_value().map(|(oldest, _)| (ids.len(), Reverse(*oldest)));
+        let rank = |ids: &BTreeMap<u64, Bytes>| ids.first_key_value().map(|(oldest, _)| (ids.len(), Reverse(*oldest)));
         let ids = self.absent.entry(group.clone()).or_default();
-        let before = place(ids);
+        let before = rank(ids);
         let changed = change(ids);
-        let after = place(ids);
+        let after = rank(ids);
         if let Some((size, oldest)) = before {
             self.order.remove(&(size, oldest, group.clone()));
         }
