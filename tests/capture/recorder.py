@@ -1,5 +1,6 @@
 """A recorder to be killed: says where it listens, then how many rows are durable, again and again."""
 
+import itertools
 import resource
 import sys
 
@@ -17,8 +18,8 @@ if file_bytes:
 recorder = cdtp.Recorder(path, bind="tcp://127.0.0.1:*", segment_bytes=segment_bytes)
 say(recorder.endpoints[0])
 try:
-    while True:
-        recorder.wait(count=recorder.stats.recorded + 500)
+    for recorded in itertools.count(500, step=500):
+        recorder.wait(count=recorded)
         recorder.flush()
         say(recorder.stats.durable)
 except CaptureError as error:
