@@ -86,10 +86,11 @@ pub fn load_sodium(libzmq: &Path) -> Option<Arc<dyn Crypto>> {
     known.entry(libzmq.to_owned()).or_insert_with(|| candidates(libzmq).iter().find_map(|path| load(path))).clone()
 }
 
-/// Where it may be. Wheels have it in a folder beside the package, or in the package, under a name of their own.
+/// Where it may be. Wheels have it in a folder beside the package, or in the package, under a name of their own; the library
+/// that is known may be pyzmq's own module, `zmq/backend/cython/_zmq`.
 fn candidates(libzmq: &Path) -> Vec<PathBuf> {
     let is_sodium = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libsodium"));
-    let folders = libzmq.ancestors().skip(1).take(3);
+    let folders = libzmq.ancestors().skip(1).take(4);
     let folders = folders.flat_map(|folder| [folder.to_owned(), folder.join("pyzmq.libs"), folder.join(".dylibs")]);
     let files = folders.filter_map(|folder| folder.read_dir().ok()).flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<_> = files.filter(|path| is_sodium(path)).collect();

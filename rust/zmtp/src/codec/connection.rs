@@ -190,7 +190,7 @@ impl Connection {
             Due::Nothing => {}
             Due::Ping => {
                 let ttl = self.settings.heartbeat.map_or(0, |heartbeat| heartbeat.tenths());
-                self.put_command(&command::write("PING", &ttl.to_be_bytes()));
+                self.put_command(&command::write("PING", &ttl.to_be_bytes()).freeze());
             }
             Due::Over(reason) => self.refuse(reason),
         }
@@ -210,7 +210,7 @@ impl Connection {
         for (at, frame) in frames.iter().enumerate() {
             match cipher {
                 None => self.outbox.put_frame(at < last, frame),
-                Some(cipher) => cipher.seal(&mut self.outbox, false, at < last, frame),
+                Some(cipher) => cipher.send(&mut self.outbox, false, at < last, frame),
             }
         }
         self.outbox.end_message();
@@ -244,14 +244,22 @@ impl Connection {
         matches!(self.phase, Phase::Over)
     }
 
-    /// What waits to be written, in pieces.
-    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+    /// What is to be written next, in pieces; there may be more once that is.
+    pub fn chunks(&mut self) -> impl Iterator<Item = &[u8]> {
+        self.seal_due();
         self.outbox.chunks()
     }
 
-    /// Fills `slices` with what waits to be written; gives how many.
-    pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+    /// Fills `slices` with what is to be written next; gives how many. There may be more once that is.
+    pub fn slices<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.seal_due();
         self.outbox.slices(slices)
+    }
+
+    fn seal_due(&mut self) {
+        if let Phase::Traffic(Some(cipher)) = &mut self.phase {
+            cipher.seal_due(&mut self.outbox);
+        }
     }
 
     /// Learns that so many bytes of what waits were written.
@@ -423,7 +431,7 @@ impl Connection {
                     self.timers.set_ttl(ttl);
                 }
                 if self.outbox.has_room_for_pong() {
-                    self.put_command(&command::write("PONG", context));
+                    self.put_command(&command::write("PONG", context).freeze());
                     self.outbox.end_pong();
                 }
             }
@@ -432,9 +440,9 @@ impl Connection {
         Ok(())
     }
 
-    fn put_command(&mut self, body: &[u8]) {
+    fn put_command(&mut self, body: &Bytes) {
         if let Phase::Traffic(Some(cipher)) = &mut self.phase {
-            cipher.seal(&mut self.outbox, true, false, body);
+            cipher.send(&mut self.outbox, true, false, body);
         } else {
             self.outbox.put_command(body);
         }

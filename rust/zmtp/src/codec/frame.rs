@@ -47,6 +47,11 @@ impl Head {
         if flags & LONG == 0 { 2 } else { HEAD }
     }
 
+    /// How long it is itself.
+    pub(crate) fn len(self) -> usize {
+        if u8::try_from(self.len).is_ok() { 2 } else { HEAD }
+    }
+
     /// Writes a head, the shortest there is.
     #[inline]
     pub(crate) fn write(self, out: &mut BytesMut) {

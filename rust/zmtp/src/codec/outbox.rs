@@ -17,29 +17,51 @@ const TAIL: usize = 64 << 10;
 /// PONGs that are pending at most: a peer that reads none of them needs no more.
 const PONGS: usize = 16;
 
+/// So many bytes are encrypted before they can be written: they are in the cache still when the system copies them, and all
+/// that a slow peer has waiting takes no memory twice.
+const AHEAD: usize = 128 << 10;
+
+/// A frame that is encrypted once it can be written.
+#[derive(Debug)]
+pub(crate) struct Plain {
+    pub(crate) is_command: bool,
+    pub(crate) more: bool,
+    pub(crate) body: Bytes,
+    /// Its bytes with its head, once it is encrypted.
+    len: usize,
+}
+
 /// What waits to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     chunks: VecDeque<Bytes>,
     tail: BytesMut,
+    /// What follows it.
+    plain: VecDeque<Plain>,
+    plain_bytes: u64,
     /// Where each message that waits ends, and each PONG, in all bytes.
     ends: VecDeque<u64>,
     pongs: VecDeque<u64>,
-    /// All bytes there ever were, and those that were written.
-    queued: u64,
+    /// All bytes that could ever be written, and those that were.
+    ready: u64,
     written: u64,
 }
 
 impl Outbox {
     pub(crate) fn backlog(&self) -> Backlog {
-        let bytes = usize::try_from(self.queued - self.written).expect("it is in memory");
+        let bytes = usize::try_from(self.queued() - self.written).expect("it is in memory");
         Backlog { messages: self.ends.len(), bytes }
+    }
+
+    /// All bytes there ever were.
+    fn queued(&self) -> u64 {
+        self.ready + self.plain_bytes
     }
 
     /// Adds bytes as they are.
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         self.tail.put_slice(bytes);
-        self.queued += bytes.len() as u64;
+        self.ready += bytes.len() as u64;
     }
 
     /// Adds a frame.
@@ -49,10 +71,39 @@ impl Outbox {
             self.put_with(false, more, frame.len(), |out| out.put_slice(frame));
         } else {
             Head { is_command: false, more, len: frame.len() as u64 }.write(&mut self.tail);
-            self.queued += (HEAD + frame.len()) as u64;
+            self.ready += (HEAD + frame.len()) as u64;
             self.set_aside();
             self.chunks.push_back(frame.clone());
         }
+    }
+
+    /// Whether a frame of so many bytes is to be encrypted at once: a few small ones are.
+    #[inline]
+    pub(crate) fn is_encrypted_at_once(&self, len: usize) -> bool {
+        len <= COPIED && self.plain.is_empty() && self.has_room_ahead()
+    }
+
+    fn has_room_ahead(&self) -> bool {
+        self.ready - self.written < AHEAD as u64
+    }
+
+    /// Adds a frame that has so many bytes once it is encrypted.
+    pub(crate) fn put_plain(&mut self, is_command: bool, more: bool, body: &Bytes, encrypted: usize) {
+        // A slice would hold all that was read with it.
+        let body = if body.len() <= COPIED { Bytes::copy_from_slice(body) } else { body.clone() };
+        let len = Head { is_command, more, len: encrypted as u64 }.len() + encrypted;
+        self.plain_bytes += len as u64;
+        self.plain.push_back(Plain { is_command, more, body, len });
+    }
+
+    /// The next frame that is to be encrypted now, as it can be written soon.
+    pub(crate) fn pop_plain(&mut self) -> Option<Plain> {
+        if !self.has_room_ahead() {
+            return None;
+        }
+        let plain = self.plain.pop_front()?;
+        self.plain_bytes -= plain.len as u64;
+        Some(plain)
     }
 
     /// Adds a command.
@@ -70,7 +121,7 @@ impl Outbox {
 
     /// What was added last is a PONG.
     pub(crate) fn end_pong(&mut self) {
-        self.pongs.push_back(self.queued);
+        self.pongs.push_back(self.queued());
     }
 
     /// Adds a frame of so many bytes, which `put` writes where they go out from.
@@ -85,20 +136,20 @@ impl Outbox {
             let mut own = BytesMut::with_capacity(HEAD + len);
             head.write(&mut own);
             put(&mut own);
-            self.queued += own.len() as u64;
+            self.ready += own.len() as u64;
             return self.chunks.push_back(own.freeze());
         }
         self.tail.reserve(HEAD + len);
         let before = self.tail.len();
         head.write(&mut self.tail);
         put(&mut self.tail);
-        self.queued += (self.tail.len() - before) as u64;
+        self.ready += (self.tail.len() - before) as u64;
     }
 
     /// What was added last is the end of a message.
     #[inline]
     pub(crate) fn end_message(&mut self) {
-        self.ends.push_back(self.queued);
+        self.ends.push_back(self.queued());
     }
 
     fn set_aside(&mut self) {
@@ -107,13 +158,13 @@ impl Outbox {
         }
     }
 
-    /// What waits, in order.
+    /// What can be written, in order.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let chunks = self.chunks.iter().map(|chunk| &chunk[..]);
         chunks.chain(Some(&self.tail[..]).filter(|tail| !tail.is_empty()))
     }
 
-    /// Fills slices with what waits; gives how many.
+    /// Fills slices with what can be written; gives how many.
     pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let filled = slices.iter_mut().zip(self.chunks());
         filled.map(|(slice, chunk)| *slice = IoSlice::new(chunk)).count()
@@ -125,7 +176,7 @@ impl Outbox {
     /// When there were fewer.
     pub(crate) fn advance(&mut self, mut count: usize) {
         self.written += count as u64;
-        assert!(self.written <= self.queued, "more was written than there was");
+        assert!(self.written <= self.ready, "more was written than there was");
         while count > 0 {
             let Some(first) = self.chunks.front_mut() else {
                 self.tail.advance(count);
@@ -152,9 +203,9 @@ impl Outbox {
 
     /// Lets go of all there is.
     pub(crate) fn clear(&mut self) {
-        (self.chunks, self.ends, self.pongs) = Default::default();
+        (self.chunks, self.plain, self.plain_bytes, self.ends, self.pongs) = Default::default();
         self.tail = BytesMut::new();
-        self.written = self.queued;
+        self.written = self.ready;
     }
 }
 

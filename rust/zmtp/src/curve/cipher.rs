@@ -6,7 +6,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::keys::{Crypto, Secret};
 use super::{Prefix, TAG, put_box_of_kind};
-use crate::codec::outbox::Outbox;
+use crate::codec::outbox::{Outbox, Plain};
 use crate::reason::{Fault, Reason};
 
 const NAME: &[u8; 8] = b"\x07MESSAGE";
@@ -48,8 +48,25 @@ impl Cipher {
         Self { crypto, sealing, opening, sent, received }
     }
 
+    /// Sends a frame, which is encrypted now or once it can be written.
+    #[inline]
+    pub(crate) fn send(&mut self, outbox: &mut Outbox, is_command: bool, more: bool, body: &Bytes) {
+        if outbox.is_encrypted_at_once(body.len()) {
+            self.seal(outbox, is_command, more, body);
+        } else {
+            outbox.put_plain(is_command, more, body, OVERHEAD + body.len());
+        }
+    }
+
+    /// Encrypts what can be written soon.
+    pub(crate) fn seal_due(&mut self, outbox: &mut Outbox) {
+        while let Some(Plain { is_command, more, body, .. }) = outbox.pop_plain() {
+            self.seal(outbox, is_command, more, &body);
+        }
+    }
+
     /// Encrypts a frame to where it goes out from.
-    pub(crate) fn seal(&mut self, outbox: &mut Outbox, is_command: bool, more: bool, body: &[u8]) {
+    fn seal(&mut self, outbox: &mut Outbox, is_command: bool, more: bool, body: &[u8]) {
         self.sent += 1;
         let flags = if is_command { COMMAND } else { u8::from(more) };
         // RFC 37 calls it a command; libzmq sends it as a message, and takes both.
