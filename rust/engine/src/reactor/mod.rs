@@ -29,7 +29,7 @@ use trunkline_wire::Nanos;
 pub(crate) use self::address::Address;
 pub(crate) use self::backoff::Backoff;
 pub(crate) use self::links::{Link, LinkId, Origin};
-pub(crate) use self::slabs::copied;
+pub(crate) use self::slabs::{ROOM, SLAB, copied};
 pub(crate) use self::stream::{Read, StreamOptions};
 
 use self::links::Links;
@@ -258,11 +258,11 @@ impl Reactor {
         }
     }
 
-    /// Reads what there is, into the buffer of all links.
+    /// Reads what there is, no more than `most`, into the buffer of all links.
     #[inline]
-    pub(crate) fn read(&mut self, id: LinkId) -> Read<Bytes> {
+    pub(crate) fn read(&mut self, id: LinkId, most: usize) -> Read<Bytes> {
         let Some(link) = self.links.get_mut(id) else { return Read::Nothing };
-        self.slabs.read(|slab| link.read(slab))
+        self.slabs.read(most, |slab| link.read(slab))
     }
 
     /// Whether what is read is to be copied before it is kept: too much memory is kept by pieces of it.

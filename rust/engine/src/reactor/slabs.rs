@@ -2,18 +2,19 @@
 
 use std::collections::VecDeque;
 
+use bytes::buf::Limit;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::stream::Read;
 
-/// What is read at one time.
-const SLAB: usize = 64 << 10;
+/// What is read at one time at most: so much that a frame of 64 KiB is mostly whole in it, and need not be moved.
+pub(crate) const SLAB: usize = 256 << 10;
 
 /// A read has at least this much room.
-const ROOM: usize = 16 << 10;
+pub(crate) const ROOM: usize = 16 << 10;
 
 /// Slabs in use, beyond which pieces are to be copied: one byte that is kept keeps its slab.
-const KEPT: usize = 512;
+const KEPT: usize = 128;
 
 /// Full slabs that are looked at when another is needed.
 const LOOKS: usize = 4;
@@ -33,13 +34,13 @@ impl Slabs {
         self.full.len() >= KEPT
     }
 
-    /// Reads with `read`; gives what was read.
+    /// Reads with `read`, no more than `most`; gives what was read.
     #[inline]
-    pub(super) fn read(&mut self, read: impl FnOnce(&mut BytesMut) -> Read<()>) -> Read<Bytes> {
+    pub(super) fn read(&mut self, most: usize, read: impl FnOnce(&mut Limit<&mut BytesMut>) -> Read<()>) -> Read<Bytes> {
         if self.current.capacity() < ROOM {
             self.next();
         }
-        match read(&mut self.current) {
+        match read(&mut (&mut self.current).limit(most)) {
             Read::Some(()) => {
                 let chunk = self.current.split().freeze();
                 self.handle.get_or_insert_with(|| chunk.slice(..1));
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     fn read(slabs: &mut Slabs, bytes: usize) -> Bytes {
-        match slabs.read(|into| {
+        match slabs.read(SLAB, |into| {
             into.put_bytes(7, bytes);
             Read::Some(())
         }) {

@@ -30,6 +30,16 @@ impl Turns {
         Self::default()
     }
 
+    /// How many have something to read.
+    pub fn len(&self) -> usize {
+        self.line.len()
+    }
+
+    /// Whether none has.
+    pub fn is_empty(&self) -> bool {
+        self.line.is_empty()
+    }
+
     /// A connection may have something to read.
     pub fn enter(&mut self, connection: ConnectionId) {
         if let Entry::Vacant(debt) = self.debts.entry(connection) {

@@ -10,12 +10,15 @@ use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side};
 
 use super::refusal::{is_final, refusal};
 use super::{Core, PARTING, find, remote};
-use crate::reactor::{Link, LinkEvent, LinkId, Read};
+use crate::reactor::{Link, LinkEvent, LinkId, ROOM, Read, SLAB};
 use crate::zmtp::admission::Decision;
 use crate::zmtp::peer::{Peer, Stage};
 
 /// Events of a peer that is not read by the role's user before others have their turn.
 const PUMPED: usize = 64;
+
+/// What is read of all peers that have something to say, before it is looked at: the more there are, the less of each.
+const READ: usize = 32 << 20;
 
 /// How long a peer that has something to say is not considered silent.
 const UNREAD: Duration = Duration::from_millis(20);
@@ -99,7 +102,7 @@ impl Core {
             let (id, at, stage) = (peer.id(), peer.socket, peer.stage);
             let mut socket = self.sockets.get_mut(at);
             if matches!(stage, Stage::Leaving(_)) {
-                match self.reactor.read(link) {
+                match self.reactor.read(link, ROOM) {
                     Read::Some(_) => continue,
                     Read::Nothing => return,
                     Read::End => return self.forget(link),
@@ -150,7 +153,8 @@ impl Core {
             }
             return Some(bytes);
         }
-        match self.reactor.read(link) {
+        let in_line = self.sockets.get(peer.socket).map_or(1, |socket| socket.turns.len().max(1));
+        match self.reactor.read(link, (READ / in_line).clamp(ROOM, SLAB)) {
             Read::Some(bytes) => {
                 let len = bytes.len();
                 peer.connection.receive(self.now, bytes);
