@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import zmq
@@ -68,6 +69,25 @@ def test_what_ours_lacks_is_warned_of_once(given, missing, monkeypatch, caplog):
     warned = [record.message for record in caplog.records if "runs over libzmq" in record.message]
     end = f"without the limits of transport='zmtp', which does not support {missing}"
     assert [text.endswith(end) for text in warned] == [True] * (missing is not None)
+
+
+# The files of libsodium that a process loads for CURVE.
+WITH_SODIUM = """
+import zmq
+from trunkline import Curve, cdtp
+with cdtp.Receiver(bind="tcp://127.0.0.1:*", curve=Curve(zmq.curve_keypair()), transport="zmtp"):
+    with open("/proc/self/maps") as maps:
+        print(*{line.split()[-1] for line in maps if "libsodium" in line})
+"""
+
+
+@pytest.mark.skipif(
+    not list(Path(zmq.__file__).parent.parent.glob("pyzmq.libs/libsodium*")), reason="no wheel of pyzmq"
+)
+def test_curve_takes_the_libsodium_of_pyzmq():
+    command = [sys.executable, "-W", "error", "-c", WITH_SODIUM]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert [Path(path).parent.name for path in loaded] == ["pyzmq.libs"]
 
 
 # With a copy of pyzmq's library far from its libsodium.

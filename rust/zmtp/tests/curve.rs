@@ -150,6 +150,32 @@ fn limits_hold_for_what_is_in_the_boxes() {
 }
 
 #[test]
+fn what_waits_is_encrypted_a_little_ahead() {
+    let [mut client, mut server] = pair(&Limits::default());
+    let sizes = [10, 65536, 300, 0, 5000, 200_000, 4096, 1];
+    let sent: Vec<_> = (0..80).map(|at| [Bytes::from(vec![at; sizes[usize::from(at) % sizes.len()]])]).collect();
+    for message in &sent {
+        assert!(client.send(message));
+    }
+    let waiting = client.backlog();
+    assert_eq!(waiting.messages, sent.len());
+    let (mut bytes, mut received) = (0, vec![]);
+    while client.backlog().bytes > 0 {
+        let some = client.chunks().collect::<Vec<_>>().concat();
+        assert!(some.len() < 128 * 1024 + 201_000, "{} bytes were encrypted", some.len());
+        // A slow peer takes a part of it.
+        let some = &some[..some.len().min(70_000)];
+        client.handle_written(some.len());
+        bytes += some.len();
+        received.extend(read(&mut server, some, &[9000]));
+    }
+    // Nothing is counted twice, or forgotten.
+    assert_eq!(bytes, waiting.bytes);
+    let expected: Vec<_> = sent.iter().map(|message| Event::Message(message.iter().cloned().collect())).collect();
+    assert!(received == expected);
+}
+
+#[test]
 fn heartbeats_are_encrypted() {
     let heartbeat = Some(Heartbeat { interval: Duration::from_secs(1), timeout: Duration::from_secs(1), ttl: None });
     let mut server = connection(&Settings { heartbeat, ..server_settings() }, Side::Accepted);

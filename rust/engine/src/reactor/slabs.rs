@@ -36,7 +36,11 @@ impl Slabs {
 
     /// Reads with `read`, no more than `most`; gives what was read.
     #[inline]
-    pub(super) fn read(&mut self, most: usize, read: impl FnOnce(&mut Limit<&mut BytesMut>) -> Read<()>) -> Read<Bytes> {
+    pub(super) fn read(
+        &mut self,
+        most: usize,
+        read: impl FnOnce(&mut Limit<&mut BytesMut>) -> Read<()>,
+    ) -> Read<Bytes> {
         if self.current.capacity() < ROOM {
             self.next();
         }

@@ -21,9 +21,13 @@ pub(crate) fn plain(socket: SocketType, side: Side) -> Connection {
 
 /// All that waits to be written, which is gone then.
 pub(crate) fn written(connection: &mut Connection) -> Bytes {
-    let bytes = connection.chunks().collect::<Vec<_>>().concat();
-    connection.handle_written(bytes.len());
-    bytes.into()
+    let mut all = vec![];
+    while connection.backlog().bytes > 0 {
+        let bytes = connection.chunks().collect::<Vec<_>>().concat();
+        connection.handle_written(bytes.len());
+        all.extend(bytes);
+    }
+    all.into()
 }
 
 /// All that happened.
