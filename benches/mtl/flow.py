@@ -72,7 +72,7 @@ class Fan:
         window = max(WINDOW if self.size <= 1024 else 100, 2 * self.readers)
         numbers = map(str, (1, self.readers, window, self.count, self.size))
         with running as server:
-            protocol = {PROXY: "contents", ADDRESSED: "letters"}.get(name, "mtl")
+            protocol = {PROXY: "contents", ADDRESSED: "addressed"}.get(name, "mtl")
             yield server, [str(native("topics")), protocol, server.front, server.back, *numbers, *_key(public)]
 
 

@@ -10,9 +10,9 @@ from trunkline._native import Caller, Outgoing, Role, Told
 
 __all__ = [
     "Connector",
-    "Letter",
     "Message",
     "Middleware",
+    "OutgoingPut",
     "_restore",
     "decode",
     "encode",
@@ -133,7 +133,7 @@ def _restore(frames: Iterable[_Frame]) -> Message:
     """A pickled message."""
 
 @final
-class Letter:
+class OutgoingPut:
     """A message on its way to the engine, which nobody confirms."""
 
 @final
@@ -159,13 +159,13 @@ class Connector(Caller):
     def ping(self, timeout_s: float | None) -> Outgoing:
         """A call that asks for a sign of life."""
 
-    def letter(self, topic: _Text, body: _Parts, headers: _Headers) -> Letter:
+    def prepare_put(self, topic: _Text, body: _Parts, headers: _Headers) -> OutgoingPut:
         """A message that nobody confirms."""
 
-    def offer_letter(self, letter: Letter) -> bool:
+    def offer_put(self, put: OutgoingPut) -> bool:
         """Hands a message to the engine; false when there is no room."""
 
-    def put_letter(self, letter: Letter, timeout_s: float | None = None) -> None:
+    def send_put(self, put: OutgoingPut, timeout_s: float | None = None) -> None:
         """Hands a message to the engine, waiting for room."""
 
     def receive(self, timeout_s: float | None = None) -> Message:

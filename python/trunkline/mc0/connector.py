@@ -17,7 +17,7 @@ from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._frames import Parts
 from trunkline._native import Told
 from trunkline._native.mc0 import Connector as _Connector
-from trunkline._native.mc0 import Letter, Message
+from trunkline._native.mc0 import Message, OutgoingPut
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, need_client, opened
 from trunkline._text import counted, readable
@@ -134,11 +134,11 @@ class Connecting(Role):
     def _room_s(self, timeout_s: float | None) -> float | None:
         return 0.0 if self._overflow == "raise" else timeout_s
 
-    def _letter(self, topic: Text, body: Parts, headers: Headers) -> Letter:
+    def _prepared(self, topic: Text, body: Parts, headers: Headers) -> OutgoingPut:
         if self._link.is_lost:
             message = "the middleware is silent, and a socket passed with socket= is not reconnected: reconnect it"
             raise PeerLostError(message)
-        return self._connector.letter(topic, body, headers)
+        return self._connector.prepare_put(topic, body, headers)
 
     def _telling(self, native: Any) -> Any:
         return native.told
@@ -262,7 +262,7 @@ class Connector(Connecting, BlockingRole):
         if confirm:
             self._ask(connector.submit(topic, body, headers, timeout_s), timeout_s)
         else:
-            connector.put_letter(self._letter(topic, body, headers), self._room_s(timeout_s))
+            connector.send_put(self._prepared(topic, body, headers), self._room_s(timeout_s))
 
     def submit(
         self, topic: Text, body: Parts, *, headers: Headers = (), timeout_s: float | None = None
@@ -394,8 +394,8 @@ class AsyncConnector(Connecting, AsyncStream[Message]):
         if confirm:
             await self._ask(connector.submit(topic, body, headers, timeout_s), timeout_s)
             return
-        letter = self._letter(topic, body, headers)
-        await self._waits.room(lambda: connector.offer_letter(letter), self._room_s(timeout_s))
+        put = self._prepared(topic, body, headers)
+        await self._waits.room(lambda: connector.offer_put(put), self._room_s(timeout_s))
 
     def submit(
         self, topic: Text, body: Parts, *, headers: Headers = (), timeout_s: float | None = None

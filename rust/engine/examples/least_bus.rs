@@ -13,12 +13,12 @@ use zmq::{ROUTER, Zmq};
 
 /// A message without its receiver's address: frames and their ends.
 #[derive(Default)]
-struct Letter {
+struct Message {
     bytes: Vec<u8>,
     ends: SmallVec<[usize; 8]>,
 }
 
-impl Letter {
+impl Message {
     fn push(&mut self, frame: &[u8]) {
         self.bytes.extend_from_slice(frame);
         self.ends.push(self.bytes.len());
@@ -74,13 +74,13 @@ fn main() {
                 b"PUT" => {
                     let (Some(topic), first) = headers(&zmq, b"TOPIC") else { continue };
                     let Some(subscribers) = topics.get(zmq.frame(topic)) else { continue };
-                    let mut letter = Letter::default();
+                    let mut message = Message::default();
                     let head = [b"".as_slice(), b"MESSAGE", b"TOPIC", zmq.frame(topic), b""];
                     head.into_iter()
                         .chain((first..zmq.frames()).map(|at| zmq.frame(at)))
-                        .for_each(|frame| letter.push(frame));
+                        .for_each(|frame| message.push(frame));
                     for subscriber in subscribers {
-                        letter.send(&zmq, subscriber);
+                        message.send(&zmq, subscriber);
                     }
                 }
                 _ => {}

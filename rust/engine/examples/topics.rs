@@ -1,6 +1,6 @@
 //! Load for the benches of buses: publishers and subscribers of one topic, on raw sockets.
 //!
-//! `topics mc0|mc0-wire|mtl|pubsub|contents|letters|frames|nats|mqtt FRONT BACK PUBLISHERS SUBSCRIBERS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names
+//! `topics mc0|mc0-wire|mtl|pubsub|contents|addressed|frames|nats|mqtt FRONT BACK PUBLISHERS SUBSCRIBERS WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names
 //! the library. Publishers dial FRONT and subscribers BACK. So many deliveries as WINDOW are on their way at one time, of
 //! COUNT in all. Prints deliveries a second, and how long they took in microseconds: median, 99th percentile, longest.
 
@@ -35,7 +35,7 @@ enum Protocol {
     /// MTL's contents over PUB and SUB.
     Contents,
     /// The same over DEALER.
-    Letters,
+    Addressed,
     /// The topic and the body over PUB and SUB.
     PubSub,
     /// As many frames as a PUT has, over PUB and SUB.
@@ -88,7 +88,7 @@ impl Links {
 
     fn put(&mut self, protocol: Protocol, at: usize, number: u64, body: &[u8]) {
         match self {
-            Self::Zmq(zmq) if matches!(protocol, Protocol::Mtl | Protocol::Contents | Protocol::Letters) => {
+            Self::Zmq(zmq) if matches!(protocol, Protocol::Mtl | Protocol::Contents | Protocol::Addressed) => {
                 zmq.send(at, &[&mtl::content(number), body]);
             }
             Self::Zmq(zmq) if protocol == Protocol::PubSub => zmq.send(at, &[TOPIC, body]),
@@ -191,7 +191,7 @@ fn main() {
         "mc0" => Protocol::Mc0,
         "mtl" => Protocol::Mtl,
         "contents" => Protocol::Contents,
-        "letters" => Protocol::Letters,
+        "addressed" => Protocol::Addressed,
         "frames" => Protocol::Frames,
         "nats" => Protocol::Wire(wires::Protocol::Nats),
         "mqtt" => Protocol::Wire(wires::Protocol::Mqtt),

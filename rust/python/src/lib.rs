@@ -145,7 +145,7 @@ mod _native {
     #[pymodule]
     mod mc0 {
         #[pymodule_export]
-        use crate::mc0::{Letter, Message, PyConnector, PyMiddleware, decode, encode, restore};
+        use crate::mc0::{Message, OutgoingPut, PyConnector, PyMiddleware, decode, encode, restore};
     }
 
     #[pymodule]

@@ -32,8 +32,8 @@ pub(crate) struct PyConnector {
 }
 
 /// A message on its way to the engine, which nobody confirms.
-#[pyclass(module = "trunkline._native.mc0", name = "Letter")]
-pub(crate) struct Letter {
+#[pyclass(module = "trunkline._native.mc0", name = "OutgoingPut")]
+pub(crate) struct OutgoingPut {
     verb: Option<ConnectorVerb>,
     bytes: usize,
 }
@@ -118,12 +118,12 @@ impl PyConnector {
         Ok(slf.as_super().get().outgoing(|call| ConnectorVerb::Call { call, asked, timeout }, bytes))
     }
 
-    fn give(&self, letter: &mut Letter) -> bool {
-        let Some(verb) = letter.verb.take() else { return true };
-        match self.reader.handle.offer(verb, letter.bytes) {
+    fn give(&self, put: &mut OutgoingPut) -> bool {
+        let Some(verb) = put.verb.take() else { return true };
+        match self.reader.handle.offer(verb, put.bytes) {
             Offered::Taken => true,
             Offered::Full(verb) | Offered::Over(verb) => {
-                letter.verb = Some(verb);
+                put.verb = Some(verb);
                 false
             }
         }
@@ -206,25 +206,25 @@ impl PyConnector {
     }
 
     /// A message that nobody confirms.
-    fn letter(
+    fn prepare_put(
         &self,
         topic: &Bound<'_, PyAny>,
         body: &Bound<'_, PyAny>,
         headers: &Bound<'_, PyAny>,
-    ) -> PyResult<Letter> {
+    ) -> PyResult<OutgoingPut> {
         let (put, bytes) = put(topic, body, headers, self.max_message_bytes)?;
-        Ok(Letter { verb: Some(ConnectorVerb::Put(put)), bytes })
+        Ok(OutgoingPut { verb: Some(ConnectorVerb::Put(put)), bytes })
     }
 
     /// Hands a message to the engine; false when there is no room.
-    fn offer_letter(slf: &Bound<'_, Self>, letter: &mut Letter) -> PyResult<bool> {
-        slf.as_super().as_super().get().offer(|| slf.get().give(letter))
+    fn offer_put(slf: &Bound<'_, Self>, put: &mut OutgoingPut) -> PyResult<bool> {
+        slf.as_super().as_super().get().offer(|| slf.get().give(put))
     }
 
     /// Hands a message to the engine, waiting for room.
-    #[pyo3(signature = (letter, timeout_s = None))]
-    fn put_letter(slf: &Bound<'_, Self>, letter: &mut Letter, timeout_s: Option<f64>) -> PyResult<()> {
-        slf.as_super().as_super().get().put(slf.py(), timeout_s, || slf.get().give(letter))
+    #[pyo3(signature = (put, timeout_s = None))]
+    fn send_put(slf: &Bound<'_, Self>, put: &mut OutgoingPut, timeout_s: Option<f64>) -> PyResult<()> {
+        slf.as_super().as_super().get().put(slf.py(), timeout_s, || slf.get().give(put))
     }
 
     /// Waits for a message.

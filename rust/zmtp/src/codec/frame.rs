@@ -57,11 +57,11 @@ impl Head {
     pub(crate) fn write(self, out: &mut BytesMut) {
         let flags = u8::from(self.more) | if self.is_command { COMMAND } else { 0 };
         if let Ok(len) = u8::try_from(self.len) {
-            out.put_u8(flags);
-            out.put_u8(len);
+            out.put_slice(&[flags, len]);
         } else {
-            out.put_u8(flags | LONG);
-            out.put_u64(self.len);
+            let mut head = [flags | LONG; HEAD];
+            head[1..].copy_from_slice(&self.len.to_be_bytes());
+            out.put_slice(&head);
         }
     }
 }

@@ -105,7 +105,7 @@ pub struct Flow {
     farewell: Nanos,
     writing: Writing,
     /// Commands to send, before any content.
-    letters: VecDeque<Frames>,
+    outgoing: VecDeque<Frames>,
     /// What the transport has not decided on: whether each is a content.
     offered: VecDeque<bool>,
     stats: FlowStats,
@@ -137,7 +137,7 @@ impl Flow {
             to_confirm: BTreeSet::new(),
             seen: None,
             farewell: Nanos(0),
-            letters: VecDeque::new(),
+            outgoing: VecDeque::new(),
             offered: VecDeque::new(),
             stats: FlowStats::default(),
             outputs: VecDeque::new(),
@@ -159,7 +159,7 @@ impl Flow {
     fn command(&mut self, what: Sent, frames: impl FnOnce(u64) -> Frames) {
         let sequence = self.next();
         self.commands.insert(sequence, what);
-        self.letters.push_back(frames(sequence));
+        self.outgoing.push_back(frames(sequence));
     }
 
     /// Connects, and shows the lease first (MTL-34).
@@ -190,7 +190,7 @@ impl Flow {
         self.connection = self.connection.wrapping_add(1);
         self.stay_away(now);
         self.stats.at_risk += self.writing.lose();
-        self.letters.clear();
+        self.outgoing.clear();
         self.offered.clear();
         self.in_hand.clear();
         self.to_confirm.clear();
@@ -379,14 +379,14 @@ impl Flow {
     fn confirm(&mut self) {
         let Some(&last) = self.to_confirm.last() else { return };
         if self.in_hand.first().is_none_or(|first| *first > last) {
-            self.letters.push_back(data::confirm(last, self.to_confirm.len() > 1));
+            self.outgoing.push_back(data::confirm(last, self.to_confirm.len() > 1));
         } else {
             let first = self.in_hand.first().copied().unwrap_or_default();
             let later = self.to_confirm.split_off(&first);
             if let Some(last) = self.to_confirm.last() {
-                self.letters.push_back(data::confirm(*last, self.to_confirm.len() > 1));
+                self.outgoing.push_back(data::confirm(*last, self.to_confirm.len() > 1));
             }
-            self.letters.extend(later.into_iter().map(|sequence| data::confirm(sequence, false)));
+            self.outgoing.extend(later.into_iter().map(|sequence| data::confirm(sequence, false)));
         }
         self.to_confirm.clear();
     }
@@ -432,7 +432,7 @@ impl Flow {
         // One by one: what is given back as a whole counts as never looked at.
         self.confirm();
         let seen = self.seen.map(|(connection, sequence)| self.settled(connection, sequence, true)).unwrap_or_default();
-        self.letters.extend(seen.into_iter().map(|sequence| data::reject(sequence, false, true)));
+        self.outgoing.extend(seen.into_iter().map(|sequence| data::reject(sequence, false, true)));
     }
 
     fn is_leaving(&self) -> bool {
@@ -447,7 +447,7 @@ impl Flow {
     fn ping_after_last(&mut self) {
         if self.link == Link::Up && self.writing.wants_ping() {
             self.writing.asked();
-            self.letters.push_back(data::ping());
+            self.outgoing.push_back(data::ping());
         }
     }
 
@@ -466,10 +466,10 @@ impl Flow {
         if self.link == Link::Up && self.settings.reads {
             // What we have in hand is another's without waiting for our silence.
             self.confirm();
-            self.letters.extend(self.in_hand.last().map(|last| data::reject(*last, true, true)));
+            self.outgoing.extend(self.in_hand.last().map(|last| data::reject(*last, true, true)));
         }
         let socket = self.socket();
-        for frames in std::mem::take(&mut self.letters) {
+        for frames in std::mem::take(&mut self.outgoing) {
             self.outputs.push_back(Output::Send { id: None, socket, to: None, frames: frames.into(), until: None });
         }
         self.outputs.push_back(Output::Close { socket, linger });
@@ -513,7 +513,7 @@ impl Machine for Flow {
                     self.rejected(settled);
                 }
             }
-            Kind::Ping => self.letters.push_back(data::pong()),
+            Kind::Ping => self.outgoing.push_back(data::pong()),
             Kind::Pong => self.writing.proved(),
             Kind::Lease | Kind::Summon | Kind::Dismiss | Kind::Content | Kind::Confirm | Kind::Reject => {
                 self.drop(DropKind::UnexpectedVerb.into(), frames);
@@ -576,7 +576,7 @@ impl Machine for Flow {
                     Beat::Nothing => {}
                     Beat::Ping => {
                         self.writing.asked();
-                        self.letters.push_back(data::ping());
+                        self.outgoing.push_back(data::ping());
                     }
                     Beat::Dead => self.lose(now),
                 }
@@ -613,7 +613,7 @@ impl Machine for Flow {
                 // What is confirmed is not to be taken for rejected, nor the other way round.
                 self.confirm();
                 let rejected = settled.into_iter().map(|sequence| data::reject(sequence, false, recycle));
-                self.letters.extend(rejected);
+                self.outgoing.extend(rejected);
             }
             FlowVerb::Seen { connection, sequence } => self.seen = Some((connection, sequence)),
             FlowVerb::Granted(token, grant) => {
@@ -658,7 +658,7 @@ impl Machine for Flow {
         if self.link == Link::Up {
             self.confirm();
         }
-        let (frames, is_content) = match self.letters.pop_front() {
+        let (frames, is_content) = match self.outgoing.pop_front() {
             Some(frames) => (frames, false),
             None if self.link == Link::Up => {
                 let sequence = self.sequence + 1;

@@ -59,7 +59,7 @@ pub(super) struct InHand {
 
 /// Something to send.
 #[derive(Debug)]
-struct Letter {
+struct Outgoing {
     frames: Frames,
     /// The content it is, and of which resource.
     content: Option<(u64, Slot)>,
@@ -83,9 +83,9 @@ pub(super) struct Flow {
     pub(super) heartbeat: Heartbeat,
     /// When to look at it again.
     pub(super) due: Nanos,
-    letters: VecDeque<Letter>,
+    outgoing: VecDeque<Outgoing>,
     bytes: usize,
-    /// How many of the letters are no contents.
+    /// How many of them are no contents.
     words: usize,
     /// What the transport was asked to take and has not decided on.
     offered: VecDeque<Option<(u64, Slot)>>,
@@ -125,7 +125,7 @@ impl Flow {
     pub(super) fn room(&self) -> usize {
         // Nothing says that a content has arrived that nobody confirms.
         let open = if self.terms.is_confirmed { self.in_hand.len() } else { self.taken };
-        let most = if self.bytes < BATCH_BYTES { BATCH.saturating_sub(self.letters.len()) } else { 0 };
+        let most = if self.bytes < BATCH_BYTES { BATCH.saturating_sub(self.outgoing.len()) } else { 0 };
         self.terms.window.saturating_sub(open).min(most)
     }
 }
@@ -200,7 +200,7 @@ impl Flows {
             terms,
             heartbeat,
             due,
-            letters: VecDeque::new(),
+            outgoing: VecDeque::new(),
             bytes: 0,
             words: 0,
             offered: VecDeque::new(),
@@ -226,7 +226,7 @@ impl Flows {
         let flow = self.all.remove(slot)?;
         self.by_address.remove(&flow.address);
         self.bytes -= flow.bytes;
-        self.waiting -= flow.letters.len() + flow.offered.len();
+        self.waiting -= flow.outgoing.len() + flow.offered.len();
         *self.is_gone.entry(flow.address.clone()).or_default() += 1;
         self.gone.push_back(flow.address.clone());
         if self.gone.len() > GONE
@@ -252,18 +252,18 @@ impl Flows {
 
     /// Has something sent, after all that waits.
     pub(super) fn send(&mut self, slot: Slot, frames: Frames) {
-        self.push(slot, Letter { frames, content: None });
+        self.push(slot, Outgoing { frames, content: None });
     }
 
     /// Has a content of a resource sent.
     pub(super) fn deliver(&mut self, slot: Slot, sequence: u64, resource: Slot, frames: Frames) {
-        self.push(slot, Letter { frames, content: Some((sequence, resource)) });
+        self.push(slot, Outgoing { frames, content: Some((sequence, resource)) });
     }
 
     /// Whether there is room for a content that all readers have.
     pub(super) fn has_room(&self, slot: Slot) -> bool {
         let Some(flow) = self.all.get(slot) else { return false };
-        flow.letters.len() < READER_MESSAGES && (flow.bytes <= self.share() || flow.letters.is_empty())
+        flow.outgoing.len() < READER_MESSAGES && (flow.bytes <= self.share() || flow.outgoing.is_empty())
     }
 
     /// What may wait for one.
@@ -272,11 +272,11 @@ impl Flows {
         fair.min(READER_BYTES)
     }
 
-    fn push(&mut self, slot: Slot, letter: Letter) {
+    fn push(&mut self, slot: Slot, outgoing: Outgoing) {
         let share = self.share();
         let Some(flow) = self.all.get_mut(slot) else { return };
-        let cost = cost(&letter.frames);
-        if letter.content.is_none() {
+        let cost = cost(&outgoing.frames);
+        if outgoing.content.is_none() {
             flow.words += 1;
             if flow.words > WORDS || flow.words * cost > share {
                 self.unread.push(slot);
@@ -285,7 +285,7 @@ impl Flows {
         flow.bytes += cost;
         self.bytes += cost;
         self.waiting += 1;
-        flow.letters.push_back(letter);
+        flow.outgoing.push_back(outgoing);
         if flow.offered.is_empty() && !std::mem::replace(&mut flow.is_ready, true) {
             self.ready.push_back(slot);
         }
@@ -296,7 +296,7 @@ impl Flows {
         loop {
             let slot = *self.ready.front()?;
             let has_room = |flow: &mut Flow| {
-                !flow.letters.is_empty() && flow.offered.len() < BATCH && flow.offered_bytes < BATCH_BYTES
+                !flow.outgoing.is_empty() && flow.offered.len() < BATCH && flow.offered_bytes < BATCH_BYTES
             };
             if !self.all.get_mut(slot).is_some_and(has_room) {
                 self.ready.pop_front();
@@ -306,15 +306,15 @@ impl Flows {
                 continue;
             }
             let flow = self.all.get_mut(slot)?;
-            let letter = flow.letters.pop_front()?;
-            let cost = cost(&letter.frames);
-            flow.words -= usize::from(letter.content.is_none());
+            let outgoing = flow.outgoing.pop_front()?;
+            let cost = cost(&outgoing.frames);
+            flow.words -= usize::from(outgoing.content.is_none());
             flow.bytes -= cost;
             self.bytes -= cost;
             flow.offered_bytes += cost;
-            flow.offered.push_back(letter.content);
+            flow.offered.push_back(outgoing.content);
             let id = SendId(u64::from(flow.serial) << 32 | u64::from(slot));
-            return Some((id, &flow.address, letter.frames));
+            return Some((id, &flow.address, outgoing.frames));
         }
     }
 
@@ -327,7 +327,7 @@ impl Flows {
         self.waiting -= 1;
         if flow.offered.is_empty() {
             flow.offered_bytes = 0;
-            if !flow.letters.is_empty() && !std::mem::replace(&mut flow.is_ready, true) {
+            if !flow.outgoing.is_empty() && !std::mem::replace(&mut flow.is_ready, true) {
                 self.ready.push_back(slot);
             }
         }
@@ -337,11 +337,11 @@ impl Flows {
     /// Takes out what waits of a resource; contents of queues are in hand as well.
     pub(super) fn forget(&mut self, slot: Slot, resource: Slot) {
         let Some(flow) = self.all.get_mut(slot) else { return };
-        let (before, count) = (flow.bytes, flow.letters.len());
-        flow.letters.retain(|letter| letter.content.is_none_or(|(_, of)| of != resource));
-        flow.bytes = flow.letters.iter().map(|letter| cost(&letter.frames)).sum();
+        let (before, count) = (flow.bytes, flow.outgoing.len());
+        flow.outgoing.retain(|outgoing| outgoing.content.is_none_or(|(_, of)| of != resource));
+        flow.bytes = flow.outgoing.iter().map(|outgoing| cost(&outgoing.frames)).sum();
         self.bytes -= before - flow.bytes;
-        self.waiting -= count - flow.letters.len();
+        self.waiting -= count - flow.outgoing.len();
     }
 
     /// Whether nothing waits for the transport.
