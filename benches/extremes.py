@@ -71,12 +71,12 @@ def asked_us(client: Any, worker: Any) -> float:
 def many(transport: str, count: int, *, are_silent: bool, requests: int) -> dict[str, float]:
     """A broker without and with its many peers."""
     with contextlib.ExitStack() as peers, listening("dcp", "broker", "--transport", transport) as broker:
-        worker = peers.enter_context(bare(zmq.DEALER, broker.endpoint))
-        worker.send_multipart([*HEAD, b"\x01", b"echo"])
-        client = peers.enter_context(bare(zmq.DEALER, broker.endpoint))
         waits, memory = [], []
         for _ in range(2):
-            waits.append(statistics.quantiles((asked_us(client, worker) for _ in range(requests)), n=100))
+            # A worker that is silent while the others connect would be considered gone.
+            with bare(zmq.DEALER, broker.endpoint) as worker, bare(zmq.DEALER, broker.endpoint) as client:
+                worker.send_multipart([*HEAD, b"\x01", b"echo"])
+                waits.append(statistics.quantiles((asked_us(client, worker) for _ in range(requests)), n=100))
             memory.append(broker.rss_mib())
             if len(memory) == 1:
                 _crowd(peers, broker.endpoint, count, are_silent=are_silent)
