@@ -48,7 +48,7 @@ fn number(frames: &Frames) -> usize {
 proptest! {
     #[test]
     fn nothing_is_lost_without_a_word(immediate: bool, operations in vec(operation(), 0..150)) {
-        let mut push = Distributor::new(MOST, immediate);
+        let mut push = Distributor::new(MOST, 1 << 20, immediate);
         let (mut dials, mut connections): (Vec<PipeId>, Vec<ConnectionId>) = (vec![], vec![]);
         let mut waiting: BTreeMap<ConnectionId, Vec<usize>> = BTreeMap::new();
         let (mut placed, mut pending) = (0, BTreeSet::new());

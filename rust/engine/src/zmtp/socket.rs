@@ -66,10 +66,12 @@ pub(super) enum Way {
 }
 
 impl Socket {
-    pub(super) fn new(kind: SocketKind, chosen: Chosen, hosts: bool) -> Self {
+    pub(super) fn new(kind: SocketKind, chosen: Chosen, hosts: bool, outbox_bytes: usize) -> Self {
         let Chosen { high_water, mandatory, handover, immediate, .. } = chosen;
         let sending = match kind {
-            SocketKind::Dealer | SocketKind::Push => Sending::InTurn(Distributor::new(high_water, immediate)),
+            SocketKind::Dealer | SocketKind::Push => {
+                Sending::InTurn(Distributor::new(high_water, outbox_bytes, immediate))
+            }
             SocketKind::Req => Sending::InStep(Req::new(high_water, immediate)),
             SocketKind::Router => Sending::Routed(Router::new(high_water, mandatory, handover, first_id())),
             SocketKind::Pull | SocketKind::Nats | SocketKind::Udp => Sending::None,

@@ -55,6 +55,8 @@ impl Pipe {
 #[derive(Debug)]
 pub struct Distributor {
     high_water: HighWater,
+    /// What may wait for all of them together, in bytes, unless each has less than a window.
+    bytes: usize,
     immediate: bool,
     pipes: HashMap<u64, Pipe, RandomState>,
     by_connection: HashMap<ConnectionId, u64, RandomState>,
@@ -65,10 +67,11 @@ pub struct Distributor {
 }
 
 impl Distributor {
-    /// Without peers. With `immediate` messages wait only for who is connected.
-    pub fn new(high_water: HighWater, immediate: bool) -> Self {
+    /// Without peers, for whom so many bytes may wait together. With `immediate` messages wait only for connected peers.
+    pub fn new(high_water: HighWater, bytes: usize, immediate: bool) -> Self {
         Self {
             high_water,
+            bytes,
             immediate,
             pipes: HashMap::default(),
             by_connection: HashMap::default(),
@@ -190,13 +193,20 @@ impl Distributor {
         self.pipes.remove(&key).map(|pipe| pipe.pending.into()).unwrap_or_default()
     }
 
+    /// What may wait for one peer: the less the more there are.
+    fn share(&self) -> HighWater {
+        let share = self.bytes / self.pipes.len().max(1);
+        HighWater { bytes: self.high_water.bytes.min(share.max(WINDOW)), ..self.high_water }
+    }
+
     /// Puts a pipe where it belongs.
     fn settle(&mut self, key: u64) {
+        let share = self.share();
         let Some(pipe) = self.pipes.get_mut(&key) else { return };
         if pipe.next_connection().is_some() && !self.unloading.contains(&key) {
             self.unloading.push_back(key);
         }
-        let has_room = pipe.has_room(self.high_water, self.immediate);
+        let has_room = pipe.has_room(share, self.immediate);
         if has_room && !pipe.is_in_turn {
             self.line.push_back(key);
         } else if !has_room && pipe.is_in_turn {
@@ -214,7 +224,7 @@ mod tests {
     const TWO: ConnectionId = ConnectionId(2);
 
     fn distributor(messages: usize) -> Distributor {
-        Distributor::new(HighWater { messages, bytes: 1 << 20 }, false)
+        Distributor::new(HighWater { messages, bytes: 1 << 20 }, 1 << 30, false)
     }
 
     fn message(bytes: usize) -> Frames {
@@ -242,6 +252,19 @@ mod tests {
         push.connected(ONE, None);
         assert_eq!(push.place(&message(2 << 20)), Placed::Now(ONE));
         assert_eq!(push.place(&message(1)), Placed::Full);
+    }
+
+    #[test]
+    fn all_peers_together_have_only_so_much_waiting() {
+        let mut push = Distributor::new(HighWater { messages: 1000, bytes: 1 << 20 }, 2 << 20, false);
+        (0..10).for_each(|number| push.connected(ConnectionId(number), None));
+        let placed = (0..).take_while(|_| push.place(&message(10_000)) != Placed::Full).count();
+        assert!((180..=220).contains(&placed), "{placed}");
+        // One that reads has room again, whatever the others do.
+        push.handle_backlog(ConnectionId(3), Backlog::default());
+        while push.poll_send().is_some() {}
+        push.handle_backlog(ConnectionId(3), Backlog::default());
+        assert!(push.is_writable());
     }
 
     #[test]
@@ -285,7 +308,7 @@ mod tests {
 
     #[test]
     fn with_immediate_only_connections_count() {
-        let mut push = Distributor::new(HighWater::default(), true);
+        let mut push = Distributor::new(HighWater::default(), 1 << 30, true);
         let dial = push.dial();
         assert_eq!(push.place(&message(1)), Placed::Full);
         push.connected(ONE, Some(dial));

@@ -34,7 +34,8 @@ pub struct Req {
 impl Req {
     /// Without peers. With `immediate` requests wait only for who is connected.
     pub fn new(high_water: HighWater, immediate: bool) -> Self {
-        Self { peers: Distributor::new(high_water, immediate), state: State::Idle, strays: 0 }
+        // One request waits at most.
+        Self { peers: Distributor::new(high_water, high_water.bytes, immediate), state: State::Idle, strays: 0 }
     }
 
     /// An endpoint is dialled from now on.

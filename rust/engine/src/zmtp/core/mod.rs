@@ -120,7 +120,7 @@ impl Core {
     pub(in crate::zmtp) fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<usize, TransportError> {
         let mut chosen = choose(kind, options, self.crypto.as_ref())?;
         chosen.high_water.bytes = chosen.high_water.bytes.min(self.outbox_bytes);
-        Ok(self.sockets.insert(Socket::new(kind, chosen, options.hosts)))
+        Ok(self.sockets.insert(Socket::new(kind, chosen, options.hosts, self.outbox_bytes)))
     }
 
     pub(in crate::zmtp) fn bind(&mut self, at: usize, endpoint: &str) -> Result<String, TransportError> {
