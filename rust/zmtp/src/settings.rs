@@ -46,7 +46,7 @@ pub enum Security {
     Null,
     /// RFC 25: the server proves that it has its key, and learns ours.
     CurveClient(Arc<ClientKeys>),
-    /// RFC 25: who is let in is asked by [`Event::Authenticate`](crate::Event::Authenticate).
+    /// RFC 25: who is admitted is asked by [`Event::Authenticate`](crate::Event::Authenticate).
     CurveServer(Arc<ServerKeys>),
 }
 

@@ -1,4 +1,4 @@
-//! Who listens, and how many are let in.
+//! Who listens, and how many are admitted.
 
 use std::ffi::OsStr;
 use std::fs;

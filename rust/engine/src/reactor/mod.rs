@@ -110,7 +110,7 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Without streams. At most so many peers are let in, and of one host.
+    /// Without streams. At most so many peers are admitted, and of one host.
     pub(crate) fn new(connections: Option<usize>, by_host: Option<usize>) -> Result<Self, TransportError> {
         let poll = Poll::new().map_err(|error| failed(&error))?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(|error| failed(&error))?);

@@ -30,7 +30,7 @@ struct Waiting {
 /// What was decided about a client.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// It is let in, as this user.
+    /// It is admitted, as this user.
     Allowed(Bytes),
     /// It is not.
     Denied,

@@ -38,7 +38,7 @@ pub struct ZmtpSettings {
     pub inbox_bytes: usize,
     /// What computes for CURVE.
     pub crypto: Option<Arc<dyn Crypto>>,
-    /// Who decides about clients of CURVE; without, each is let in that has a key.
+    /// Who decides about clients of CURVE; without, each is admitted that has a key.
     pub admission: Option<Arc<Admission>>,
 }
 

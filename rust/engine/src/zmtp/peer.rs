@@ -34,7 +34,7 @@ pub(super) struct Peer {
     pub(super) pipe: Option<PipeId>,
     /// The routing id it goes by at a ROUTER.
     pub(super) routing_id: Option<Bytes>,
-    /// The user it was let in as.
+    /// The user it was admitted as.
     pub(super) user: Option<Bytes>,
     /// Whether something waits to be written, and is going to be.
     pub(super) is_dirty: bool,

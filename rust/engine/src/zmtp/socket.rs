@@ -278,7 +278,7 @@ impl Socket {
 }
 
 /// Where the routing ids that are given away begin: another number in each process, lest an answer to one of a role that is
-/// gone finds somebody.
+/// gone reach another peer.
 fn first_id() -> u32 {
     // Zero is as good where the system gives no random number.
     getrandom::u32().unwrap_or_default()

@@ -31,7 +31,7 @@ const SETTLED: usize = 16 << 10;
 /// What happens on a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A client of CURVE has shown that it has this key: it is let in by [`allow`](Connection::allow), or turned away by
+    /// A client of CURVE has shown that it has this key: it is admitted by [`allow`](Connection::allow), or turned away by
     /// [`deny`](Connection::deny). The time of its handshake goes on, and nothing of it is looked at until then.
     Authenticate(Key),
     /// The handshake is over: messages may be sent, and come.
@@ -56,7 +56,7 @@ pub struct Ready {
     pub minor: u8,
     /// The key that a client of CURVE has shown to have.
     pub key: Option<Key>,
-    /// The user it was let in as.
+    /// The user it was admitted as.
     pub user: Option<Bytes>,
 }
 
@@ -217,7 +217,7 @@ impl Connection {
         true
     }
 
-    /// Lets in the client that [`Event::Authenticate`] asked about, as this user.
+    /// Admits the client that [`Event::Authenticate`] asked about, as this user.
     pub fn allow(&mut self, user: Option<Bytes>) {
         if matches!(self.phase, Phase::Deciding(_))
             && let Phase::Deciding(asked) = std::mem::replace(&mut self.phase, Phase::Over)

@@ -13,7 +13,7 @@ use crate::{HighWater, Reason};
 /// Routing ids that are remembered as their holder's while it is not connected: what a role keeps for one is not another's.
 const REMEMBERED: usize = 1 << 16;
 
-/// A peer that was let in.
+/// A peer that was admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
     /// The routing id it has from now on: the one it claims, or one it was given, as it claims none or one that was another

@@ -221,7 +221,7 @@ impl Core {
                 }
                 Some(event) => self.handle(link, event),
                 None => {
-                    // A PONG waits for no end of what comes.
+                    // A PONG goes out however much is still to come.
                     self.mark(link);
                     let read = self.read(link);
                     reads += 1;
