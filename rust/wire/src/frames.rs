@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 /// The frames of one message, in order. Most messages of the protocols have up to three.
 pub type Frames = SmallVec<[Bytes; 3]>;
 
-/// The frames of a message on its way out: its own, or shared by all who are to have it.
+/// The frames of a message on its way out: its own, or shared by all receivers.
 #[derive(Clone, Debug)]
 pub enum Parcel {
-    /// Nobody else's.
+    /// Its own.
     Own(Frames),
-    /// Those from a place on.
+    /// Those from this one on.
     Shared(Arc<Frames>, usize),
 }
 

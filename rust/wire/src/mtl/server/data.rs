@@ -1,5 +1,7 @@
 //! The data flow: leases, summons, contents and what is said of them (MTL-30 … MTL-58).
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::flows::Terms;
@@ -209,6 +211,8 @@ impl Server {
         let Some(found) = self.realm.get_mut(resource) else { return };
         found.stats.taken += 1;
         let mut lost = vec![];
+        // Readers that were given as many contents share their frames.
+        let (is_shared, mut made) = (found.readers.len() > 1, (0, Parcel::default()));
         for reader in &found.readers {
             if !self.flows.has_room(*reader) {
                 lost.push(*reader);
@@ -217,7 +221,11 @@ impl Server {
             let Some(flow) = self.flows.get_mut(*reader) else { continue };
             flow.last += 1;
             let sequence = flow.last;
-            let frames = data::content(sequence, &found.name, properties, body.clone());
+            if made.0 != sequence {
+                let frames = data::content(sequence, &found.name, properties, body.clone());
+                made = (sequence, if is_shared { Parcel::Shared(Arc::new(frames), 0) } else { frames.into() });
+            }
+            let frames = if is_shared { made.1.clone() } else { std::mem::take(&mut made.1) };
             self.flows.deliver(*reader, sequence, resource, frames);
         }
         for reader in lost {

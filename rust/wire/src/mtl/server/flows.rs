@@ -9,7 +9,7 @@ use super::realm::Content;
 use super::sessions::Address;
 use crate::mtl::heartbeat::Heartbeat;
 use crate::slab::{Slab, Slot};
-use crate::{Frames, Nanos, SendId, cost};
+use crate::{Frames, Nanos, Parcel, SendId, cost};
 
 /// What the transport is asked to take for one reader at a time; the rest waits here, or in its queue.
 const BATCH: usize = 64;
@@ -60,7 +60,7 @@ pub(super) struct InHand {
 /// Something to send.
 #[derive(Debug)]
 struct Outgoing {
-    frames: Frames,
+    frames: Parcel,
     /// The content it is, and of which resource.
     content: Option<(u64, Slot)>,
 }
@@ -252,11 +252,11 @@ impl Flows {
 
     /// Has something sent, after all that waits.
     pub(super) fn send(&mut self, slot: Slot, frames: Frames) {
-        self.push(slot, Outgoing { frames, content: None });
+        self.push(slot, Outgoing { frames: frames.into(), content: None });
     }
 
     /// Has a content of a resource sent.
-    pub(super) fn deliver(&mut self, slot: Slot, sequence: u64, resource: Slot, frames: Frames) {
+    pub(super) fn deliver(&mut self, slot: Slot, sequence: u64, resource: Slot, frames: Parcel) {
         self.push(slot, Outgoing { frames, content: Some((sequence, resource)) });
     }
 
@@ -292,7 +292,7 @@ impl Flows {
     }
 
     /// The next send for the transport to take.
-    pub(super) fn offer(&mut self) -> Option<(SendId, &Address, Frames)> {
+    pub(super) fn offer(&mut self) -> Option<(SendId, &Address, Parcel)> {
         loop {
             let slot = *self.ready.front()?;
             let has_room = |flow: &mut Flow| {

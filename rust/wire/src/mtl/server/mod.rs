@@ -676,7 +676,7 @@ impl Machine for Server {
         }
         let (id, (socket, to), frames) = self.flows.offer()?;
         let (socket, to) = (*socket, Some(to.clone()));
-        Some(Output::Send { id: Some(id), socket, to, frames: frames.into(), until: None })
+        Some(Output::Send { id: Some(id), socket, to, frames, until: None })
     }
 
     fn label(&self, socket: ServerSocket, to: Option<&Bytes>, frames: &[Bytes]) -> Label {

@@ -307,7 +307,7 @@ impl Server {
         };
         let frames = data::content(sequence, &resource.name, properties, content.body.clone());
         flow.in_hand.insert(sequence, InHand { resource: slot, content });
-        self.flows.deliver(reader, sequence, slot, frames);
+        self.flows.deliver(reader, sequence, slot, frames.into());
         let has_room = self.flows.get(reader).is_some_and(Flow::has_room);
         if has_room {
             resource.readers.push_back(reader);
