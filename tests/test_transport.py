@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -12,10 +13,11 @@ import pytest
 import zmq
 
 from peers import cdtp as wire
+from peers.dcp import bound_again
 from peers.mtl import Playing, answer
 from peers.processes import Child
 from peers.roles import KINDS, opened
-from peers.waiting import PATIENCE_S
+from peers.waiting import PATIENCE_S, until
 from trunkline import _roles, cdtp, dcp, mtl
 from trunkline._notices import settle
 from trunkline.curve import Curve
@@ -167,6 +169,68 @@ def test_a_sender_is_heard_by_a_raw_receiver(open_socket, tmp_path):
             sender.send(b"%d" % number)
         assert [pull.recv_multipart()[1] for _ in range(100)] == [b"%d" % number for number in range(100)]
         sender.flush(timeout_s=PATIENCE_S)
+
+
+def test_the_crate_hears_those_who_are_there_and_those_who_come_back(open_socket):
+    there, gone = (open_socket(zmq.PUSH, bind=ANY) for _ in range(2))
+    endpoints = [push.last_endpoint.decode() for push in (gone, there)]
+    gone.close()
+    with cdtp.Receiver(connect=endpoints, transport="zeromq") as receiver:
+        there.send_multipart([wire.header_s(), b"there"])
+        assert receiver.receive(timeout_s=PATIENCE_S).payload == (b"there",)
+        for _ in range(2):
+            back = bound_again(open_socket, zmq.PUSH, endpoints[0])
+            back.send_multipart([wire.header_s(), b"back"])
+            assert receiver.receive(timeout_s=PATIENCE_S).payload == (b"back",)
+            back.close()
+
+
+def test_over_the_crate_a_slow_reader_loses_nothing_of_who_has_left(open_socket):
+    push = open_socket(zmq.PUSH, bind=ANY)
+    endpoint = push.last_endpoint.decode()
+    with cdtp.Receiver(connect=endpoint, transport="zeromq", queue_messages=10) as receiver:
+        for number in range(5000):
+            push.send_multipart([wire.header_s(), b"%d" % number])
+        push.close(linger=20_000)
+        back = bound_again(open_socket, zmq.PUSH, endpoint)
+        came = [receiver.receive(timeout_s=PATIENCE_S).payload for _ in range(5000)]
+        assert came == [(b"%d" % number,) for number in range(5000)]
+        back.send_multipart([wire.header_s(), b"back"])
+        assert receiver.receive(timeout_s=PATIENCE_S).payload == (b"back",)
+
+
+def test_over_the_crate_what_nobody_takes_is_not_sent(open_socket):
+    with cdtp.Sender("Det", bind=ANY, header="B", transport="zeromq") as sender:
+        for number in range(10):
+            sender.send(b"%d" % number)
+        with pytest.raises(TimeoutError):
+            sender.flush(timeout_s=0.1)
+        assert (sender.stats.sent, sender.stats.queued) == (0, 11)
+        pull = open_socket(zmq.PULL, connect=sender.endpoints[0])
+        assert [pull.recv_multipart()[1:] for _ in range(11)][1:] == [[b"%d" % number] for number in range(10)]
+        sender.flush(timeout_s=PATIENCE_S)
+
+
+def test_over_the_crate_a_reply_to_nobody_is_counted(open_socket):
+    with dcp.Broker(bind=ANY, transport="zeromq") as broker:
+        worker = open_socket(zmq.DEALER, connect=broker.endpoints[0])
+        worker.send_multipart([*HEAD, b"\x01", b"echo"])
+        assert worker.recv_multipart() == [*HEAD, b"\x01", b"echo"]
+        worker.send_multipart([*HEAD, b"\x05", b"gone", b"", b"", b"x"])
+        until(lambda: broker.stats.dropped == {"unroutable": 1})
+
+
+@pytest.mark.parametrize("name", ["@trunkline-{}", "{}/s"])
+def test_the_crate_has_sockets_of_unix(name, open_socket):
+    with tempfile.TemporaryDirectory() as path:
+        endpoint = f"ipc://{name.format(path)}"
+        with cdtp.Receiver(bind=endpoint, transport="zeromq") as receiver:
+            assert receiver.endpoints == (endpoint,)
+            push = open_socket(zmq.PUSH, connect=endpoint)
+            push.send_multipart([wire.header_s(), b"x"])
+            assert receiver.receive(timeout_s=PATIENCE_S).payload == (b"x",)
+    with pytest.raises(LocalProtocolError, match=r"ipc://\*"):
+        cdtp.Receiver(bind="ipc://*", transport="zeromq")
 
 
 def test_a_broker_serves_raw_peers(open_socket):

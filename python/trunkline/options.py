@@ -62,10 +62,11 @@ class SocketOptions(TypedDict, total=False):
             thread of the role: faster, and what a peer can make it hold is bounded while it comes; it does not support
             ``inproc://``, `socket`, `context`, or `options` whose numbers it does not know, each of which raises
             `LocalProtocolError`, and takes CURVE from the libsodium that comes with pyzmq. ``"zeromq"`` is the Rust crate of
-            that name: without `curve`, ``inproc://``, `options`, `socket`, `context` and `max_connections`, without
-            reconnection, and without limits: use it with trusted peers only. ``"auto"``, or None: our own where it supports
-            all that is asked for, else libzmq, and a warning says what is missing; libzmq throughout where the environment
-            variable ``TRUNKLINE_TRANSPORT`` is ``libzmq``. Default: none.
+            that name: without `curve`, ``inproc://``, ``ipc://*``, `options`, `socket`, `context` and `max_connections`, and
+            without limits: use it with trusted peers only. ``"auto"``, or None: our own where it supports all that is asked
+            for, else libzmq, and a warning says what is missing; libzmq throughout where the environment variable
+            ``TRUNKLINE_TRANSPORT`` is ``libzmq``, and the crate wherever it supports what is asked for where that is
+            ``zeromq``. Default: none.
         metrics: Where to serve the counters of the role for Prometheus, over HTTP: ``"127.0.0.1:9100"``, or a port alone, which
             means 127.0.0.1; port 0 is a free one, see ``metrics_url``. ``/metrics`` has the counters, ``/healthz`` says
             whether the role serves. Anyone who can connect may read both. Needs the extra ``metrics``. Default: none.

@@ -2,22 +2,26 @@
 //!
 //! A worker thread of its own runs the crate's tasks; bounded channels lie between them and the engine.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ::zeromq::util::PeerIdentity;
 use ::zeromq::{
-    DealerSocket, PullSocket, PushSocket, RouterSocket, Socket as _, SocketEvent as ZeromqEvent, SocketOptions as Set,
-    SocketRecv, SocketSend, ZmqError, ZmqMessage,
+    DealerSocket, MultiPeerBackend, PullSocket, PushSocket, RouterSocket, Socket as _, SocketEvent as ZeromqEvent,
+    SocketOptions as Set, SocketRecv, SocketSend, ZmqError, ZmqMessage,
 };
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::task::JoinHandle;
 use trunkline_wire::{MAX_FRAMES, Remote, SocketEvent, SocketKind, SocketOptions};
 
+use crate::reactor::Address;
 use crate::signal::Signal;
 use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError, whole_ms};
 
@@ -26,6 +30,12 @@ const CHANNEL: usize = 1000;
 
 /// A send that finds no peer is tried again after this long.
 const NO_PEER: Duration = Duration::from_millis(10);
+
+/// An endpoint whose connection was lost or refused is dialled again after this long.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// The time a dial has. The crate doubles the time between its attempts until then: to less than two seconds.
+const DIAL: Duration = Duration::from_secs(4);
 
 /// The `zeromq` crate and the thread it runs on.
 pub struct ZeromqTransport {
@@ -57,21 +67,37 @@ macro_rules! each {
     };
 }
 
-/// A socket: set up first, then handed to its tasks for good.
+/// A socket: one of the crate that listens, and one for each endpoint that is dialled. The crate dials an endpoint once, waits
+/// for each before the next, and lets go of none.
 pub struct Socket {
-    kind: SocketKind,
-    setup: Option<Setup>,
-    events: Arc<Mutex<VecDeque<SocketEvent>>>,
+    /// What listens, until it is handed to its task for good.
+    listening: Option<Pattern>,
+    dialled: HashMap<String, JoinHandle<()>>,
+    shared: Arc<Shared>,
     incoming: Receiver<ZmqMessage>,
     outgoing: Option<Sender<ZmqMessage>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-struct Setup {
-    pattern: Pattern,
-    connect: Vec<String>,
+/// What the tasks of a socket share.
+struct Shared {
+    kind: SocketKind,
+    routing_id: Option<PeerIdentity>,
+    signal: Arc<Signal>,
+    events: Mutex<VecDeque<SocketEvent>>,
+    /// The routing ids of the peers of a ROUTER.
+    peers: Mutex<HashSet<Bytes>>,
+    /// How many connections there are.
+    connections: AtomicUsize,
     received: Sender<ZmqMessage>,
-    to_send: Receiver<ZmqMessage>,
+    to_send: tokio::sync::Mutex<ToSend>,
+}
+
+/// Messages for whichever connection is ready for one.
+struct ToSend {
+    /// One that found no peer.
+    returned: Option<ZmqMessage>,
+    waiting: Receiver<ZmqMessage>,
 }
 
 impl ZeromqTransport {
@@ -80,12 +106,8 @@ impl ZeromqTransport {
     /// # Errors
     /// When the operating system gives no thread or descriptor.
     pub fn new() -> Result<Self, TransportError> {
-        let failed = |error: std::io::Error| TransportError::Failed {
-            errno: error.raw_os_error().unwrap_or_default(),
-            reason: error.to_string(),
-        };
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(failed)?;
-        let signal = Arc::new(Signal::new().map_err(failed)?);
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|e| of_system(&e))?;
+        let signal = Arc::new(Signal::new().map_err(|error| of_system(&error))?);
         Ok(Self {
             handle: runtime.handle().clone(),
             runtime: Some(runtime),
@@ -95,98 +117,239 @@ impl ZeromqTransport {
         })
     }
 
-    /// Hands a socket to its tasks, once everything about it is said.
+    /// Hands what listens to its task, once all that it listens at is said.
     fn launch(&self, socket: &mut Socket) {
-        let Some(Setup { mut pattern, connect, received, to_send }) = socket.setup.take() else { return };
-        let signal = Arc::clone(&self.signal);
-        let events = Arc::clone(&socket.events);
-        socket.tasks.push(self.handle.spawn(async move {
-            for endpoint in connect {
-                if let Err(error) = each!(&mut pattern, socket => socket.connect(&endpoint).await) {
-                    report(&events, &signal, Some(SocketEvent::OpenFailed { endpoint, reason: error.to_string() }));
-                }
-            }
-            let sending = Arc::clone(&signal);
-            match pattern {
-                Pattern::Dealer(socket) => {
-                    let (send, receive) = socket.split();
-                    both(send_all(send, to_send, sending), receive_all(receive, received, signal)).await;
-                }
-                Pattern::Router(socket) => {
-                    let (send, receive) = socket.split();
-                    both(send_all(send, to_send, sending), receive_all(receive, received, signal)).await;
-                }
-                Pattern::Pull(socket) => receive_all(socket, received, signal).await,
-                Pattern::Push(socket) => send_all(socket, to_send, sending).await,
-            }
-        }));
+        let Some(pattern) = socket.listening.take() else { return };
+        let shared = Arc::clone(&socket.shared);
+        socket.tasks.push(self.handle.spawn(async move { serve(pattern, &shared, &mut None).await }));
     }
 }
 
-fn report(events: &Mutex<VecDeque<SocketEvent>>, signal: &Signal, event: Option<SocketEvent>) {
-    events.lock().unwrap_or_else(PoisonError::into_inner).extend(event);
-    signal.notify();
-}
+impl Shared {
+    fn pattern(&self) -> Result<Pattern, TransportError> {
+        let mut set = Set::default();
+        set.connect_timeout(DIAL);
+        if let Some(id) = &self.routing_id {
+            set.peer_identity(id.clone());
+        }
+        Ok(match self.kind {
+            // The crate's REQ has no halves for two tasks; a DEALER with an empty frame in front is the same on the wire.
+            SocketKind::Dealer | SocketKind::Req => Pattern::Dealer(DealerSocket::with_options(set)),
+            SocketKind::Pull => Pattern::Pull(PullSocket::with_options(set)),
+            SocketKind::Push => Pattern::Push(PushSocket::with_options(set)),
+            SocketKind::Router => Pattern::Router(RouterSocket::with_options(set)),
+            SocketKind::Nats => return Err(TransportError::Unsupported("NATS")),
+            SocketKind::Udp => return Err(TransportError::Unsupported("UDP")),
+        })
+    }
 
-/// The crate names peers by their routing id when they go, not by endpoint.
-fn translate(event: ZeromqEvent) -> Option<SocketEvent> {
-    match event {
-        ZeromqEvent::Connected(endpoint, _) | ZeromqEvent::Accepted(endpoint, _) => {
-            Some(SocketEvent::Connected(endpoint.to_string().into()))
+    fn report(&self, event: SocketEvent) {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).push_back(event);
+        self.signal.notify();
+    }
+
+    /// Whether somebody is there to send to: until then messages are better kept where they are counted. A ROUTER knows by name.
+    fn is_connected(&self) -> bool {
+        self.kind == SocketKind::Router || self.connections.load(Relaxed) > 0
+    }
+
+    fn peers(&self) -> MutexGuard<'_, HashSet<Bytes>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the engine what was received, once there is room.
+    async fn pass_on(&self, held: &mut Option<ZmqMessage>) {
+        // Nobody reads any longer where the socket is closed.
+        let Ok(room) = self.received.reserve().await else { return };
+        if let Some(message) = held.take() {
+            room.send(message);
+            self.signal.notify();
         }
-        ZeromqEvent::Disconnected(_) => Some(SocketEvent::Disconnected(Remote::default())),
-        ZeromqEvent::AcceptFailed(error) => {
-            Some(SocketEvent::HandshakeFailed { endpoint: String::new(), reason: error.to_string() })
+    }
+
+    /// Waits until connections have taken all that was to be sent.
+    async fn all_is_taken(&self) {
+        loop {
+            let to_send = self.to_send.lock().await;
+            if to_send.returned.is_none() && to_send.waiting.is_empty() {
+                return;
+            }
+            drop(to_send);
+            tokio::time::sleep(NO_PEER).await;
         }
-        ZeromqEvent::ConnectDelayed
-        | ZeromqEvent::ConnectRetried
-        | ZeromqEvent::Listening(_)
-        | ZeromqEvent::Closed
-        | ZeromqEvent::CloseFailed => None,
     }
 }
 
-async fn receive_all(mut socket: impl SocketRecv, received: Sender<ZmqMessage>, signal: Arc<Signal>) {
+/// Counts a connection that was dialled, for as long as it is there.
+struct Connected<'a>(&'a AtomicUsize);
+
+impl<'a> Connected<'a> {
+    fn count(shared: &'a Shared) -> Self {
+        shared.connections.fetch_add(1, Relaxed);
+        Self(&shared.connections)
+    }
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Hangs up for a PULL once it is dropped: unlike the other sockets of the crate it leaves its connections open.
+struct HangingUp(Arc<dyn MultiPeerBackend>);
+
+impl Drop for HangingUp {
+    fn drop(&mut self) {
+        self.0.shutdown();
+    }
+}
+
+/// Tells of who comes to what listens, and of who leaves it: the crate names the latter by their routing ids.
+async fn watch(mut monitor: impl Stream<Item = ZeromqEvent> + Unpin, shared: Arc<Shared>) {
+    while let Some(event) = monitor.next().await {
+        match event {
+            ZeromqEvent::Accepted(endpoint, id) => {
+                shared.peers().insert(id.into());
+                shared.connections.fetch_add(1, Relaxed);
+                shared.report(SocketEvent::Connected(endpoint.to_string().into()));
+            }
+            ZeromqEvent::Disconnected(id) => {
+                shared.peers().remove(&*id);
+                shared.connections.fetch_sub(1, Relaxed);
+                shared.report(SocketEvent::Disconnected(Remote::default()));
+            }
+            ZeromqEvent::AcceptFailed(error) => {
+                shared.report(SocketEvent::HandshakeFailed { endpoint: String::new(), reason: error.to_string() });
+            }
+            ZeromqEvent::Connected(..)
+            | ZeromqEvent::ConnectDelayed
+            | ZeromqEvent::ConnectRetried
+            | ZeromqEvent::Listening(_)
+            | ZeromqEvent::Closed
+            | ZeromqEvent::CloseFailed => {}
+        }
+    }
+}
+
+/// Dials an endpoint for a socket, each time with a new one of the crate, until nothing more will be sent.
+async fn dial(endpoint: String, at: String, shared: Arc<Shared>) {
+    while let Ok(mut pattern) = shared.pattern() {
+        let mut monitor = each!(&mut pattern, socket => socket.monitor());
+        match each!(&mut pattern, socket => socket.connect(&at).await) {
+            Ok(()) => {
+                let connected = Connected::count(&shared);
+                shared.report(SocketEvent::Connected(endpoint.as_str().into()));
+                let mut held = None;
+                let lost =
+                    async { while !matches!(monitor.next().await, Some(ZeromqEvent::Disconnected(_)) | None) {} };
+                tokio::select! {
+                    () = serve(pattern, &shared, &mut held) => return,
+                    () = lost => {}
+                }
+                if held.is_some() {
+                    shared.pass_on(&mut held).await;
+                }
+                drop(connected);
+                shared.report(SocketEvent::Disconnected(endpoint.as_str().into()));
+            }
+            // Nobody is there yet.
+            Err(ZmqError::ConnectTimeout(_)) => {}
+            Err(error) => {
+                let (endpoint, reason) = (endpoint.clone(), error.to_string());
+                shared.report(SocketEvent::HandshakeFailed { endpoint, reason });
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Sends and receives, until the socket is closed and all that was to be sent then has been; receives until it is dropped. What
+/// it has received and there is no room for is held.
+async fn serve(pattern: Pattern, shared: &Shared, held: &mut Option<ZmqMessage>) {
+    match pattern {
+        Pattern::Dealer(socket) => {
+            let (send, receive) = socket.split();
+            tokio::select! {
+                () = send_all(send, shared) => {}
+                () = receive_all(receive, shared, held) => {}
+            }
+        }
+        Pattern::Router(socket) => {
+            let (send, receive) = socket.split();
+            tokio::select! {
+                () = send_all(send, shared) => {}
+                () = receive_all(receive, shared, held) => {}
+            }
+        }
+        Pattern::Pull(socket) => {
+            let _hanging_up = HangingUp(socket.backend());
+            receive_all(socket, shared, held).await;
+        }
+        Pattern::Push(socket) => send_all(socket, shared).await,
+    }
+}
+
+async fn receive_all(mut socket: impl SocketRecv, shared: &Shared, held: &mut Option<ZmqMessage>) {
     loop {
         match socket.recv().await {
             Ok(message) => {
-                if received.send(message).await.is_err() {
-                    return;
+                if let (SocketKind::Router, Some(peer)) = (shared.kind, message.get(0)) {
+                    shared.peers().insert(peer.clone());
                 }
-                signal.notify();
+                *held = Some(message);
+                shared.pass_on(held).await;
             }
-            Err(ZmqError::NoMessage) => return,
             // A peer that breaks off does not end the others.
             Err(_) => tokio::task::yield_now().await,
         }
     }
 }
 
-async fn send_all(mut socket: impl SocketSend, mut to_send: Receiver<ZmqMessage>, signal: Arc<Signal>) {
-    while let Some(mut message) = to_send.recv().await {
-        while let Err(ZmqError::ReturnToSender { message: back, .. }) = socket.send(message).await {
-            message = back;
+async fn send_all(mut socket: impl SocketSend, shared: &Shared) {
+    loop {
+        let mut to_send = shared.to_send.lock().await;
+        let message = match to_send.returned.take() {
+            Some(message) => message,
+            None => match to_send.waiting.recv().await {
+                Some(message) => message,
+                None => return,
+            },
+        };
+        if let Err(ZmqError::ReturnToSender { message, .. }) = socket.send(message).await {
+            to_send.returned = Some(message);
+            drop(to_send);
             tokio::time::sleep(NO_PEER).await;
+        } else {
+            shared.signal.notify();
         }
-        signal.notify();
-    }
-}
-
-/// Receives for as long as it sends: until the socket is closed, and all that was to be sent then has been.
-async fn both(send: impl Future<Output = ()>, receive: impl Future<Output = ()>) {
-    let receive = async {
-        receive.await;
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        () = send => {}
-        () = receive => {}
     }
 }
 
 fn failed(error: &ZmqError) -> TransportError {
-    let errno = if let ZmqError::Network(error) = error { error.raw_os_error().unwrap_or_default() } else { 0 };
-    TransportError::Failed { errno, reason: error.to_string() }
+    if let ZmqError::Network(error) = error {
+        return of_system(error);
+    }
+    TransportError::Failed { errno: 0, reason: error.to_string() }
+}
+
+fn of_system(error: &io::Error) -> TransportError {
+    TransportError::Failed { errno: error.raw_os_error().unwrap_or_default(), reason: error.to_string() }
+}
+
+/// An endpoint as the crate writes it.
+fn written(address: &Address) -> Result<String, TransportError> {
+    match address {
+        Address::Tcp(address) => Ok(format!("tcp://{address}")),
+        Address::Named { host, port } => Ok(format!("tcp://{host}:{port}")),
+        Address::Unix(path) if path.as_os_str().is_empty() => Err(TransportError::Unsupported("ipc://*")),
+        Address::Unix(path) => Ok(format!("ipc://{}", path.display())),
+    }
+}
+
+/// Whether the crate has such endpoints, of those that our own transport has.
+pub fn takes_endpoint(endpoint: &str) -> bool {
+    endpoint != "ipc://*"
 }
 
 fn poll(fd: &impl AsRawFd) -> libc::pollfd {
@@ -203,8 +366,8 @@ impl Transport for ZeromqTransport {
             zap: false,
             inproc: false,
             full_peer_refuses: false,
-            reports_unreachable: false,
-            reconnects: false,
+            reports_unreachable: true,
+            reconnects: true,
             reports_drained: false,
         }
     }
@@ -216,79 +379,92 @@ impl Transport for ZeromqTransport {
         if !options.extra.is_empty() {
             return Err(TransportError::Unsupported("socket options"));
         }
-        let _runtime = self.handle.enter();
-        let mut set = Set::default();
-        set.no_connect_timeout();
-        if let Some(id) = &options.routing_id {
-            let id = id.to_vec().try_into().map_err(|error| failed(&error))?;
-            set.peer_identity(id);
-        }
-        let mut pattern = match kind {
-            // The crate's REQ has no halves for two tasks; a DEALER with an empty frame in front is the same on the wire.
-            SocketKind::Dealer | SocketKind::Req => Pattern::Dealer(DealerSocket::with_options(set)),
-            SocketKind::Pull => Pattern::Pull(PullSocket::with_options(set)),
-            SocketKind::Push => Pattern::Push(PushSocket::with_options(set)),
-            SocketKind::Router => Pattern::Router(RouterSocket::with_options(set)),
-            SocketKind::Nats => return Err(TransportError::Unsupported("NATS")),
-            SocketKind::Udp => return Err(TransportError::Unsupported("UDP")),
-        };
-        // Before it is bound: a peer may be there sooner than the engine comes to wait for it.
-        let mut monitor = each!(&mut pattern, socket => socket.monitor());
-        let events = Arc::<Mutex<VecDeque<_>>>::default();
-        let watching = self.handle.spawn({
-            let (signal, events) = (Arc::clone(&self.signal), Arc::clone(&events));
-            async move {
-                while let Some(event) = monitor.next().await {
-                    report(&events, &signal, translate(event));
-                }
-            }
-        });
+        let routing_id = options.routing_id.as_ref().map(|id| id.clone().try_into()).transpose();
         let (received, incoming) = mpsc::channel(options.receive_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
-        let (outgoing, to_send) = mpsc::channel(options.send_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
-        Ok(Socket {
+        let (outgoing, waiting) = mpsc::channel(options.send_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
+        let shared = Shared {
             kind,
-            setup: Some(Setup { pattern, connect: vec![], received, to_send }),
-            events,
+            routing_id: routing_id.map_err(|error| failed(&error))?,
+            signal: Arc::clone(&self.signal),
+            events: Mutex::default(),
+            peers: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            received,
+            to_send: tokio::sync::Mutex::new(ToSend { returned: None, waiting }),
+        };
+        // What kinds there are not is said at once.
+        shared.pattern()?;
+        Ok(Socket {
+            listening: None,
+            dialled: HashMap::new(),
+            shared: Arc::new(shared),
             incoming,
             outgoing: Some(outgoing),
-            tasks: vec![watching],
+            tasks: vec![],
         })
     }
 
     fn bind(&mut self, socket: &mut Socket, endpoint: &str) -> Result<String, TransportError> {
-        let setup = socket.setup.as_mut().ok_or(TransportError::Unsupported("binding once it runs"))?;
-        let endpoint = endpoint.replace(":*", ":0");
-        let bound = self.handle.block_on(async { each!(&mut setup.pattern, socket => socket.bind(&endpoint).await) });
-        bound.map(|endpoint| endpoint.to_string()).map_err(|error| failed(&error))
+        let address = Address::to_listen(endpoint, false).map_err(|error| of_system(&error))?;
+        let at = written(&address)?;
+        let pattern = match &mut socket.listening {
+            Some(pattern) => pattern,
+            None if !socket.tasks.is_empty() => return Err(TransportError::Unsupported("binding once it runs")),
+            none => {
+                let mut pattern = socket.shared.pattern()?;
+                // Before it is bound: a peer may be there sooner than the engine comes to wait for it.
+                let monitor = each!(&mut pattern, socket => socket.monitor());
+                socket.tasks.push(self.handle.spawn(watch(monitor, Arc::clone(&socket.shared))));
+                none.insert(pattern)
+            }
+        };
+        let bound = self.handle.block_on(async { each!(pattern, socket => socket.bind(&at).await) });
+        let bound = bound.map_err(|error| failed(&error))?;
+        Ok(if let Address::Unix(_) = address { endpoint.to_owned() } else { bound.to_string() })
     }
 
     fn connect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
-        let setup = socket.setup.as_mut().ok_or(TransportError::Unsupported("connecting once it runs"))?;
-        setup.connect.push(endpoint.to_owned());
+        if socket.shared.kind == SocketKind::Router {
+            return Err(TransportError::Unsupported("ROUTER that dials"));
+        }
+        let at = written(&Address::to_dial(endpoint).map_err(|error| of_system(&error))?)?;
+        let task = self.handle.spawn(dial(endpoint.to_owned(), at, Arc::clone(&socket.shared)));
+        if let Some(before) = socket.dialled.insert(endpoint.to_owned(), task) {
+            before.abort();
+        }
         Ok(())
     }
 
-    fn disconnect(&mut self, _socket: &mut Socket, _endpoint: &str) -> Result<(), TransportError> {
-        Err(TransportError::Unsupported("disconnecting"))
+    fn disconnect(&mut self, socket: &mut Socket, endpoint: &str) -> Result<(), TransportError> {
+        let task = socket.dialled.remove(endpoint);
+        task.ok_or(TransportError::Unsupported("letting go of what it listens at"))?.abort();
+        Ok(())
     }
 
     fn receive(&mut self, socket: &mut Socket) -> Result<Option<Received>, TransportError> {
         self.launch(socket);
+        let kind = socket.shared.kind;
         let mut frames = loop {
             let Ok(message) = socket.incoming.try_recv() else { return Ok(None) };
             let mut frames = message.into_vec().into_iter();
             // What has no empty frame in front is no reply.
-            if socket.kind != SocketKind::Req || frames.next().is_some_and(|first| first.is_empty()) {
+            if kind != SocketKind::Req || frames.next().is_some_and(|first| first.is_empty()) {
                 break frames;
             }
         };
-        let peer = if socket.kind == SocketKind::Router { frames.next() } else { None };
+        let peer = if kind == SocketKind::Router { frames.next() } else { None };
         Ok(Some(Received { peer, user_id: None, host: None, frames: frames.take(MAX_FRAMES + 1).collect() }))
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
         self.launch(socket);
-        let delimiter = (socket.kind == SocketKind::Req).then(Bytes::new);
+        if to.is_some_and(|peer| !socket.shared.peers().contains(peer)) {
+            return Ok(Taken::Unreachable);
+        }
+        if !socket.shared.is_connected() {
+            return Ok(Taken::Full);
+        }
+        let delimiter = (socket.shared.kind == SocketKind::Req).then(Bytes::new);
         let frames: Vec<Bytes> = delimiter.iter().chain(to).chain(frames).cloned().collect();
         let Ok(message) = ZmqMessage::try_from(frames) else { return Ok(Taken::Unreachable) };
         match socket.outgoing.as_ref().map(|outgoing| outgoing.try_send(message)) {
@@ -299,7 +475,7 @@ impl Transport for ZeromqTransport {
     }
 
     fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {
-        socket.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        socket.shared.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     fn wait(
@@ -316,10 +492,11 @@ impl Transport for ZeromqTransport {
             self.signal.arm();
             let mut any = false;
             for interest in &mut *sockets {
-                let Socket { incoming, outgoing, events, .. } = &*interest.socket;
+                let Socket { incoming, outgoing, shared, .. } = &*interest.socket;
                 interest.readable = interest.read && !incoming.is_empty();
-                interest.writable = interest.write && outgoing.as_ref().is_some_and(|outgoing| outgoing.capacity() > 0);
-                interest.monitored = !events.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+                let has_room = outgoing.as_ref().is_some_and(|outgoing| outgoing.capacity() > 0);
+                interest.writable = interest.write && has_room && shared.is_connected();
+                interest.monitored = !shared.events.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
                 any |= interest.readable || interest.writable || interest.monitored;
             }
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -338,23 +515,20 @@ impl Transport for ZeromqTransport {
     }
 
     fn close(&mut self, mut socket: Socket, linger: Duration) {
-        // Without a sender the sending task ends when it has sent what it holds.
+        // Without a sender the tasks end when they have sent what it held.
         socket.outgoing = None;
         socket.incoming.close();
-        let mut tasks = std::mem::take(&mut socket.tasks);
-        let sends = socket.kind != SocketKind::Pull;
+        let Socket { shared, tasks, dialled, .. } = socket;
+        let sends = shared.kind != SocketKind::Pull;
         if sends {
             self.lingers = self.lingers.max(Instant::now() + linger);
         }
         self.closing.push(self.handle.spawn(async move {
-            if let Some(sending) = tasks.pop_if(|_| sends) {
-                let abort = sending.abort_handle();
-                // One that panicked has nothing left to send.
-                if tokio::time::timeout(linger, sending).await.is_err() {
-                    abort.abort();
-                }
+            if sends {
+                // What is left by then is given up.
+                let _ = tokio::time::timeout(linger, shared.all_is_taken()).await;
             }
-            tasks.iter().for_each(JoinHandle::abort);
+            tasks.iter().chain(dialled.values()).for_each(JoinHandle::abort);
         }));
     }
 
