@@ -179,6 +179,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         "max_message_frames": chosen["max_message_frames"],
         "max_handshake_bytes": chosen["max_handshake_bytes"],
         "handshake_timeout_s": chosen["handshake_timeout_s"],
+        "has_limits": any(chosen[name] != DEFAULTS[name] for name in _LIMITS),  # type: ignore[literal-required]
         "capture": None if capture is None else os.fspath(capture),
         "capture_overflow": chosen["capture_overflow"],
         **capture_settings(chosen),
@@ -245,6 +246,16 @@ def capture_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
         "critical_free_bytes": chosen["critical_free_bytes"],
     }
 
+
+# Options that bound what a peer can do.
+_LIMITS = (
+    "max_message_bytes",
+    "max_message_frames",
+    "max_handshake_bytes",
+    "handshake_timeout_s",
+    "max_connections",
+    "max_connections_per_host",
+)
 
 # What a transport lacks, of the options that may be None or empty.
 _LACKS = {

@@ -612,6 +612,8 @@ pub(crate) struct RoleOptions {
     pub(crate) transport: Option<Chosen>,
     max_connections: Option<usize>,
     max_connections_per_host: Option<usize>,
+    /// Whether any of what bounds peers is not as it is by default.
+    pub(crate) has_limits: bool,
     pub(crate) context: Option<ContextPtr>,
     pub(crate) adopted: Vec<SocketPtr>,
     /// Who is let in, where not everybody is.
@@ -623,11 +625,6 @@ impl RoleOptions {
     /// Whether it has a socket or a context of the user's.
     pub(crate) fn is_of_libzmq(&self) -> bool {
         self.context.is_some() || !self.adopted.is_empty()
-    }
-
-    /// Whether connections are limited in number.
-    pub(crate) fn has_limits(&self) -> bool {
-        self.max_connections.is_some() || self.max_connections_per_host.is_some()
     }
 }
 
@@ -712,6 +709,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             transport,
             max_connections: optional("max_connections").map(PyAnyMethods::extract).transpose()?,
             max_connections_per_host: optional("max_connections_per_host").map(PyAnyMethods::extract).transpose()?,
+            has_limits: need("has_limits")?.extract()?,
             // The only one to give a grace of its own calls it so.
             grace: seconds("linger_s", need("grace_s")?.extract()?)?,
             context,

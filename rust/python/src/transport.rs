@@ -7,6 +7,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trunkline_engine::TransportError;
 use trunkline_engine::libzmq::{Libzmq, load};
+use trunkline_engine::zeromq;
 use trunkline_engine::zmtp::{lacks, load_sodium, takes_endpoint};
 use trunkline_zmtp::curve::Crypto;
 
@@ -96,8 +97,10 @@ fn missing_in_ours(options: &RoleOptions) -> Option<Missing> {
 
 /// Whether the crate does all that is asked for.
 fn suits_zeromq(options: &RoleOptions) -> bool {
-    let is_plain = options.socket.curve.is_none() && options.socket.extra.is_empty() && !options.has_limits();
-    is_plain && missing_in_ours(options).is_none()
+    let is_plain = options.socket.curve.is_none() && options.socket.extra.is_empty() && !options.has_limits;
+    is_plain
+        && missing_in_ours(options).is_none()
+        && options.bind.iter().all(|endpoint| zeromq::takes_endpoint(endpoint))
 }
 
 /// The library that pyzmq has loaded.
