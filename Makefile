@@ -78,7 +78,7 @@ $(DONE)/peer-%: tests/live/requirements-%.txt $(DONE)/venv
 
 python-test: $(DONE)/build peers ## The tests of the Python package, against live sockets, satellites and a live Spark
 	python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0
-	TRUNKLINE_TRANSPORT=libzmq python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0 -m req tests/cdtp tests/dcp tests/mc0 tests/mtl
+	for transport in libzmq zeromq; do TRUNKLINE_TRANSPORT=$$transport python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0 -m req tests/cdtp tests/dcp tests/mc0 tests/mtl || exit 1; done
 
 requirements: $(DONE)/venv ## Hold the requirement table against the tests; write docs/conformance
 	python tools/requirements.py

@@ -24,6 +24,28 @@ for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
+# What the transport that TRUNKLINE_TRANSPORT names has not, of what tests need.
+LACKS = {
+    "zeromq": {
+        "bounds": "bounded queues: 100,000 messages wait for each peer, and 4 MiB each way with the system",
+        "leaving": "word of a receiver that has left: it reads nothing from where it only sends",
+        "hosts": "word of the host that a message comes from",
+        "identities": "routing ids that are kept: whoever comes with one takes it",
+    }
+}
+
+
+def pytest_collection_modifyitems(items):
+    transport = os.environ.get("TRUNKLINE_TRANSPORT", "")
+    lacks = LACKS.get(transport, {})
+    for item in items:
+        for what in (what for mark in item.iter_markers("needs") for what in mark.args):
+            if not any(what in known for known in LACKS.values()):
+                message = f"{item.nodeid}: no transport is known to lack {what}"
+                raise pytest.UsageError(message)
+            if what in lacks:
+                item.add_marker(pytest.mark.skip(f"{transport} has no {lacks[what]}"))
+
 
 @pytest.fixture
 def context():

@@ -226,6 +226,7 @@ async def test_whoever_closes_may_say_for_how_long_to_go_on():
 
 @pytest.mark.slow
 @pytest.mark.req("CDTP-18")
+@pytest.mark.needs("bounds")
 def test_a_receiver_that_stalls_loses_nothing(open_socket):
     rate, stall_s, total = 10_000, 5, 60_000
     with cdtp.Sender("Det", bind=ANY, header="B", linger_s=20) as sender:
@@ -278,6 +279,7 @@ def test_one_message_larger_than_the_queue_is_taken_when_it_is_empty(pull, endpo
 
 
 @pytest.mark.req("CDTP-18")
+@pytest.mark.needs("leaving")
 def test_counts_what_was_at_risk_when_a_receiver_went(open_socket, caplog):
     with caplog.at_level(logging.WARNING, "trunkline.cdtp"):
         with cdtp.Sender("Det", bind=ANY, header="B", linger_s=20) as sender:

@@ -107,7 +107,7 @@ def test_many_clients_and_workers_on_one_broker(dial, work):
 
 
 @pytest.mark.req("DCP-03")
-@pytest.mark.parametrize("is_curved", [False, True])
+@pytest.mark.parametrize("is_curved", [pytest.param(False, marks=pytest.mark.needs("identities")), True])
 def test_no_other_peer_takes_the_routing_id_of_a_live_worker(dial, work, is_curved):
     curve, options, others = {}, {}, {}
     if is_curved:

@@ -26,6 +26,7 @@ def test_many_clients_and_workers_at_one_time():
 
 
 @pytest.mark.req("DCP-44")
+@pytest.mark.needs("bounds")
 def test_one_that_does_not_read_costs_the_others_nothing():
     seen = stalled(100, 1000, 1, 1.0)
     assert seen.dropped["peer_full"] > 0

@@ -199,6 +199,7 @@ def test_subscribers_that_are_stopped_or_killed_cost_the_others_nothing(run, ope
 
 
 @pytest.mark.req("MC0-12")
+@pytest.mark.needs("bounds")
 def test_a_publisher_that_never_reads_its_answers_costs_the_others_nothing(open_socket):
     with mc0.Middleware(bind="tcp://127.0.0.1:*", client_queue_messages=100) as bus:
         deaf = open_socket(zmq.DEALER, connect=bus.endpoints[0], rcvhwm=1, rcvbuf=4096)

@@ -555,6 +555,7 @@ def test_the_end_waits_for_what_is_under_way(start, open_socket):
 
 
 @pytest.mark.req("MTL-06")
+@pytest.mark.needs("hosts")
 def test_a_session_is_of_the_host_that_opened_it(start, open_socket):
     server = start(users={"ada": "sesame"}, anonymous=False)
     host, _, port = server.endpoints[0].rpartition(":")
