@@ -30,7 +30,7 @@ LACKS = {
         "bounds": "bounded queues: 100,000 messages wait for each peer, and 4 MiB each way with the system",
         "leaving": "word of a receiver that has left: it reads nothing from where it only sends",
         "hosts": "word of the host that a message comes from",
-        "identities": "routing ids that are kept: whoever comes with one takes it",
+        "identities": "routing ids that are kept: a newcomer that claims one takes it",
     }
 }
 

@@ -157,7 +157,7 @@ def storm(count: int, attackers: int = 2) -> Storm:
     limits = ("--max-queue", "1000", "--max-queue-bytes", str(16 << 20), "--queue-ttl", "2")
     with listening("dcp", "broker", *limits) as running, workers(running.endpoint):
         seen = withstand(running, attack, behave, count, attackers)
-        # Counters are told now and then.
+        # Counters are reported at intervals.
         running.until(lambda stats: stats["received"] >= count)
     p99_ms = percentile(seen.times, 0.99)
     return Storm(count, seen.peers, seen.seconds, len(seen.times), p99_ms, seen.rss_mib, running.stats["dropped"])

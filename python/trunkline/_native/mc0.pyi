@@ -134,7 +134,7 @@ def _restore(frames: Iterable[_Frame]) -> Message:
 
 @final
 class OutgoingPut:
-    """A message on its way to the engine, which nobody confirms."""
+    """A PUT on its way to the engine, without confirmation."""
 
 @final
 class Connector(Caller):
@@ -160,7 +160,7 @@ class Connector(Caller):
         """A call that asks for a sign of life."""
 
     def prepare_put(self, topic: _Text, body: _Parts, headers: _Headers) -> OutgoingPut:
-        """A message that nobody confirms."""
+        """A PUT without confirmation."""
 
     def offer_put(self, put: OutgoingPut) -> bool:
         """Hands a message to the engine; false when there is no room."""

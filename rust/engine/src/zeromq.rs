@@ -148,7 +148,7 @@ impl Shared {
         self.signal.notify();
     }
 
-    /// Whether somebody is there to send to: until then messages are better kept where they are counted. A ROUTER knows by name.
+    /// Whether a peer is connected: until then messages are better kept where they are counted. A ROUTER knows its peers by name.
     fn is_connected(&self) -> bool {
         self.kind == SocketKind::Router || self.connections.load(Relaxed) > 0
     }
@@ -159,7 +159,7 @@ impl Shared {
 
     /// Gives the engine what was received, once there is room.
     async fn pass_on(&self, held: &mut Option<ZmqMessage>) {
-        // Nobody reads any longer where the socket is closed.
+        // The socket is closed: nothing reads any more.
         let Ok(room) = self.received.reserve().await else { return };
         if let Some(message) = held.take() {
             room.send(message);
@@ -253,7 +253,7 @@ async fn dial(endpoint: String, at: String, shared: Arc<Shared>) {
                 drop(connected);
                 shared.report(SocketEvent::Disconnected(endpoint.as_str().into()));
             }
-            // Nobody is there yet.
+            // No peer listens there yet.
             Err(ZmqError::ConnectTimeout(_)) => {}
             Err(error) => {
                 let (endpoint, reason) = (endpoint.clone(), error.to_string());

@@ -31,7 +31,7 @@ pub(crate) struct PyConnector {
     max_message_bytes: u64,
 }
 
-/// A message on its way to the engine, which nobody confirms.
+/// A PUT on its way to the engine, without confirmation.
 #[pyclass(module = "trunkline._native.mc0", name = "OutgoingPut")]
 pub(crate) struct OutgoingPut {
     verb: Option<ConnectorVerb>,
@@ -205,7 +205,7 @@ impl PyConnector {
         Self::call(slf, Asked::Ping, 0, timeout_s)
     }
 
-    /// A message that nobody confirms.
+    /// A PUT without confirmation.
     fn prepare_put(
         &self,
         topic: &Bound<'_, PyAny>,

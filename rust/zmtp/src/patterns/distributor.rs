@@ -67,7 +67,8 @@ pub struct Distributor {
 }
 
 impl Distributor {
-    /// Without peers, for whom so many bytes may wait together. With `immediate` messages wait only for connected peers.
+    /// Without peers, for all of which together so many bytes may be pending. With `immediate` messages wait only for
+    /// connected peers.
     pub fn new(high_water: HighWater, bytes: usize, immediate: bool) -> Self {
         Self {
             high_water,
