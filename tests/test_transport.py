@@ -236,6 +236,24 @@ def test_the_crate_has_sockets_of_unix(name, open_socket):
         cdtp.Receiver(bind="ipc://*", transport="zeromq")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_message_bytes": 1000},
+        {"max_message_frames": 10},
+        {"max_handshake_bytes": 2048},
+        {"handshake_timeout_s": 1},
+        {"max_connections": 5},
+        {"max_connections_per_host": 5},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_zeromq_refuses_the_limits_that_it_would_not_keep(given):
+    (name,) = given
+    with pytest.raises(LocalProtocolError, match=f"transport='zeromq' does not support {name}=: leave it out"):
+        cdtp.Receiver(bind=ANY, transport="zeromq", **given)
+
+
 def test_a_broker_serves_raw_peers(open_socket):
     with dcp.Broker(bind=ANY, transport="zeromq") as broker:
         worker, client = (open_socket(zmq.DEALER, connect=broker.endpoints[0]) for _ in range(2))

@@ -248,19 +248,12 @@ def capture_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Options that bound what a peer can do.
-_LIMITS = (
-    "max_message_bytes",
-    "max_message_frames",
-    "max_handshake_bytes",
-    "handshake_timeout_s",
-    "max_connections",
-    "max_connections_per_host",
-)
+_LIMITS = tuple(name for name in DEFAULTS if name.startswith(("max_", "handshake_")))
 
-# What a transport lacks, of the options that may be None or empty.
+# Options that a transport lacks.
 _LACKS = {
     "zmtp": ("socket", "context"),
-    "zeromq": ("curve", "socket", "context", "max_connections", "max_connections_per_host", "options"),
+    "zeromq": ("curve", "socket", "context", "options", *_LIMITS),
 }
 
 
@@ -270,7 +263,7 @@ def _refuse_beside(chosen: RoleOptions, bound: list[str], dialled: list[str]) ->
     if transport not in _LACKS:
         return
     for name in _LACKS[transport]:
-        if chosen[name]:  # type: ignore[literal-required]  # they are names of options
+        if chosen[name] != DEFAULTS[name]:  # type: ignore[literal-required]  # they are names of options
             message = f"transport={transport!r} does not support {name}=: leave it out, or use transport='libzmq'"
             raise LocalProtocolError(message)
     for endpoint in (*bound, *dialled):

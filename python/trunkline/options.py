@@ -62,8 +62,9 @@ class SocketOptions(TypedDict, total=False):
             thread of the role: faster, and what a peer can make it hold is bounded while it comes; it does not support
             ``inproc://``, `socket`, `context`, or `options` whose numbers it does not know, each of which raises
             `LocalProtocolError`, and takes CURVE from the libsodium that comes with pyzmq. ``"zeromq"`` is the Rust crate of
-            that name: without `curve`, ``inproc://``, ``ipc://*``, `options`, `socket`, `context` and `max_connections`, and
-            without limits: use it with trusted peers only. ``"auto"``, or None: our own where it supports all that is asked
+            that name: it does not support `curve`, ``inproc://``, ``ipc://*``, `options`, `socket`, `context` or any limit of
+            what a peer can do (`max_message_bytes` and those after it), each of which raises `LocalProtocolError`: use it
+            with trusted peers only. ``"auto"``, or None: our own where it supports all that is asked
             for, else libzmq, and a warning says what is missing; libzmq throughout where the environment variable
             ``TRUNKLINE_TRANSPORT`` is ``libzmq``, and the crate wherever it supports what is asked for where that is
             ``zeromq``. Default: none.

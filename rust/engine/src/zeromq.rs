@@ -3,7 +3,6 @@
 //! A worker thread of its own runs the crate's tasks; bounded channels lie between them and the engine.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +20,7 @@ use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::task::JoinHandle;
 use trunkline_wire::{MAX_FRAMES, Remote, SocketEvent, SocketKind, SocketOptions};
 
-use crate::reactor::Address;
+use crate::reactor::{self, Address};
 use crate::signal::Signal;
 use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError, whole_ms};
 
@@ -106,8 +105,9 @@ impl ZeromqTransport {
     /// # Errors
     /// When the operating system gives no thread or descriptor.
     pub fn new() -> Result<Self, TransportError> {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|e| of_system(&e))?;
-        let signal = Arc::new(Signal::new().map_err(|error| of_system(&error))?);
+        let runtime =
+            Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|e| reactor::failed(&e))?;
+        let signal = Arc::new(Signal::new().map_err(|error| reactor::failed(&error))?);
         Ok(Self {
             handle: runtime.handle().clone(),
             runtime: Some(runtime),
@@ -268,25 +268,24 @@ async fn dial(endpoint: String, at: String, shared: Arc<Shared>) {
 /// it has received and there is no room for is held.
 async fn serve(pattern: Pattern, shared: &Shared, held: &mut Option<ZmqMessage>) {
     match pattern {
-        Pattern::Dealer(socket) => {
-            let (send, receive) = socket.split();
-            tokio::select! {
-                () = send_all(send, shared) => {}
-                () = receive_all(receive, shared, held) => {}
-            }
-        }
-        Pattern::Router(socket) => {
-            let (send, receive) = socket.split();
-            tokio::select! {
-                () = send_all(send, shared) => {}
-                () = receive_all(receive, shared, held) => {}
-            }
-        }
+        Pattern::Dealer(socket) => both_ways(socket.split(), shared, held).await,
+        Pattern::Router(socket) => both_ways(socket.split(), shared, held).await,
         Pattern::Pull(socket) => {
             let _hanging_up = HangingUp(socket.backend());
             receive_all(socket, shared, held).await;
         }
         Pattern::Push(socket) => send_all(socket, shared).await,
+    }
+}
+
+async fn both_ways(
+    (send, receive): (impl SocketSend, impl SocketRecv),
+    shared: &Shared,
+    held: &mut Option<ZmqMessage>,
+) {
+    tokio::select! {
+        () = send_all(send, shared) => {}
+        () = receive_all(receive, shared, held) => {}
     }
 }
 
@@ -328,13 +327,9 @@ async fn send_all(mut socket: impl SocketSend, shared: &Shared) {
 
 fn failed(error: &ZmqError) -> TransportError {
     if let ZmqError::Network(error) = error {
-        return of_system(error);
+        return reactor::failed(error);
     }
     TransportError::Failed { errno: 0, reason: error.to_string() }
-}
-
-fn of_system(error: &io::Error) -> TransportError {
-    TransportError::Failed { errno: error.raw_os_error().unwrap_or_default(), reason: error.to_string() }
 }
 
 /// An endpoint as the crate writes it.
@@ -369,6 +364,7 @@ impl Transport for ZeromqTransport {
             reports_unreachable: true,
             reconnects: true,
             reports_drained: false,
+            writes_on_flush: false,
         }
     }
 
@@ -405,7 +401,7 @@ impl Transport for ZeromqTransport {
     }
 
     fn bind(&mut self, socket: &mut Socket, endpoint: &str) -> Result<String, TransportError> {
-        let address = Address::to_listen(endpoint, false).map_err(|error| of_system(&error))?;
+        let address = Address::to_listen(endpoint, false).map_err(|error| reactor::failed(&error))?;
         let at = written(&address)?;
         let pattern = match &mut socket.listening {
             Some(pattern) => pattern,
@@ -427,7 +423,7 @@ impl Transport for ZeromqTransport {
         if socket.shared.kind == SocketKind::Router {
             return Err(TransportError::Unsupported("ROUTER that dials"));
         }
-        let at = written(&Address::to_dial(endpoint).map_err(|error| of_system(&error))?)?;
+        let at = written(&Address::to_dial(endpoint).map_err(|error| reactor::failed(&error))?)?;
         let task = self.handle.spawn(dial(endpoint.to_owned(), at, Arc::clone(&socket.shared)));
         if let Some(before) = socket.dialled.insert(endpoint.to_owned(), task) {
             before.abort();

@@ -1,6 +1,6 @@
 //! The head of a frame: RFC 37, "Framing".
 
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 
 use crate::reason::{Fault, Reason};
 
@@ -10,6 +10,9 @@ const COMMAND: u8 = 4;
 
 /// The longest head.
 pub(crate) const HEAD: usize = 9;
+
+/// That of a frame of less than 256 bytes.
+const SHORT: usize = 2;
 
 /// What stands before the bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +35,7 @@ impl Head {
             return Err(Reason::BadFlags.into());
         }
         if flags & LONG == 0 {
-            return Ok(bytes.get(1).map(|len| (Self { is_command, more, len: u64::from(*len) }, 2)));
+            return Ok(bytes.get(1).map(|len| (Self { is_command, more, len: u64::from(*len) }, SHORT)));
         }
         let Some(len) = bytes.get(1..HEAD) else { return Ok(None) };
         let len = u64::from_be_bytes(len.try_into().expect("eight bytes"));
@@ -44,17 +47,17 @@ impl Head {
 
     /// How long a head is that begins so.
     pub(crate) fn size(flags: u8) -> usize {
-        if flags & LONG == 0 { 2 } else { HEAD }
+        if flags & LONG == 0 { SHORT } else { HEAD }
     }
 
     /// How long it is itself.
     pub(crate) fn len(self) -> usize {
-        if u8::try_from(self.len).is_ok() { 2 } else { HEAD }
+        if u8::try_from(self.len).is_ok() { SHORT } else { HEAD }
     }
 
     /// Writes a head, the shortest there is.
     #[inline]
-    pub(crate) fn write(self, out: &mut BytesMut) {
+    pub(crate) fn write(self, out: &mut impl BufMut) {
         let flags = u8::from(self.more) | if self.is_command { COMMAND } else { 0 };
         if let Ok(len) = u8::try_from(self.len) {
             out.put_slice(&[flags, len]);
@@ -68,6 +71,8 @@ impl Head {
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::*;
 
     #[test]
