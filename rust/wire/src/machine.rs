@@ -303,8 +303,8 @@ pub enum Output<S> {
         /// The send.
         id: SendId,
     },
-    /// Open a socket.
-    Open(Open<S>),
+    /// Open a socket: aside, lest every send be moved as so large a thing.
+    Open(Box<Open<S>>),
     /// Connect an open socket to one more endpoint.
     Connect {
         /// The socket.
@@ -337,8 +337,9 @@ impl<S> Output<S> {
                 Output::Send { id, socket: name(socket), to, frames, until }
             }
             Self::Withdraw { socket, id } => Output::Withdraw { socket: name(socket), id },
-            Self::Open(Open { socket, kind, bind, connect, options }) => {
-                Output::Open(Open { socket: name(socket), kind, bind, connect, options })
+            Self::Open(open) => {
+                let Open { socket, kind, bind, connect, options } = *open;
+                Output::Open(Box::new(Open { socket: name(socket), kind, bind, connect, options }))
             }
             Self::Connect { socket, endpoint } => Output::Connect { socket: name(socket), endpoint },
             Self::Disconnect { socket, endpoint } => Output::Disconnect { socket: name(socket), endpoint },

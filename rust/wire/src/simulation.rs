@@ -415,7 +415,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
     fn fulfil(&mut self, node: Node, output: Output<usize>) {
         let now = self.now;
         match output {
-            Output::Open(open) => self.open(node, open),
+            Output::Open(open) => self.open(node, *open),
             Output::Send { id, socket, to, frames, until } => {
                 let frames = frames.into();
                 self.send(node, socket, to, Letter { id, frames, until });

@@ -179,13 +179,13 @@ impl Authenticator {
     /// An authenticator that asks for its socket at once.
     pub fn new(rule: Rule) -> Self {
         // Not a REP, which would let each client wait for the one before.
-        let open = Output::Open(Open {
+        let open = Output::Open(Box::new(Open {
             socket: Zap,
             kind: SocketKind::Router,
             bind: vec![ENDPOINT.to_owned()],
             connect: vec![],
             options: SocketOptions::default(),
-        });
+        }));
         Self {
             rule,
             asked: Questions::new(AT_ONCE, THINKING),

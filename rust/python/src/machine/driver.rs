@@ -249,7 +249,8 @@ fn shown(py: Python<'_>, output: Output<usize>) -> PyResult<Bound<'_, PyDict>> {
             set_socket("withdraw", socket)?;
             shown.set_item("id", id.0)?;
         }
-        Output::Open(Open { socket, kind: pattern, bind, connect, .. }) => {
+        Output::Open(open) => {
+            let Open { socket, kind: pattern, bind, connect, .. } = *open;
             set_socket("open", socket)?;
             shown.set_item("kind", kind(pattern))?;
             shown.set_item("bind", PyTuple::new(py, bind)?)?;

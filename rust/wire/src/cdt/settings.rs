@@ -98,13 +98,13 @@ impl Part {
     /// Subscribes to some subjects, with the others of a group or alone.
     pub(super) fn open<S>(socket: S, subjects: impl IntoIterator<Item = String>, group: Option<&str>) -> Output<S> {
         let bind = |subject| group.map_or_else(|| String::clone(&subject), |group| format!("{subject} {group}"));
-        Output::Open(crate::Open {
+        Output::Open(Box::new(crate::Open {
             socket,
             kind: SocketKind::Nats,
             bind: subjects.into_iter().map(bind).collect(),
             connect: vec![],
             options: SocketOptions::default(),
-        })
+        }))
     }
 
     /// The subjects of some kinds to this replica alone.

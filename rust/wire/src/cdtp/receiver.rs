@@ -240,13 +240,13 @@ impl Receiver {
             let address = bind.iter().chain(&connect).next().cloned().unwrap_or_default();
             endpoints.insert(number, Endpoint { address, active, answered: false, hold: Hold::Given });
             let options = settings.options.clone();
-            outputs.push_back(Output::Open(Open {
+            outputs.push_back(Output::Open(Box::new(Open {
                 socket: Data(number),
                 kind: SocketKind::Pull,
                 bind,
                 connect,
                 options,
-            }));
+            })));
         }
         Self {
             next: endpoints.keys().next_back().map_or(0, |last| last + 1),
@@ -297,15 +297,15 @@ impl Receiver {
             }
             run = sender.follow_run(&frames, &layout);
         }
-        let (before, after) = match run {
-            Some(ReceiverEvent::Run { ended: Some(_), .. }) => (None, run),
-            run => (run, None),
-        };
-        self.events.extend(before);
+        if let Some(begun) = run.take_if(|run| matches!(run, ReceiverEvent::Run { ended: None, .. })) {
+            self.events.push_back(begun);
+        }
         if self.settings.deliver {
             self.events.push_back(ReceiverEvent::Message { frames, layout });
         }
-        self.events.extend(after);
+        if let Some(ended) = run {
+            self.events.push_back(ended);
+        }
     }
 
     fn sender(&mut self, name: &[u8]) -> Option<&mut Sender> {
@@ -357,13 +357,13 @@ impl Receiver {
             self.events.push_back(ReceiverEvent::Connection(failed));
             return;
         }
-        self.outputs.push_back(Output::Open(Open {
+        self.outputs.push_back(Output::Open(Box::new(Open {
             socket: Data(self.next),
             kind: SocketKind::Pull,
             bind: vec![],
             connect: vec![address.clone()],
             options: self.settings.options.clone(),
-        }));
+        })));
         self.endpoints.insert(
             self.next,
             Endpoint { address: address.clone(), active: false, answered: false, hold: Hold::Found },

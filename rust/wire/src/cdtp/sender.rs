@@ -445,7 +445,7 @@ impl Machine for Sender {
     #[inline]
     fn poll_output(&mut self) -> Option<Output<DataOut>> {
         if let Some(open) = self.opening.take() {
-            return Some(Output::Open(open));
+            return Some(Output::Open(Box::new(open)));
         }
         if let Some(close) = self.closing.take() {
             return Some(close);

@@ -209,7 +209,7 @@ impl Beacon {
             .iter()
             .flat_map(|name| [Id::of(name), Id::of_lower_case(name)].map(|id| (id, name.clone())))
             .collect();
-        let open = Output::Open(Open {
+        let open = Output::Open(Box::new(Open {
             socket: Udp,
             kind: SocketKind::Udp,
             bind: vec![format!("udp://0.0.0.0:{}", settings.port)],
@@ -218,7 +218,7 @@ impl Beacon {
                 multicast: Some(Multicast { group: GROUP, ttl: TTL }),
                 ..SocketOptions::default()
             },
-        });
+        }));
         Self {
             settings,
             state: Lifecycle::Open,

@@ -179,7 +179,7 @@ impl Client {
     /// A client that asks for its socket at once. The seed makes its correlation ids its own.
     pub fn new(settings: ClientSettings, seed: [u8; 32]) -> Self {
         let heartbeat = settings.heartbeat_interval;
-        let open = Output::Open(Open {
+        let open = Output::Open(Box::new(Open {
             socket: Asking,
             kind: SocketKind::Dealer,
             bind: vec![],
@@ -189,7 +189,7 @@ impl Client {
                 heartbeat: Some((heartbeat, heartbeat * settings.liveness)),
                 ..settings.options.clone()
             },
-        });
+        }));
         let mut prefix = [0; 8];
         prefix.copy_from_slice(&seed[..8]);
         Self {

@@ -231,7 +231,7 @@ impl Worker {
         let heartbeat = settings.heartbeat_interval;
         let (first, longest) = (settings.reconnect_after, settings.reconnect_at_most);
         let dialling = Dialling::new(settings.connect.clone(), first, longest, seed);
-        let open = Output::Open(Open {
+        let open = Output::Open(Box::new(Open {
             socket: Back,
             kind: SocketKind::Dealer,
             bind: vec![],
@@ -241,7 +241,7 @@ impl Worker {
                 heartbeat: Some((heartbeat, heartbeat * settings.liveness)),
                 ..settings.options.clone()
             },
-        });
+        }));
         let mut worker = Self {
             credit: Credit::new(settings.concurrency),
             dialling,

@@ -21,7 +21,7 @@ pub struct Bare {
 impl Bare {
     /// One that listens and dials there.
     pub fn new(kind: SocketKind, bind: Vec<String>, connect: Vec<String>) -> Self {
-        let open = Open { socket: (), kind, bind, connect, options: SocketOptions::default() };
+        let open = Box::new(Open { socket: (), kind, bind, connect, options: SocketOptions::default() });
         Self { outputs: VecDeque::from([Output::Open(open)]), received: VecDeque::new(), is_closed: false }
     }
 }

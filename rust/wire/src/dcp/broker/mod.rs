@@ -57,13 +57,13 @@ pub struct Broker {
 impl Broker {
     /// A broker that asks for its socket at once.
     pub fn new(settings: BrokerSettings) -> Self {
-        let open = Output::Open(Open {
+        let open = Output::Open(Box::new(Open {
             socket: Front,
             kind: SocketKind::Router,
             bind: settings.bind.clone(),
             connect: vec![],
             options: SocketOptions { mandatory: true, ..settings.options.clone() },
-        });
+        }));
         Self {
             decode: Settings { role: Some(Role::Broker), compat_dagbox: settings.compat_dagbox },
             settings,

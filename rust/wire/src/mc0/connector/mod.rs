@@ -73,13 +73,13 @@ impl Connector {
         settings.ttl = settings.ttl.filter(|ttl| ttl.as_millis() > 0);
         let (first, longest) = (settings.reconnect_after, settings.reconnect_at_most);
         let dialling = Dialling::new(settings.connect.clone(), first, longest, seed);
-        let open = Output::Open(Open {
+        let open = Output::Open(Box::new(Open {
             socket: Bus,
             kind: SocketKind::Dealer,
             bind: vec![],
             connect: dialling.current().into_iter().collect(),
             options: SocketOptions { immediate: true, ..settings.options.clone() },
-        });
+        }));
         let mut connector = Self {
             dialling,
             settings,

@@ -85,13 +85,13 @@ type Refusal = (DropReason, String);
 impl Middleware {
     /// A middleware that asks for its socket at once.
     pub fn new(settings: MiddlewareSettings) -> Self {
-        let open = Output::Open(Open {
+        let open = Output::Open(Box::new(Open {
             socket: Front,
             kind: SocketKind::Router,
             bind: settings.bind.clone(),
             connect: vec![],
             options: SocketOptions { mandatory: true, ..settings.options.clone() },
-        });
+        }));
         let bounds = Bounds {
             overflow: settings.overflow,
             client_messages: settings.client_queue_messages,

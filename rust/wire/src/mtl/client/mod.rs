@@ -133,13 +133,13 @@ impl Client {
 
     fn open_socket(&mut self) {
         self.opens = None;
-        self.outputs.push_back(Output::Open(Open {
+        self.outputs.push_back(Output::Open(Box::new(Open {
             socket: ClientSocket(self.socket),
             kind: SocketKind::Req,
             bind: vec![],
             connect: self.settings.connect.get(self.endpoint).cloned().into_iter().collect(),
             options: self.settings.options.clone(),
-        }));
+        })));
     }
 
     /// Has another socket: what the one there is was asked may be answered too late, and to another question (MTL-02).

@@ -164,13 +164,13 @@ impl Flow {
 
     /// Connects, and shows the lease first (MTL-34).
     fn show(&mut self, now: Nanos) {
-        self.outputs.push_back(Output::Open(Open {
+        self.outputs.push_back(Output::Open(Box::new(Open {
             socket: self.socket(),
             kind: SocketKind::Dealer,
             bind: vec![],
             connect: vec![self.grant.endpoint.clone()],
             options: SocketOptions { immediate: true, ..self.settings.options.clone() },
-        }));
+        })));
         self.link = Link::Showing(now + self.settings.timeout);
         self.heartbeat = Heartbeat::new(now, self.settings.pings);
         let lease = self.grant.lease.clone();

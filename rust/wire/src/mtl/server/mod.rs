@@ -142,13 +142,13 @@ impl Server {
     /// A server that asks for its sockets at once.
     pub fn new(mut settings: ServerSettings) -> Self {
         let open = |socket, endpoint: &String| {
-            Output::Open(Open {
+            Output::Open(Box::new(Open {
                 socket,
                 kind: SocketKind::Router,
                 bind: vec![endpoint.clone()],
                 connect: vec![],
                 options: SocketOptions { mandatory: true, hosts: true, ..settings.options.clone() },
-            })
+            }))
         };
         let control = settings.bind.iter().enumerate().map(|(at, endpoint)| open(ServerSocket::Control(at), endpoint));
         let data = settings.data_bind.iter().enumerate().map(|(at, endpoint)| open(ServerSocket::Data(at), endpoint));
