@@ -30,6 +30,9 @@ use crate::udp::Udp;
 /// that is woken once sends more with each call.
 const BURST: usize = 512;
 
+/// Sends after which they are written, where a burst gives rise to more: peers work on them while we make the next.
+const WRITTEN: usize = 256;
+
 /// Bytes after which a burst ends too.
 const BURST_BYTES: usize = 512 << 10;
 
@@ -54,7 +57,7 @@ pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
     sink: S,
     origin: Instant,
     events: Vec<M::Event>,
-    /// Sends to peers, until they are sorted.
+    /// Sends to peers, until they are sorted: for a transport that writes each at once.
     outgoing: Vec<Output<M::Socket>>,
     /// Their order.
     sorted: Vec<(u64, usize)>,
@@ -405,17 +408,27 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 
     /// Does what the machine wants done, and collects what it has to say.
     fn drain(&mut self, now: Nanos) {
-        loop {
-            match self.core.machine.poll_output() {
-                Some(output) if output.peer().is_some() && self.outgoing.len() < BURST => self.outgoing.push(output),
-                Some(mut output) => {
-                    self.post(now);
-                    self.act(now, &mut output);
-                }
-                None if self.outgoing.is_empty() => break,
-                None => self.post(now),
+        let writes_on_flush = self.transport.capabilities().writes_on_flush;
+        let most = if writes_on_flush { WRITTEN } else { BURST };
+        let mut sends = 0;
+        while let Some(mut output) = self.core.machine.poll_output() {
+            if output.peer().is_none() {
+                self.post(now);
+                self.act(now, &mut output);
+                continue;
+            }
+            if writes_on_flush {
+                self.act(now, &mut output);
+            } else {
+                self.outgoing.push(output);
+            }
+            sends += 1;
+            if sends % most == 0 {
+                self.post(now);
+                self.transport.flush();
             }
         }
+        self.post(now);
         self.take_events();
     }
 
@@ -426,7 +439,9 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     }
 
     fn emit(&mut self, event: M::Event) {
-        self.events.extend(self.sink.take(event));
+        if let Some(event) = self.sink.take(event) {
+            self.events.push(event);
+        }
     }
 
     fn find(&self, socket: M::Socket) -> Option<usize> {

@@ -55,6 +55,9 @@ pub trait Transport {
         None
     }
 
+    /// Writes what waits for peers, as far as there is room: what comes of one burst is under way while the rest is worked on.
+    fn flush(&mut self) {}
+
     /// How many peers were turned away since there was no room for another.
     fn turned_away(&self) -> u64 {
         0
@@ -160,6 +163,8 @@ pub struct Capabilities {
     pub reconnects: bool,
     /// It says when a full peer has room again.
     pub reports_drained: bool,
+    /// It writes what it was given when it is flushed or waits, what is for one peer in one go.
+    pub writes_on_flush: bool,
 }
 
 /// Why a transport did not do what it was asked.

@@ -244,6 +244,7 @@ impl Transport for LibzmqTransport {
             reports_unreachable: true,
             reconnects: true,
             reports_drained: false,
+            writes_on_flush: false,
         }
     }
 

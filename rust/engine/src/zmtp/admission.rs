@@ -140,6 +140,7 @@ impl Transport for Asking {
             reports_unreachable: false,
             reconnects: false,
             reports_drained: false,
+            writes_on_flush: false,
         }
     }
 

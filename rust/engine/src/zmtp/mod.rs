@@ -95,6 +95,7 @@ impl Transport for ZmtpTransport {
             reports_unreachable: true,
             reconnects: true,
             reports_drained: true,
+            writes_on_flush: true,
         }
     }
 
@@ -126,6 +127,12 @@ impl Transport for ZmtpTransport {
     #[inline]
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
         Ok(self.core()?.send(socket.0, to, frames))
+    }
+
+    fn flush(&mut self) {
+        if let Some(core) = &mut self.core {
+            core.flush();
+        }
     }
 
     fn poll_drained(&mut self, socket: &mut Socket) -> Option<Bytes> {

@@ -217,7 +217,7 @@ impl Echo {
     fn open(&mut self, socket: u32, bind: Vec<String>, connect: Vec<String>) {
         self.open.push(socket);
         let options = self.options.clone();
-        self.outputs.push_back(Output::Open(Open { socket, kind: self.kind, bind, connect, options }));
+        self.outputs.push_back(Output::Open(Box::new(Open { socket, kind: self.kind, bind, connect, options })));
     }
 }
 

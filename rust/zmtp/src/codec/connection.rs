@@ -207,10 +207,12 @@ impl Connection {
     #[must_use]
     pub fn send(&mut self, frames: &[Bytes]) -> bool {
         let (Phase::Traffic(cipher), Some(last)) = (&mut self.phase, frames.len().checked_sub(1)) else { return false };
-        for (at, frame) in frames.iter().enumerate() {
-            match cipher {
-                None => self.outbox.put_frame(at < last, frame),
-                Some(cipher) => cipher.send(&mut self.outbox, false, at < last, frame),
+        match cipher {
+            None => self.outbox.put_message(frames),
+            Some(cipher) => {
+                for (at, frame) in frames.iter().enumerate() {
+                    cipher.send(&mut self.outbox, false, at < last, frame);
+                }
             }
         }
         self.outbox.end_message();

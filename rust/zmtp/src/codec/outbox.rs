@@ -11,6 +11,9 @@ use super::frame::{HEAD, Head};
 /// Frames up to this are copied together; longer ones go out from where they lie.
 const COPIED: usize = 4096;
 
+/// Messages up to this, with the heads of their frames, are copied in one go: each step costs more than so few bytes.
+const SMALL: usize = 256;
+
 /// What is copied together is set aside beyond this, lest it be moved as it grows.
 const TAIL: usize = 64 << 10;
 
@@ -64,9 +67,32 @@ impl Outbox {
         self.ready += bytes.len() as u64;
     }
 
-    /// Adds a frame.
+    /// Adds a message, which has a frame at least.
     #[inline]
-    pub(crate) fn put_frame(&mut self, more: bool, frame: &Bytes) {
+    pub(crate) fn put_message(&mut self, frames: &[Bytes]) {
+        let last = frames.len() - 1;
+        let len: usize = frames.iter().map(|frame| HEAD + frame.len()).sum();
+        if len > SMALL {
+            for (at, frame) in frames.iter().enumerate() {
+                self.put_frame(at < last, frame);
+            }
+            return;
+        }
+        if self.tail.len() + len >= TAIL {
+            self.set_aside();
+        }
+        let mut message = [0; SMALL];
+        let mut rest = &mut message[..];
+        for (at, frame) in frames.iter().enumerate() {
+            Head { is_command: false, more: at < last, len: frame.len() as u64 }.write(&mut rest);
+            rest.put_slice(frame);
+        }
+        let len = SMALL - rest.len();
+        self.put(&message[..len]);
+    }
+
+    /// Adds a frame.
+    fn put_frame(&mut self, more: bool, frame: &Bytes) {
         if frame.len() <= COPIED {
             self.put_with(false, more, frame.len(), |out| out.put_slice(frame));
         } else {
@@ -243,6 +269,24 @@ mod tests {
             assert_eq!(outbox.backlog(), Backlog { messages: frames.len(), bytes: whole.len() });
             assert!(drain(&mut outbox, step) == whole);
             assert_eq!(outbox.backlog(), Backlog::default());
+        }
+    }
+
+    #[test]
+    fn a_message_is_its_frames_however_it_is_copied() {
+        // With the heads of its frames it is put in one go, or not; the last of them fills what is copied together.
+        for len in (0..=SMALL).chain([COPIED, COPIED + 1, TAIL - 20, TAIL - 10]) {
+            let frames = [Bytes::from(vec![1; len]), Bytes::from_static(b""), Bytes::from(vec![3; 16])];
+            for count in 1..=frames.len() {
+                let (mut whole, mut single) = (Outbox::default(), Outbox::default());
+                whole.put_message(&frames[..count]);
+                for (at, frame) in frames[..count].iter().enumerate() {
+                    single.put_frame(at + 1 < count, frame);
+                }
+                let bytes = drain(&mut whole, usize::MAX);
+                assert!(bytes == drain(&mut single, usize::MAX), "{count} frames, the first of {len} bytes");
+                assert_eq!(bytes[0] & 1, u8::from(count > 1));
+            }
         }
     }
 
