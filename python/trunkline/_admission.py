@@ -22,7 +22,7 @@ _THREADS = 4
 
 
 class Admission:
-    """The admission of one role: logs refused clients, and calls `allow` for those that no list decides about.
+    """The admission of one role: logs refused clients, and calls `allow` for each client if it is a callable.
 
     Questions are read by a thread of the role's own, not by that of the notices, where a callback of another role would delay
     every client.
@@ -53,7 +53,7 @@ class Admission:
         try:
             answer = self._allow(key.encode(), address)
             name = answer if isinstance(answer, str) else key if answer else None
-            # One that is no text is no answer.
+            # A name that cannot be encoded counts as an exception.
             (name or "").encode()
         except survivable() as error:
             name = None

@@ -1,4 +1,4 @@
-"""Threads that look after what an engine asks."""
+"""Threads that answer the questions of an engine."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Asking(Protocol):
 
 
 def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[], None]) -> None:
-    """Has `look` called in a thread of its own whenever there is something to look at; `end` once the engine is over.
+    """Calls `look` in a thread of its own whenever the engine has events, and `end` once the engine has ended.
 
-    It is not the thread of the notices: what another role's user does there would keep everybody waiting here.
+    It is not the thread of the notices: a slow callback of another role would delay these answers.
     """
 
     def run() -> None:
@@ -44,7 +44,7 @@ def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[
                 asking.disarm()
                 look()
         except ClosedError:
-            # The engine is over.
+            # The engine has ended.
             pass
         end()
 
@@ -54,9 +54,9 @@ def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[
 def attend_questions(
     asked: Told, answer: Callable[..., None], name: str, threads: int, *, apart: Sequence[str] = ()
 ) -> None:
-    """Has `answer` called with each question, `(kind, *details)`, by one of so many threads; it must not raise.
+    """Calls `answer` with each question, `(kind, *details)`, in one of so many threads; it must not raise.
 
-    Questions of the kinds `apart` have as many of their own: those that take their time keep no other waiting.
+    Questions of the kinds `apart` have a pool of the same size each: slow ones delay no others.
     """
     pool = Pool(threads, name)
     pools = {kind: Pool(threads, f"{name}-{kind}") for kind in apart}

@@ -1,4 +1,4 @@
-"""Calls whose replies are futures, whatever the protocol."""
+"""Calls that return their replies as futures, for all protocols."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ class Future(concurrent.futures.Future[Reply], Generic[Reply]):
         self._call = call
 
     def cancel(self) -> bool:
-        """Waits for the reply no more; the request is not sent any more if that has not been done."""
+        """Stops waiting for the reply; a request that is still queued is not sent."""
         cancelled = super().cancel()
         if cancelled:
             self._calls.cancel(self._call)
         return cancelled
 
     def add_done_callback(self, fn: Callable[[concurrent.futures.Future[Reply]], object]) -> None:
-        """Has this called with the future once it is done; see `concurrent.futures.Future.add_done_callback`."""
+        """Calls `fn` with the future once it is done; see `concurrent.futures.Future.add_done_callback`."""
 
         def call(future: concurrent.futures.Future[Reply]) -> None:
             try:
                 fn(future)
             except survivable() as error:
-                # In the words of concurrent.futures, which let what is no Exception pass.
+                # In the words of concurrent.futures, which handles only Exception.
                 text = f"exception calling callback for {future!r}"
                 _notices.log(logging.getLogger("concurrent.futures"), logging.ERROR, text, error)
 
@@ -95,7 +95,7 @@ class Calls(Generic[Reply]):
         return threading.current_thread() is self._thread
 
     def put(self, outgoing: Outgoing, room_s: float | None, timeout_s: float | None) -> Future[Reply]:
-        """Makes the future first: its call may be over before this returns."""
+        """Creates the future first: its call may be over before this returns."""
         future: Future[Reply] = Future(self, outgoing.call)
         with self._lock:
             if self._thread is None:
@@ -160,14 +160,14 @@ class AsyncCalls(Generic[Reply]):
         self._process = os.getpid()
 
     async def put(self, outgoing: Outgoing, room_s: float | None, timeout_s: float | None) -> asyncio.Future[Reply]:
-        """Waits for room in the queue alone, and returns the reply to come."""
+        """Waits for room in the queue only, and returns the future of the reply."""
         native = self._native
         loop = self._listen()
         await self._waits.room(lambda: native.offer(outgoing), room_s)
         return self._expect(loop, outgoing, timeout_s)
 
     def put_now(self, outgoing: Outgoing, timeout_s: float | None) -> asyncio.Future[Reply]:
-        """Waits for nothing, and returns the reply to come.
+        """Returns the future of the reply at once.
 
         Raises:
             TimeoutError: The queue has no room.
@@ -188,7 +188,7 @@ class AsyncCalls(Generic[Reply]):
 
     def end(self) -> None:
         """Completes what is left; the role is over."""
-        # What the loop of a child after fork waits for, its parent's does too: it is not to be touched.
+        # After a fork the child's loop shares its descriptors with the parent's: leave it alone.
         if self._loop is not None and self._process == os.getpid():
             self._complete_all()
 

@@ -1,4 +1,4 @@
-"""How a role shows its metrics to those who scrape them."""
+"""Serves the metrics of a role."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["exposed", "served"]
 
 
 def exposed(role: Role, at: str) -> Scrapes:
-    """Serves the metrics of a role, which this does not keep from being collected.
+    """Serves the metrics of a role, without keeping the role alive.
 
     Raises:
         LocalProtocolError: As by `served`.
         OSError: As by `served`.
     """
-    whose = weakref.ref(role)
+    exposed_role = weakref.ref(role)
 
     def state() -> str:
-        there = whose()
+        there = exposed_role()
         return "closed" if there is None else there._state  # noqa: SLF001 - it shows itself by this
 
     def read() -> Any:
-        there: Any = whose()
+        there: Any = exposed_role()
         return None if there is None or there._native is None else there.stats  # noqa: SLF001 - likewise
 
     return served(type(role), read, state, at)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LEFT_OUT", "MOST_ROWS", "ROLE_UP", "Collector", "Metric", "metrics_of", "role_name", "stats_class"]
 
-# How many services, topics, resources or senders are told one by one: peers choose their names, and each is stored for as
-# long as Prometheus keeps anything.
+# How many services, topics, resources or senders have series of their own: peers choose their names, and Prometheus stores
+# each series for its whole retention time.
 MOST_ROWS = 1000
 
 INFO, HISTOGRAM = "info", "histogram"
@@ -39,7 +39,7 @@ class Metric:
         name: Its name, without the ``_total`` of a counter and the ``_info`` of what only has labels.
         kind: "counter", "gauge", "histogram" or "info".
         help: What it is, as the docstring of the counters says it.
-        labels: What its samples are told apart by.
+        labels: The names of its labels.
         unit: "bytes", "seconds", or "" for what is counted.
         field: The counter it is made from.
         part: Which part of each of its rows, where that counter is a list of rows.
@@ -187,7 +187,7 @@ Rows: TypeAlias = Sequence[tuple[Labels, Any]]
 
 
 def _rows(metric: Metric, value: Mapping[Any, Any] | Sequence[Any]) -> Rows:
-    """The first of them, each with what it is told apart by."""
+    """The first rows, each with its labels."""
     if isinstance(value, Mapping):
         return [((_label(name),), row) for name, row in itertools.islice(value.items(), MOST_ROWS)]
     return [(tuple(_label(getattr(row, name)) for name in metric.labels), row) for row in value[:MOST_ROWS]]

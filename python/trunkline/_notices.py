@@ -1,4 +1,4 @@
-"""What roles tell besides messages: to the log, and to callbacks."""
+"""The notices of roles: what they report to the log and to callbacks."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ __all__ = [
     "connections",
     "end",
     "log",
+    "report_ends",
     "settle",
     "stop",
-    "tell_ends",
     "unwatch",
     "watch",
 ]
 
-Told = TypeVar("Told")
+Reported = TypeVar("Reported")
 
-# Within so many seconds a kind of warning is a line of the log, and a kind of what only happens so many.
+# Within this interval a kind of warning is logged once, and a kind of information up to `_LINES` times.
 _INTERVAL_S = 1.0
 _LINES = 20
 
-# Protocols whose peers are text, subjects and addresses, and what they are to a dropped message.
+# Protocols that name peers by text, a subject or an address, and how a dropped message relates to the peer.
 _NAMED = {"cdt": "to", "chirp": "from"}
 
-# Why a message is dropped on its way out.
+# Reasons to drop an outgoing message.
 _OUTGOING = {"peer_full", "unroutable"}
 
-# How long the end of a role waits for a callback that is under way.
+# How long the end of a role waits for a callback that is running.
 _PATIENCE_S = 5.0
 
 
@@ -99,14 +99,14 @@ class Connections:
     on_failed: Callable[[], object] | None = None
 
     def failed(self, endpoint: str, why: str) -> None:
-        """Takes note of a connection that failed, to an endpoint that is dialled."""
+        """Records a failed connection to an endpoint that is dialled."""
         if endpoint in self.dialled:
             self.failures[endpoint] = self.failed_at(endpoint) + 1, why
             if self.on_failed is not None:
                 self.on_failed()
 
     def failed_at(self, endpoint: str) -> int:
-        """How many connections to an endpoint failed since the last that did not."""
+        """How many connections to an endpoint failed since the last successful one."""
         return self.failures.get(endpoint, (0, ""))[0]
 
 
@@ -130,12 +130,12 @@ class Notices:
         self._logger = logging.getLogger(f"trunkline.{protocol}")
         self._who = who
         self._on_drop = on_drop
-        # Until when a kind may have how many lines more.
+        # For each kind, how many more lines it may have, and until when.
         self._room: dict[str, tuple[float, int]] = {}
         self._silent: dict[str, int] = {}
 
     def dropped(self, dropped: Dropped, *, level: int = logging.WARNING) -> None:
-        """Logs a drop, and what it was about, and hands it to the callback; one that raises is logged."""
+        """Logs a drop and passes it to the callback; an exception of the callback is logged."""
         subject = topic(self._protocol, dropped.frames)
         about = "" if subject is None else f", of {readable_bytes(subject[:100])}"
         sender = client_fields(dropped.peer, dropped.user, dropped.address)
@@ -157,17 +157,17 @@ class Notices:
         self.log(level, f"dropped {dropped.kind}", f"{dropped.error or _meaning(dropped.kind)}{about}", fields=fields)
         self.call("on_drop", self._on_drop, dropped)
 
-    def call(self, name: str, callback: Callable[[Told], object] | None, told: Told) -> None:
-        """Calls what the user gave, if anything; one that raises is logged."""
+    def call(self, name: str, callback: Callable[[Reported], object] | None, reported: Reported) -> None:
+        """Calls the user's callback, if there is one; its exception is logged."""
         if callback is None:
             return
         try:
-            callback(told)
+            callback(reported)
         except survivable():
             self._logger.exception("%s: %s raised", self._who, name)
 
-    def tell(self, kind: str, *details: Any) -> None:
-        """Tells what any role has to say: of messages that came to nothing, of its capture and of its connections."""
+    def report(self, kind: str, *details: Any) -> None:
+        """Reports a notice that every role may have: of dropped messages, of its capture and of its connections."""
         if kind == "dropped":
             self.dropped(Dropped(*details))
             return
@@ -199,17 +199,17 @@ class Notices:
     def _run(
         self, kind: str, sender: str, run: str | None, condition: str | None = None, missed: int | None = None
     ) -> None:
-        """Tells of a run that a sender has begun or ended, and what came of it if that is not all good."""
+        """Reports that a sender began or ended a run, and what is wrong with it."""
         fields = {"kind": f"run_{kind}", "sender": sender, "run": run, "condition": condition, "missed": missed}
         what = [condition] if condition not in (None, "GOOD") else []
         what += [f"{counted(missed, 'message')} missing"] if missed else []
         outcome = f": {', '.join(what)}" if what else ""
         text = readable(f"{sender}: {'a run' if run is None else f'run {run}'} {kind}{outcome}")
-        # Each of many that end together is told, a bad one too.
+        # Many runs may end together: each is logged, a bad one too.
         self.log(logging.WARNING if what else logging.INFO, kind, text, fields=fields, lines=_LINES)
 
     def _connection(self, kind: str, endpoint: str, address: str = "") -> None:
-        """Tells who has connected, or is gone: at an endpoint of ours who dialled it, else the endpoint."""
+        """Reports a connection or its end: the peer's address at an endpoint of ours, else the endpoint."""
         is_new = kind == "connected"
         with _counting:
             connections.made += is_new
@@ -229,9 +229,9 @@ class Notices:
         fields: Mapping[str, object] | None = None,
         lines: int | None = None,
     ) -> None:
-        """Logs, with the traceback of an error, unless enough of this kind was logged within the last second.
+        """Logs, with the traceback of an error, unless this kind has used up its lines of the last second.
 
-        `fields` are what a record has besides its text, as `record.fields`.
+        `fields` become `record.fields`.
         """
         now = time.monotonic()
         until, left = self._room.get(kind, (0.0, 0))
@@ -252,7 +252,7 @@ def client_fields(peer: bytes | None, user: str | None, address: str | None) -> 
 
 
 class _Watched(Protocol):
-    """A role whose events the notices thread reads."""
+    """A role with notices to read."""
 
     @property
     def closed(self) -> bool: ...
@@ -262,31 +262,31 @@ class _Watched(Protocol):
 
 
 class _Watch:
-    """A role, and what reads its notices."""
+    """A role and the function that reads its notices."""
 
     def __init__(self, role: _Watched, read: Callable[[], None], end: Callable[[], None] | None) -> None:
         self.role = role
         self._read = read
         self._end = end
-        # Who ends a role waits until its last notices are told; a callback may end its own.
-        self._telling = threading.RLock()
+        # Closing a role waits until its last notices are reported; reentrant, as a callback may close its own role.
+        self._reporting = threading.RLock()
 
-    def tell(self) -> None:
-        """Tells what there is, after what is being told; not for ever: a callback may wait for whoever waits here."""
-        is_alone = self._telling.acquire(timeout=_PATIENCE_S)
+    def report(self) -> None:
+        """Reports pending notices, after those of another thread; with a timeout: its callback may wait for this thread."""
+        is_alone = self._reporting.acquire(timeout=_PATIENCE_S)
         try:
             self._read()
-            self.tell_end()
+            self.report_end()
         except TrunklineError:
-            # The role is over; why is for its user to be told.
+            # The role has ended; its user gets the reason.
             pass
         except survivable() as error:
             log(logging.getLogger("trunkline"), logging.ERROR, "a notice could not be delivered", error)
         finally:
             if is_alone:
-                self._telling.release()
+                self._reporting.release()
 
-    def tell_end(self) -> None:
+    def report_end(self) -> None:
         if self._end is not None and self.role.closed:
             self._end()
 
@@ -295,13 +295,13 @@ _Record: TypeAlias = tuple[logging.Logger, int, str, BaseException | None, Mappi
 
 
 class _Thread:
-    """The one thread of a process that reads the notices of roles nobody reads, and writes every role's log."""
+    """The thread of the process that reads the notices of all roles and writes their log."""
 
     def __init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
-        # Reentrant: a role may be collected, and let go of here, by whoever holds it.
+        # Reentrant: the thread that holds it may collect a role, which unwatches it.
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
@@ -311,7 +311,7 @@ class _Thread:
         self._stopping = False
 
     def watch(self, role: _Watched, read: Callable[[], None], end: Callable[[], None] | None = None) -> None:
-        """Reads the notices of a role from now on, and calls `end` once it is over: it may be called more than once."""
+        """Reads the notices of a role from now on, and calls `end`, perhaps more than once, when it has ended."""
         self._start()
         with self._lock:
             self._watched[id(role)] = _Watch(role, read, end)
@@ -323,11 +323,11 @@ class _Thread:
         with self._lock:
             watched = self._watched.pop(id(role), None)
         if watched is not None:
-            watched.tell()
+            watched.report()
             self._notify()
 
     def end(self, role: _Watched) -> None:
-        """Reads the last notices of a role that has ended, and has its log written."""
+        """Reads the last notices of a role that has ended, and writes its log."""
         self.unwatch(role)
         self.settle()
 
@@ -347,7 +347,7 @@ class _Thread:
             self._notify()
 
     def settle(self) -> None:
-        """Waits until what was logged so far is written; not for ever: whoever writes it may wait for this thread."""
+        """Waits until pending records are written; with a timeout: a log handler may wait for this thread."""
         if self._process != os.getpid() or self._thread is None or threading.current_thread() is self._thread:
             return
         written = threading.Event()
@@ -363,14 +363,14 @@ class _Thread:
         self._thread.join(timeout=5)
         self._write()
 
-    def tell_ends(self) -> None:
-        """Has the last word of roles that ended after the thread: at the end of the process."""
+    def report_ends(self) -> None:
+        """Reports the end of roles that ended after the thread did, at the end of the process."""
         if self._process != os.getpid():
             return
         with self._lock:
             watched = list(self._watched.values())
         for one in watched:
-            one.tell_end()
+            one.report_end()
         self._write()
 
     def _start(self) -> None:
@@ -413,10 +413,10 @@ class _Thread:
             with suppress(BlockingIOError):
                 os.read(wake, 4096)
             for one in watched:
-                # One that is over has its last notices read, and would be readable for ever.
+                # Unwatch a role that has ended: its descriptor stays readable.
                 is_over = one.role.closed
                 one.role.disarm()
-                one.tell()
+                one.report()
                 if is_over:
                     with self._lock:
                         self._watched.pop(id(one.role), None)
@@ -431,7 +431,7 @@ class _Thread:
             try:
                 logger.log(level, text, exc_info=error, extra={"fields": fields})
             except survivable():
-                # A filter of the user's, say: where logging itself tells of what its handlers raise.
+                # A filter of the user, say. As logging does with exceptions of handlers.
                 traceback.print_exc()
 
 
@@ -442,4 +442,4 @@ end = _thread.end
 log = _thread.log
 settle = _thread.settle
 stop = _thread.stop
-tell_ends = _thread.tell_ends
+report_ends = _thread.report_ends

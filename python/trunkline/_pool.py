@@ -1,4 +1,4 @@
-"""Threads that do what a role was asked for."""
+"""Thread pools of roles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pool:
         self._busy = 0
 
     def run(self, work: Callable[[], object]) -> None:
-        """Does this in one of the threads, as soon as one is free; whoever waits for it is to hear of what it raises."""
+        """Runs `work` in the first free thread; what it raises is only logged."""
         with self._lock:
             self._busy += 1
             starts = self._started < min(self._busy, self._size)
@@ -47,7 +47,7 @@ class Pool:
             except survivable() as error:
                 text = f"a call in {threading.current_thread().name} raised"
                 _notices.log(logging.getLogger("trunkline"), logging.ERROR, text, error)
-            # Not kept while waiting: a request that nobody answered is to be collected.
+            # Not kept while waiting, so that an unanswered request is collected.
             del work
             with self._lock:
                 self._busy -= 1

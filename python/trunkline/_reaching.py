@@ -1,4 +1,4 @@
-"""Why an endpoint is not reached, for the error of a wait that has timed out."""
+"""Why an endpoint cannot be reached, for the error of a wait that timed out."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from trunkline._text import readable
 
 __all__ = ["unreached", "why_not"]
 
-# How long a connection may take that shows whether something listens.
+# The timeout of the probe.
 _PROBE_S = 0.5
 
 
 def unreached(endpoints: Iterable[str]) -> str:
-    """Endpoints, each with the reason why it is not reached, where that is known."""
+    """Endpoints, each with the reason why it cannot be reached, if known."""
     reasons = ((endpoint, why_not(endpoint)) for endpoint in endpoints)
     return ", ".join(f"{endpoint} ({reason})" if reason else endpoint for endpoint, reason in reasons)
 
 
 def why_not(endpoint: str) -> str | None:
-    """Why an endpoint that a role of this process dials is not reached; None if that is not known.
+    """Why an endpoint that a role of this process dials cannot be reached; None if unknown.
 
-    What a handshake has shown goes before what a look at the host and the port shows.
+    The reason of a failed handshake takes precedence over a probe of the port.
     """
     if _notices.connections.failed_at(endpoint):
         _, seen = _notices.connections.failures[endpoint]
         return readable(seen)
     if _notices.connections.made:
-        # A look from here would be a failed handshake there.
+        # A probe would be a failed handshake at the peer.
         return None
     transport, _, address = endpoint.partition("://")
     host, _, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""What the roles of all protocols share: their opening, waits, endings."""
+"""Base classes of the roles of all protocols: opening, waiting and closing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Received = TypeVar("Received")
 
 _DAY_S = 24 * 60 * 60
 
-# What says how a capture is written, whoever writes it.
+# The options that say how a capture is written.
 CAPTURE_OPTIONS = (
     "segment_bytes",
     "segment_s",
@@ -65,13 +65,13 @@ CAPTURE_OPTIONS = (
 # The largest message of a CURVE handshake: the client's second, with the longest routing id there is, 255 bytes.
 _CURVE_HANDSHAKE_BYTES = 547
 
-# How long an engine that is to end at once may take.
+# How long an engine may take to end at once.
 _PARTING_S = 1.0
 
-# How often one who is cancelled looks whether the thread that opens a role has ended.
+# How often a cancelled caller checks whether the thread that opens a role has ended.
 _LOOK_S = 0.05
 
-# How long a service finishes what it has, unless it is told.
+# How long a service drains by default.
 _DRAIN_S = 5.0
 
 
@@ -80,7 +80,7 @@ _library: str | None = None
 
 
 def _use_pyzmq() -> None:
-    """Finds libzmq in what pyzmq has loaded, and sees to a clean end of the process: after pyzmq, so it runs before."""
+    """Takes libzmq from pyzmq, and registers the end of all roles after pyzmq's, so that it runs before that."""
     global _library  # noqa: PLW0603 - once a process
     with _ready:
         if _library is None:
@@ -92,8 +92,8 @@ def _use_pyzmq() -> None:
 
 
 def _shut_down() -> None:
-    """Ends every role of the process, and has the last word of each. An interrupt ends what it comes to."""
-    for step in (_notices.stop, _native.shutdown, _notices.tell_ends):
+    """Ends every role of the process and reports their last notices. An interrupt ends the current step."""
+    for step in (_notices.stop, _native.shutdown, _notices.report_ends):
         with suppress(KeyboardInterrupt):
             step()
 
@@ -104,14 +104,14 @@ def endpoints(side: Side, given: Endpoints) -> list[str]:
 
 
 def closed(kind: str) -> ClosedError:
-    """What a call on a closed role raises, by the kind of its machine: ``dcp.client``."""
+    """The error of a call on a closed role, by the kind of its machine: ``dcp.client``."""
     protocol, _, role = kind.rpartition(".")
     text = f"this {protocol}.{role.capitalize()} is closed"
     return ClosedError(text)
 
 
 def need_client(what: str, given: RoleOptions) -> None:
-    """Refuses what one that connects to a server cannot have: an endpoint to listen on, and the security of a server."""
+    """Refuses what a role that connects to a server cannot have: an endpoint to listen on, and the security of a server."""
     if given.get("bind"):
         message = f"{what}: use connect="
         raise LocalProtocolError(message)
@@ -122,7 +122,7 @@ def need_client(what: str, given: RoleOptions) -> None:
 
 
 def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, **more: Any) -> dict[str, Any]:
-    """The options as the native role takes them; one that finds its peers has no endpoints of its own."""
+    """The options as the native role takes them; a role that finds its peers has no endpoints of its own."""
     _use_pyzmq()
     chosen: RoleOptions = {**DEFAULTS, **given}
     _need_right(chosen)
@@ -189,7 +189,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
 
 
 def _need_right(chosen: RoleOptions) -> None:
-    """Refuses options of another type, and numbers out of range; names the option."""
+    """Refuses options of a wrong type or out of range, and names them."""
     import zmq
 
     options = chosen["options"]
@@ -223,7 +223,7 @@ def _need_right(chosen: RoleOptions) -> None:
 
 
 def need_capture_options(chosen: Mapping[str, Any]) -> None:
-    """Refuses those that say how a capture is written, where they are of another type or out of range."""
+    """Refuses capture options of a wrong type or out of range."""
     need_number("segment_bytes", chosen["segment_bytes"], least=1, may_be_none=True)
     need_seconds("segment_s", chosen["segment_s"], may_be_none=True)
     need_number("keep_bytes", chosen["keep_bytes"], may_be_none=True)
@@ -250,7 +250,7 @@ def capture_settings(chosen: Mapping[str, Any]) -> dict[str, Any]:
 # Options that bound what a peer can do.
 _LIMITS = tuple(name for name in DEFAULTS if name.startswith(("max_", "handshake_")))
 
-# Options that a transport lacks.
+# The options that a transport does not support.
 _LACKS = {
     "zmtp": ("socket", "context"),
     "zeromq": ("curve", "socket", "context", "options", *_LIMITS),
@@ -258,7 +258,7 @@ _LACKS = {
 
 
 def _refuse_beside(chosen: RoleOptions, bound: list[str], dialled: list[str]) -> None:
-    """Refuses what the chosen transport lacks, each by its name; warns where strangers can connect to one without limits."""
+    """Refuses options that the transport does not support; warns if strangers can connect to one without limits."""
     transport = chosen["transport"]
     if transport not in _LACKS:
         return
@@ -289,13 +289,13 @@ def _raise_file_limit() -> None:
 
 
 def give_up(native: _Engine) -> None:
-    """Ends an engine at once, whatever it still waits for."""
+    """Ends an engine at once, without waiting for pending work."""
     native.close(0.0)
     native.join(_PARTING_S)
 
 
 def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Native:
-    """A native role just opened: from now on its allow-list may change, and who is refused is logged."""
+    """Sets up the admission of a native role that was just opened: its allow-list, and the log of refused clients."""
     _warn_of_limits(native.missing, notices)
     _notices.connections.dialled.update(named("connect", given.get("connect") or ()))
     curve, guard = given.get("curve"), native.guard
@@ -309,12 +309,12 @@ def opened(native: Native, given: RoleOptions, notices: _notices.Notices) -> Nat
     return native
 
 
-# What was warned of: once a process is enough.
+# Missing limits that the process has warned of.
 _warned: set[int | str] = set()
 
 
 def _warn_of_limits(missing: int | str | None, notices: _notices.Notices) -> None:
-    """Warns that a role runs over libzmq, whose limits are weaker, and why, where the user did not ask for it."""
+    """Warns that a role runs over libzmq, which has weaker limits, if the user did not choose it."""
     if missing is None or missing in _warned:
         return
     _warned.add(missing)
@@ -336,7 +336,7 @@ def _option_name(number: int) -> str:
 
 
 def _then_unscraped(close: Callable[..., Any]) -> Callable[..., Any]:
-    """A `close` that ends what serves the role's metrics as well, last of all: until then it says that the role ends."""
+    """A `close` that ends the metrics server too, last of all: until then it reports that the role is closing."""
     if not inspect.iscoroutinefunction(close):
 
         @functools.wraps(close)
@@ -360,15 +360,15 @@ def _then_unscraped(close: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Role:
-    """The part of a role's public face that blocking and asyncio share. A room adds what its own two share."""
+    """The base class of all roles, blocking and asyncio."""
 
-    # The engine, of the class its protocol has for it; None until it is opened.
+    # The engine; None until the role is open.
     _native: Any = None
 
-    # An engine that somebody else has to answer before it is open.
+    # An engine that waits for the answer of a peer before the role is open.
     _opening: Any = None
 
-    # What serves its metrics, where it was told to.
+    # The server of its metrics, if any.
     _scrapes: Scrapes | None = None
 
     def __init_subclass__(cls, **given: Any) -> None:
@@ -398,13 +398,13 @@ class Role:
 
     @property
     def _metrics(self) -> str | None:
-        """Where it is to serve its metrics; nowhere, where it is a part of another role and has no options."""
+        """Where to serve its metrics; None for a part of another role, which has no options."""
         options: Mapping[str, Any] = getattr(self, "_options", {})
         return options.get("metrics")
 
     @property
     def _state(self) -> str:
-        """How it is, for those who probe it: "serving", or why it does not."""
+        """The state for health probes: "serving", or why it does not serve."""
         native = self._native
         if native is None:
             return "opening"
@@ -413,11 +413,11 @@ class Role:
         return self._open_state(native)
 
     def _open_state(self, native: Any) -> str:
-        """The same while it is open."""
+        """The state while it is open."""
         return "closing" if native.closing else "serving"
 
     def _begin_scrapes(self) -> None:
-        """Serves its metrics, if it is told to: from before it is open, so that a port that is taken costs nothing."""
+        """Serves its metrics if wanted: before the role opens, so that a port in use fails early."""
         at = self._metrics
         need_text("metrics", at, may_be_none=True)
         if at is not None:
@@ -426,12 +426,12 @@ class Role:
             self._scrapes = exposed(self, at)
 
     def _end_scrapes(self) -> None:
-        """Ends what serves its metrics."""
+        """Ends the server of its metrics."""
         if self._scrapes is not None:
             self._scrapes.close()
 
     def _open_scraped(self) -> None:
-        """Opens it, with its metrics."""
+        """Opens the role and its metrics."""
         self._begin_scrapes()
         try:
             self._open()
@@ -454,30 +454,30 @@ class Role:
         raise NotImplementedError
 
     def _made(self) -> None:
-        """Ends the constructor, where everything about the role has been said."""
+        """The last step of the constructor."""
         raise NotImplementedError
 
     def _machine(self) -> tuple[str, dict[str, Any]]:
-        """The kind of its state machine, and how that is set up, but for endpoints."""
+        """The kind and the settings of its state machine, without endpoints."""
         raise NotImplementedError
 
-    def _telling(self, native: Any) -> Any:
-        """What its notices are read from."""
+    def _notices_of(self, native: Any) -> Any:
+        """The native object that has its notices."""
         return native
 
     def _settled(self, native: Any) -> None:
-        """Once the engine has ended: delivers its last notices, lets go of what served it, and has its log written."""
-        _notices.end(self._telling(native))
+        """Once the engine has ended: reports its last notices and writes its log."""
+        _notices.end(self._notices_of(native))
 
     def _let_go(self, native: Any) -> None:
-        """Leaves the engine of a role that is collected to end by itself."""
-        _notices.unwatch(self._telling(native))
+        """Leaves the engine of a garbage-collected role to end by itself."""
+        _notices.unwatch(self._notices_of(native))
 
-    def _tell_unsent(self) -> None:
-        """Logs what was not sent, where nobody else is told."""
+    def _log_unsent(self) -> None:
+        """Logs unsent messages that no exception reports."""
 
     def _check_sent(self, native: Any, waited_s: float) -> None:
-        """Raises when the transport was given up with messages that it had accepted: how many, only libzmq knows."""
+        """Raises if the transport ended with messages that it had accepted: only libzmq knows how many."""
         if native.unsent:
             message = f"the last messages were not sent within {waited_s} s: the peer does not read"
             raise TimeoutError(message, unsent=1)
@@ -501,14 +501,14 @@ class Role:
 
 
 class AttendedRole(Role):
-    """A role whose engine asks: the thread that answers holds the engine."""
+    """A role with an engine that asks questions; the answering thread holds the engine."""
 
-    def _telling(self, native: Any) -> Any:
+    def _notices_of(self, native: Any) -> Any:
         return native.told
 
     def _let_go(self, native: Any) -> None:
         super()._let_go(native)
-        # The thread ends with the engine, which would have no end while that holds it.
+        # The thread holds the engine, and ends with it.
         native.close(0.0)
 
 
@@ -522,7 +522,7 @@ class BlockingRole(Role):
         raise NotImplementedError
 
     def _finish(self, drain_s: float) -> None:
-        """Ends one whose notices are watched."""
+        """Closes the role and waits for its end."""
         native = self._role
         was_closed = native.closed
         native.close(drain_s)
@@ -533,11 +533,11 @@ class BlockingRole(Role):
             self._check_sent(native, drain_s)
 
     def _abandon(self) -> None:
-        """Closes after an exception, which is not to be hidden."""
+        """Closes after an exception without hiding it."""
         try:
             self.close()
         except TimeoutError:
-            self._tell_unsent()
+            self._log_unsent()
 
     def __enter__(self) -> Self:
         return self
@@ -552,7 +552,7 @@ class BlockingRole(Role):
 class AsyncRole(Role):
     """A role with coroutines; an asynchronous context manager, bound to the event loop it is opened in."""
 
-    # The thread that opens it, while it does, and whether it was closed meanwhile.
+    # The thread that opens the role, and whether the role was closed meanwhile.
     _entering: asyncio.Future[None] | None = None
     _is_unwanted = False
 
@@ -570,7 +570,7 @@ class AsyncRole(Role):
             try:
                 await asyncio.shield(opening)
             except asyncio.CancelledError:
-                # The thread goes on, and nobody else closes what it opens.
+                # The thread goes on: what it opens is closed here.
                 await self._end_opening(opening)
                 if opening.exception() is None:
                     await self._abandon()
@@ -583,7 +583,7 @@ class AsyncRole(Role):
         return self
 
     async def _end_opening(self, opening: asyncio.Future[None]) -> None:
-        """Has the thread that opens it wait for nothing more, and waits until it is done."""
+        """Interrupts the thread that opens the role, and waits until it is done."""
         while not opening.done():
             if self._opening is not None:
                 self._opening.close(0.0)
@@ -594,11 +594,11 @@ class AsyncRole(Role):
         return Waits(self._role)
 
     async def _abandon(self) -> None:
-        """Closes after an exception, which is not to be hidden."""
+        """Closes after an exception without hiding it."""
         try:
             await self.close()
         except TimeoutError:
-            self._tell_unsent()
+            self._log_unsent()
 
     async def __aexit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         if exc_type is None:
@@ -607,12 +607,12 @@ class AsyncRole(Role):
             await self._abandon()
 
     async def _ended(self) -> None:
-        """Waits until the engine is over, and does meanwhile what it needs for that."""
+        """Waits until the engine has ended; overridden where the engine needs help for that."""
         role = self._role
         await self._waits.until(lambda: role.closed, None)
 
     async def _join(self) -> None:
-        """Waits until the engine has ended; one who is cancelled gives up what it still waits for."""
+        """Waits until the engine has ended; cancelled, it ends the engine at once."""
         role = self._role
         try:
             await self._ended()
@@ -622,7 +622,7 @@ class AsyncRole(Role):
         role.join()
 
     async def _finish(self, drain_s: float) -> None:
-        """Ends one whose notices are watched, if it was ever opened; one that is being opened is ended as soon as it is."""
+        """Closes the role and waits for its end; a role that is opening is closed as soon as it is open."""
         if self._native is None and self._entering is not None:
             self._is_unwanted = True
             await self._end_opening(self._entering)
@@ -665,7 +665,7 @@ class _Service(Role):
     _notices: _notices.Notices
 
     def _check_sent(self, native: Any, waited_s: float) -> None:
-        """Logs it: that one of its peers does not read is no error of who closes it."""
+        """Logs it: that a peer does not read is no error of the caller of `close`."""
         if native.unsent:
             text = f"the last messages to a peer that does not read were not sent within {waited_s} s"
             self._notices.log(logging.WARNING, "unsent", text)

@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Scrapes"]
 
-# How long a connection may take for its one request and the answer, however slowly it reads and writes.
+# How long a connection may take for its one request and the answer.
 _CONNECTION_S = 10.0
 
-# How many there are at a time: beyond, the oldest is closed, so that those who never end their request keep nobody out.
+# Connections at a time: beyond, the oldest is closed, so that clients that never finish their request block no others.
 _MOST_CONNECTIONS = 16
 
-# How many answers there may be at a time, those included whose connection is closed: it takes counters that do not come.
+# Answers at a time, including those of closed connections, which pile up only if counters cannot be read.
 _MOST_THREADS = 4 * _MOST_CONNECTIONS
 
-# How long the end waits for answers that are being made.
+# How long the end waits for answers in progress.
 _PARTING_S = 2.0
 
-# How long nobody is let in where the process has no descriptor for them.
+# How long to wait before the next accept when the process has no free descriptor.
 _BREATH_S = 0.1
 
-# One that takes no descriptor, which a child would have as well.
+# A selector without a descriptor of its own, which a forked child would inherit.
 _Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 _TEXT = "text/plain; charset=utf-8"
@@ -49,7 +49,7 @@ _METRICS, _HEALTH = "/metrics", "/healthz"
 
 _log = logging.getLogger("trunkline")
 
-# Those of this process. In the child of a fork their sockets are copies, which would keep the port of the parent.
+# Those of this process. In a forked child their sockets are copies, which would keep the parent's port in use.
 _open: weakref.WeakSet[Scrapes] = weakref.WeakSet()
 
 
@@ -69,8 +69,8 @@ class Scrapes:
     Args:
         host: The address to listen on.
         port: The port; 0 for a free one.
-        registry: What is found there.
-        state: Says how the role is: "serving", or in a word why it does not.
+        registry: The metrics to serve.
+        state: Returns the state of the role: "serving", or in a word why it does not serve.
         name: The name of the role.
 
     Raises:
@@ -83,30 +83,30 @@ class Scrapes:
         self.name = name
         self._pid = os.getpid()
         self._socket = _listening(host, port)
-        # Who has gone before it is accepted is not to be waited for.
+        # Accept does not block if the client is gone by then.
         self._socket.settimeout(0)
         bound, number = self._socket.getsockname()[:2]
         self.url = f"http://{f'[{bound}]' if ':' in bound else bound}:{number}{_METRICS}"
-        # Readable once it is to end.
+        # Readable once the server is to end.
         self._ended, self._end = socket.socketpair()
         self._lock = threading.Lock()
-        # When each has to be done, the oldest first.
+        # The deadline of each, the oldest first.
         self._connections: dict[socket.socket, float] = {}
-        # Those that answer, until the end or the next connection has seen them end.
+        # The threads that answer; finished ones are removed at the next connection.
         self._threads: list[threading.Thread] = []
         _open.add(self)
         self._thread = _threads.Thread(self._accept_all, "trunkline-metrics")
         self._thread.start()
 
     def stop(self) -> None:
-        """Has it end, and does not wait for that."""
+        """Requests the end without waiting for it."""
         if os.getpid() == self._pid:
-            # It is closed once it has ended.
+            # The thread closes it when it has ended.
             with suppress(OSError):
                 self._end.send(b"\0")
 
     def close(self) -> None:
-        """Ends it: afterwards the port is free, and no thread is left but of an answer that takes longer than two seconds."""
+        """Ends it: the port is free afterwards, and only threads of answers that take longer than two seconds are left."""
         if os.getpid() != self._pid:
             return
         self.stop()
@@ -116,7 +116,7 @@ class Scrapes:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _accept_all(self) -> None:
-        # The threads it starts have them blocked as well: a signal is for the main thread.
+        # The threads it starts inherit the mask: signals are for the main thread.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         with _Selector() as selector:
             selector.register(self._socket, selectors.EVENT_READ)
@@ -136,7 +136,7 @@ class Scrapes:
         try:
             connection, _ = self._socket.accept()
         except OSError as error:
-            # Whoever it was has gone. Where there is no descriptor left, who waits would be tried again at once.
+            # The client is gone, or no descriptor is free: then the next accept would fail at once again.
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 time.sleep(_BREATH_S)
             return
@@ -159,7 +159,7 @@ class Scrapes:
             self._forget(connection)
 
     def _cut_off(self, now: float) -> float | None:
-        """Ends those whose time is up; how long the next one has."""
+        """Ends connections past their deadline; returns the time to the next deadline."""
         with self._lock:
             for connection, due in self._connections.items():
                 if due > now:
@@ -169,7 +169,7 @@ class Scrapes:
 
     def _answer(self, connection: socket.socket) -> None:
         try:
-            # Who has gone needs no answer.
+            # The client may be gone.
             with suppress(OSError):
                 _Handler(connection, self)
         finally:
@@ -182,7 +182,7 @@ class Scrapes:
         connection.close()
 
     def leave(self) -> None:
-        """Closes what a child has of its parent's, and shuts nothing down: that would end the parent's connections."""
+        """Closes the child's copies of the sockets without a shutdown, which would end the parent's connections."""
         for each in (self._socket, self._ended, self._end, *self._connections):
             descriptor = each.detach()
             if descriptor >= 0:
@@ -190,7 +190,7 @@ class Scrapes:
 
 
 def _shut(connection: socket.socket) -> None:
-    # It may be closed, or never have been connected.
+    # It may be closed already.
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -221,14 +221,14 @@ class _Handler(BaseHTTPRequestHandler):
         super().__init__(connection, connection.getpeername(), scrapes)  # type: ignore[arg-type]  # it only keeps it
 
     def do_GET(self) -> None:
-        """Answers with the metrics, or with how the role is."""
+        """Answers with the metrics or the state of the role."""
         where = urlsplit(self.path)
         if where.path == _METRICS:
-            self._tell_metrics(parse_qs(where.query).get("name[]"))
+            self._send_metrics(parse_qs(where.query).get("name[]"))
         elif where.path == _HEALTH:
-            self._tell_health()
+            self._send_health()
         else:
-            self._tell(HTTPStatus.NOT_FOUND, _TEXT, f"there are {_METRICS} and {_HEALTH}\n".encode())
+            self._send(HTTPStatus.NOT_FOUND, _TEXT, f"there are {_METRICS} and {_HEALTH}\n".encode())
 
     def do_HEAD(self) -> None:
         """The same without the body."""
@@ -240,29 +240,29 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         if self.command in {"GET", "HEAD"}:
             return True
-        self._tell(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"GET or HEAD\n", Allow="GET, HEAD")
+        self._send(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"GET or HEAD\n", Allow="GET, HEAD")
         return False
 
-    def _tell_metrics(self, names: list[str] | None) -> None:
+    def _send_metrics(self, names: list[str] | None) -> None:
         from prometheus_client.exposition import choose_encoder
 
         encode, kind = choose_encoder(self.headers.get("Accept", ""))
         registry: Any = self._scrapes.registry
         try:
-            told = encode(registry.restricted_registry(names) if names else registry)
+            text = encode(registry.restricted_registry(names) if names else registry)
         except Exception as error:  # noqa: BLE001 - counters may come from a store of the user's
             _log.warning("the metrics of %s could not be read: %s: %s", self._scrapes.name, type(error).__name__, error)
-            self._tell(HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"the counters could not be read\n")
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, b"the counters could not be read\n")
         else:
-            self._tell(HTTPStatus.OK, kind, told)
+            self._send(HTTPStatus.OK, kind, text)
 
-    def _tell_health(self) -> None:
+    def _send_health(self) -> None:
         state = self._scrapes.state()
         status = HTTPStatus.OK if state == "serving" else HTTPStatus.SERVICE_UNAVAILABLE
-        said = json.dumps({"role": self._scrapes.name, "state": state}) + "\n"
-        self._tell(status, "application/json", said.encode())
+        body = json.dumps({"role": self._scrapes.name, "state": state}) + "\n"
+        self._send(status, "application/json", body.encode())
 
-    def _tell(self, status: HTTPStatus, kind: str, body: bytes, **headers: str) -> None:
+    def _send(self, status: HTTPStatus, kind: str, body: bytes, **headers: str) -> None:
         self.send_response(status)
         more = {"Content-Type": kind, "Content-Length": str(len(body)), "Cache-Control": "no-store", **headers}
         for name, value in more.items():
@@ -272,4 +272,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is overridden
-        """Logs nothing: a scrape every few seconds is no news."""
+        """Logs nothing: scrapes come every few seconds."""

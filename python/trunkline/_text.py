@@ -165,9 +165,7 @@ def readable(name: str) -> str:
     >>> readable("Detector\x1b[2J")
     'Detector\\x1b[2J'
     """
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape", "replace").decode() for letter in name
-    )
+    return "".join(char if char.isprintable() else char.encode("unicode_escape", "replace").decode() for char in name)
 
 
 def client(peer: bytes, user: str | None, address: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Threads of our own, in which code of users' is called."""
+"""Our own threads, which call code of the user."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Thread(threading.Thread):
 
 
 def survivable() -> type[BaseException]:
-    """What code of users' may raise and end nothing but itself.
+    """The exceptions of user code that must not end the thread.
 
-    In a thread of ours that is anything: it serves others, who would wait for ever. In a thread of theirs an exit and an
-    interrupt are for them.
+    In a thread of ours that is any: others wait for the thread. In a thread of the user, SystemExit and
+    KeyboardInterrupt pass.
     """
     return BaseException if isinstance(threading.current_thread(), Thread) else Exception

@@ -1,4 +1,4 @@
-"""How coroutines wait for an engine: any number of them at a time, on the two descriptors it has."""
+"""How coroutines wait for an engine: any number at a time, on its two descriptors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Taken = TypeVar("Taken")
 
 
 class Waits:
-    """The waits of one role in asyncio, all in one loop."""
+    """The waits of one role in asyncio, all in one event loop."""
 
     def __init__(self, role: _Engine) -> None:
         self._role = role
@@ -27,7 +27,7 @@ class Waits:
         self._changes = _Bell(functools.partial(role.fileno, changes=True), role.disarm_changes)
 
     async def until(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Waits for a change of the role; false when the time is up."""
+        """Waits until `ready`; false on timeout."""
         end = _end(timeout_s)
         while not ready():
             left = _left(end)
@@ -49,7 +49,7 @@ class Waits:
             raise TimeoutError(message)
 
     async def taken(self, poll: Callable[[], Taken | None], timeout_s: float | None, what: str) -> Taken:
-        """Waits for what `poll` gives when there is something.
+        """Waits until `poll` returns something.
 
         Raises:
             TimeoutError: There was nothing.
@@ -60,15 +60,15 @@ class Waits:
             if left == 0:
                 message = f"{what} within {timeout_s} s"
                 raise TimeoutError(message)
-            # More has come in meanwhile, which may be nothing but notices again: the loop gets its turn.
+            # Events came in meanwhile, perhaps only notices again: yield to the event loop.
             await (self._events.wait(left) if not self._role.arm() else asyncio.sleep(0))
         return found
 
 
 class _Bell:
-    """A descriptor that becomes readable, and the coroutines it wakes: asyncio has but one reader for each.
+    """A descriptor and the coroutines it wakes: asyncio allows one reader per descriptor.
 
-    All are woken, and each looks for itself: what one of them does not take is there for another.
+    It wakes all of them, and each polls for itself.
     """
 
     def __init__(self, fileno: Callable[[], int], silence: Callable[[], None]) -> None:

@@ -124,7 +124,7 @@ class CdtOptions(TypedDict, total=False):
     payload: bool
 
 
-# The columns that count frames: they may always be missing, and are not what tells that there is a message.
+# The columns that count frames: they may always be missing, and do not decide whether there is a message.
 COUNTS = ("n_frames", "n_bytes")
 
 # What is beside `received_at_ns` in a decoded table: the same as a timestamp in UTC.

@@ -88,7 +88,7 @@ class Curve:
             self._allow = list(allow)
         self._allowed = self.read()
         self._guards: weakref.WeakSet[Guard] = weakref.WeakSet()
-        # A handler of signals may reload in the midst of it.
+        # Reentrant: a signal handler may reload meanwhile.
         self._admitting = threading.RLock()
 
     @property
@@ -121,7 +121,7 @@ class Curve:
 
     @property
     def is_client(self) -> bool:
-        """Whether it is of the side that knows the key of the other."""
+        """Whether it is the side that knows the other's key."""
         return self._server is not None
 
     @property
@@ -148,7 +148,7 @@ class Curve:
                     guard.allow(self._allowed)
 
     def used_by(self, guard: Guard) -> None:
-        """Notes whom to tell of changes of the allow-list, and tells those since the role was set up."""
+        """Registers a guard for changes of the allow-list, and applies those made since the role was set up."""
         with self._admitting:
             self._guards.add(guard)
             if isinstance(self._allowed, dict):

@@ -1,7 +1,7 @@
-r"""The state machine of a role, for those who have its sockets, its clock and its loop themselves.
+r"""The state machine of a role, for applications with their own sockets, clock and event loop.
 
-A machine does nothing by itself. **After everything you tell it, take all that `Driver.poll_output` and `Driver.poll_event`
-have; then wait for a socket, or until `Driver.timeout_ns`.** It opens its sockets by an `Open` among its outputs.
+A machine does nothing by itself. **After each input, take all outputs of `Driver.poll_output` and all events of
+`Driver.poll_event`; then wait for a socket, or until `Driver.timeout_ns`.** It opens its sockets by an `Open` among its outputs.
 
 ```pycon
 >>> from trunkline import dcp
@@ -20,8 +20,8 @@ Open(socket=0, kind='DEALER', bind=(), connect=('tcp://broker:1',))
 
 ```
 
-Times are nanoseconds, from an origin of your own, and never go back. What the verbs and the events of a machine are called, and
-what is with them, is told in the guide "A loop of your own".
+Times are nanoseconds, from an origin of your own, and never go back. The guide "A loop of your own" lists the verbs and the
+events of each machine, with their arguments.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ def _described(
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The kind of a role's machine, how it is set up, and the options of the role, without a role that runs."""
     if issubclass(role, Flowing):
-        # Nobody else knows what it is made of.
+        # Only the flow knows its settings.
         return ("mtl.flow", *role._driven(*given, **settings))  # noqa: SLF001
     base = next((base for base in getattr(role, "__mro__", ()) if "_machine" in vars(base)), Role)
     if base is Role:

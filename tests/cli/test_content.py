@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from peers.commands import release, spec
 from trunkline import cdt, cdtp, dcp, mc0, msgpack, mtl
-from trunkline.cli.content import Content, Printer, Said, _Template, text_of
+from trunkline.cli.content import Content, MessageView, Printer, _Template, text_of
 from trunkline.cli.output import Output
 from trunkline.cli.streaming import Lines
 
@@ -47,7 +47,7 @@ def test_lines_of_json_are_those_of_events(name, tags, payload, variant, limit):
     printed = []
     output = Output(json=True)
     output._write = printed.append
-    Content(payload_limit=limit).printer(output).event(Said.of(message))
+    Content(payload_limit=limit).printer(output).event(MessageView.of(message))
     assert [line] == printed
 
 
@@ -97,16 +97,16 @@ def test_payloads_are_text_or_digits(payload, limit, shown):
     ],
 )
 def test_each_protocol_has_a_line(message, line):
-    assert Said.of(message).line == line
+    assert MessageView.of(message).line == line
 
 
 def test_a_line_of_configurations():
     message = cdt.ConfigUpdated(
         app_version_name="app", endpoint_id="e", config_id="c", correlation_id="1", timestamp_ms=5
     )
-    said = Said.of(message)
-    assert said.line == 'app/e ConfigUpdated {"config_id": "c"}'
-    assert said.fields["timestamp_ms"] == 5
+    view = MessageView.of(message)
+    assert view.line == 'app/e ConfigUpdated {"config_id": "c"}'
+    assert view.fields["timestamp_ms"] == 5
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,11 @@ def test_a_format_that_does_not_fit_is_an_error(run, push):
 
 def test_a_body_is_what_the_message_has_under_that_name_or_its_payload():
     template = _Template("{body}")
-    assert template.fill(Said.of(mc0.decode([b"", b"PUT", b"TOPIC", b"runs", b"", b"x", b"y"])), {}, None) == "x | y"
-    assert template.fill(Said.of(mtl.Command("Queue.Info", {"name": "jobs"})), {}, None) == '{"name": "jobs"}'
+    assert (
+        template.fill(MessageView.of(mc0.decode([b"", b"PUT", b"TOPIC", b"runs", b"", b"x", b"y"])), {}, None)
+        == "x | y"
+    )
+    assert template.fill(MessageView.of(mtl.Command("Queue.Info", {"name": "jobs"})), {}, None) == '{"name": "jobs"}'
 
 
 def test_what_comes_in_now_is_received_now(run, push):
@@ -172,8 +175,8 @@ def test_payloads_are_cut(run, push):
 
 def test_a_format_names_members_of_what_has_any():
     template = _Template("{tags.run} {tags.at.x} {config.a} {tags.none:>3}")
-    said = Said("", "a", {"tags": {"run": 7, "at.x": "north"}, "config": None}, {}, [])
-    assert template.fill(said, {}, None) == "7 north -   -"
+    view = MessageView("", "a", {"tags": {"run": 7, "at.x": "north"}, "config": None}, {}, [])
+    assert template.fill(view, {}, None) == "7 north -   -"
     for bad in ("{tags.}", "{sender.a}", "{nothing.a}"):
         with pytest.raises(typer.BadParameter, match=r"tags\.NAME"):
             _Template(bad)
@@ -181,8 +184,8 @@ def test_a_format_names_members_of_what_has_any():
 
 def test_what_is_absent_is_no_number():
     template = _Template("{sequence:05d};{tags.run:5.1f};")
-    assert template.fill(Said("", "a", {"sequence": 7, "tags": {"run": 2}}, {}, []), {}, None) == "00007;  2.0;"
-    assert template.fill(Said("", "a", {"sequence": None, "tags": {}}, {}, []), {}, None) == ";;"
+    assert template.fill(MessageView("", "a", {"sequence": 7, "tags": {"run": 2}}, {}, []), {}, None) == "00007;  2.0;"
+    assert template.fill(MessageView("", "a", {"sequence": None, "tags": {}}, {}, []), {}, None) == ";;"
     with pytest.raises(typer.BadParameter, match=r"leave out !r"):
         _Template("{sender!r}")
 
@@ -206,14 +209,16 @@ def test_a_payload_has_its_part_of_a_terminal(terminal, sender):
         sender, b"p" * 60, variant="B", type="DAT", sequence=4, tags={"run": 7, "channel": 12, "x": 1}
     )
     start = f"{1:>6} 11-25 03:16:15.000 in  "
-    printer.show(Said.of(message), {}, start)
+    printer.show(MessageView.of(message), {}, start)
     (line,) = terminal
     assert cell_len(line) == 80
     head, payload = re.fullmatch(r"(.* DAT 4 )[^p]*(p+)…", line).groups()
     assert len(payload) + 1 >= (80 - cell_len(head)) // 3
     assert "……" not in line
     printer.show(
-        Said.of(cdtp.Message("D", b"hi", variant="B", type="DAT", sequence=4, tags={"run": 7, "x": 1})), {}, start
+        MessageView.of(cdtp.Message("D", b"hi", variant="B", type="DAT", sequence=4, tags={"run": 7, "x": 1})),
+        {},
+        start,
     )
     assert terminal[1].endswith('D DAT 4 {"run": 7, "x": 1} hi')
 

@@ -90,7 +90,7 @@ def test_without_a_terminal_only_what_takes_long_is_told_of(monkeypatch, capsys)
     assert capsys.readouterr().err.splitlines() == [
         f"trunkline: counting (tasks): {done} of 40" for done in (5, 15, 25, 35)
     ]
-    monkeypatch.setattr("trunkline.cli.telling._as_json", True)
+    monkeypatch.setattr("trunkline.cli.stderr._as_json", True)
     with Progress("counting (tasks)", 40) as progress:
         clock[0] += 6
         progress.at(7)

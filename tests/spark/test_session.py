@@ -354,7 +354,7 @@ def test_a_job_that_takes_long_tells_how_far_it_is(session, tmp_path, monkeypatc
             time.sleep(0.05)
         yield from batches
 
-    monkeypatch.setattr("trunkline.cli.progress.tell", tell)
+    monkeypatch.setattr("trunkline.cli.progress.note", tell)
     with watched(session, "decoding (tasks)"):
         assert session.range(2, numPartitions=2).mapInArrow(waits, "id long").count() == 2
     assert lines[0] == "decoding (tasks): 0 of 2"

@@ -94,8 +94,8 @@ class Protocol:
     def inputs(self) -> tuple[tuple[str, Literal["always", "columns", "head"], tuple[str, ...]], ...]:
         """The columns that decoding takes: their name in a capture, and what they are needed for.
 
-        ``"always"``: to tell what is a message. ``"columns"``: for these columns of what is decoded alone. ``"head"``: to
-        tell what is a message, for which the frames before the body do; the body is for these columns. The numbers of
+        ``"always"``: to find messages. ``"columns"``: only for these decoded columns. ``"head"``: to
+        find messages, for which the frames before the body suffice; the body is for these columns. The numbers of
         frames and bytes, and the topic, may be missing.
         """
 
@@ -220,7 +220,7 @@ class Role:
 
 @final
 class Messages:
-    """Messages in their order, each ``(socket, number or None, peer, frames)`` for whoever looks at it."""
+    """Messages in their order, each ``(socket, number or None, peer, frames)``."""
 
     def __new__(cls, messages: Sequence[tuple[int, int | None, bytes, tuple[bytes, ...]]]) -> Self: ...
     def __len__(self) -> int: ...
@@ -278,7 +278,7 @@ class Driver:
         """The next thing to do on a socket, as a dictionary; None when there is none."""
 
     def poll_event(self, now_ns: int) -> tuple[Any, ...] | None:
-        """The next thing to tell, ``(kind, *details)``; None when there is none."""
+        """The next event, ``(kind, *details)``; None when there is none."""
 
     def exchange(
         self, now_ns: int, messages: Messages
@@ -317,12 +317,12 @@ class Simulation:
         """Puts a machine in: what kind, and how it is set up."""
 
     def wake(self, after_s: float, token: int) -> None:
-        """Tells ``("woken", token)`` after so long."""
+        """Reports ``("woken", token)`` after so long."""
 
     def run(self, until_ns: int | None, *, once: bool) -> tuple[list[tuple[int | None, tuple[Any, ...]]], bool]:
-        """Lets the next thing happen that is due by then; unless `once`, and on until there is something to tell.
+        """Runs what is due by then: one step with `once`, else until there are events.
 
-        Gives what is told, whose it is and ``(kind, *details)``, and whether anything was due.
+        Returns the events, each the number of its role and ``(kind, *details)``, and whether anything was due.
         """
 
 @final
@@ -382,7 +382,7 @@ class Caller(Role):
         """Asks, and waits for the reply in this thread alone; `room_s` is how long to wait for room in the queue."""
 
     def cancel(self, call: int) -> None:
-        """Waits for a call no more; a thread that does is told that it is unanswered."""
+        """Gives up a call; a thread that waits for it gets "unanswered"."""
 
     def outcomes(self) -> list[tuple[int, Any]]:
         """The calls that have ended since the last time: the number and the reply, or what there was instead.
@@ -401,7 +401,7 @@ class Caller(Role):
 
 @final
 class Told:
-    """The notices of a role whose messages somebody reads."""
+    """The notices of a role, apart from its messages."""
 
     @property
     def closed(self) -> bool:
@@ -427,7 +427,7 @@ class Guard(Role):
         """Lets in the holders of these keys from now on, each by its name."""
 
     def answer(self, token: int, name: str | None) -> None:
-        """Answers a question: with the client's name where it is let in."""
+        """Answers a question: with the client's name if it is admitted."""
 
     def read(self) -> list[tuple[int | None, str, str]]:
         """Who was refused and who is asked about since the last call: the question's token or None, the key in Z85, and

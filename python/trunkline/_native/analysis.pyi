@@ -11,8 +11,8 @@ class Fold:
     """A table of things that several rows make up, such as requests with their replies.
 
     It is given the decoded rows of one protocol in the order of `capture_id`, `seq` and `record`; a column `chosen` says
-    which rows are selected, and a thing is if the row that begins it is. Of runs all are counted; a BOR or EOR whose map is
-    wanted has its `header` and the first frame of its `payload`, or a row before it has, of record `FRAMES`.
+    which rows are selected, and a thing is if the row that begins it is. Of runs all are counted; for the map of a BOR or
+    EOR, its row has its `header` and the first frame of its `payload`, or a row before it has, of record `FRAMES`.
 
     Args:
         name: One of `NAMES`.
@@ -42,7 +42,7 @@ class Fold:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns that tell its rows apart; none where a row is given once and never again."""
+        """The key columns of its rows; none if a row is never updated."""
 
     @property
     def let_go(self) -> int:
@@ -85,7 +85,7 @@ class Summary:
     """What a report counts of one protocol, of decoded rows in recorded order.
 
     Attributes:
-        NAMES: So many different names are told apart; what comes under others is counted together.
+        NAMES: How many names are counted separately; further ones are counted together.
         COLOURS: How many of what is plotted have a colour of their own.
         OTHERS: The index of all others together.
         DECADE: How many classes of times a decade has.
@@ -156,5 +156,5 @@ def divide(protocol: str, batch: Any, parts: int) -> list[tuple[int, pa.RecordBa
     Rows of a protocol that a fold or a summary takes together are of one part, and keep their order.
 
     Raises:
-        ValueError: A column is missing that tells this, or there is no such protocol.
+        ValueError: A column is missing that is needed for this, or there is no such protocol.
     """

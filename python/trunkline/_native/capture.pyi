@@ -84,7 +84,7 @@ class MessageIterator(Iterator[tuple[str, str | None, tuple[bytes, ...], str | N
 
 @final
 class Import:
-    """Rows brought in from elsewhere, all or none."""
+    """Imported rows, all or none."""
 
     def __new__(
         cls, directory: str | os.PathLike[str], *, segment_bytes: int | None = None, private: bool = False
@@ -158,7 +158,7 @@ def published(place: str | os.PathLike[str]) -> list[tuple[int, int]]:
     """
 
 def existing(place: str | os.PathLike[str], segments: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What there is of some segments, given and told as `published` has them.
+    """Which of some segments exist, given and returned as by `published`.
 
     Raises:
         CaptureError: The capture cannot be read.

@@ -515,8 +515,8 @@ class Inflow:
         """Takes more of it: the first bytes of a buffer.
 
         Returns:
-            The messages of ours, whose socket is our number, whose peer is the subject, and whose frames are the reply subject, the header
-            block and the body; and whatever else is whole, as it came, but of several lines of INFO the last one.
+            Our messages: the socket is our number, the peer the subject, and the frames are the reply subject, the header
+            block and the body; and all other complete lines as they came, but only the last one of INFO.
 
         Raises:
             ValueError: A message or a line is longer than any server of NATS has.

@@ -233,10 +233,10 @@ class Receiver(Role):
         """Waits for a message."""
 
     def poll(self) -> Message | None:
-        """The next message if there is one now; tells notices on the way."""
+        """The next message if there is one now; reports pending notices."""
 
     def give_up(self) -> None:
-        """Gives up what was not read of a role that is over; tells notices on the way."""
+        """Drops unread messages of a role that has ended; reports pending notices."""
 
     def __iter__(self) -> Iterator[Message]: ...
     def __next__(self) -> Message: ...

@@ -169,7 +169,7 @@ class Request:
         """Answers that the work failed; counted in `WorkerStats.failed`.
 
         Args:
-            data: What the client is told; no data at all unless given.
+            data: Data for the client; none unless given.
 
         Raises:
             LocalProtocolError: It has been answered, or a part is larger than ``max_message_bytes``.
@@ -222,15 +222,15 @@ class Worker(Caller):
         """Waits for a request."""
 
     def poll(self) -> Request | None:
-        """The next request if there is one now; tells notices on the way."""
+        """The next request if there is one now; reports pending notices."""
 
     def __iter__(self) -> Iterator[Request]: ...
     def __next__(self) -> Request: ...
     def give_back(self) -> None:
-        """Gives back to the broker what has come in and nobody has begun."""
+        """Returns requests that were not begun to the broker."""
 
     def finish(self, grace_s: float) -> None:
-        """Ends, gives back what nobody has begun, and waits for the rest, for so long at most."""
+        """Ends, returns requests that were not begun, and waits for the rest, at most for so long."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""

@@ -145,7 +145,7 @@ class Connector(Caller):
     ) -> Self: ...
     @property
     def told(self) -> Told:
-        """The notices, for those who tell them."""
+        """The notices, to be reported."""
 
     def subscribe(self, topics: Iterable[_Text], timeout_s: float | None) -> Outgoing:
         """A call that subscribes."""

@@ -167,7 +167,7 @@ class Message:
 def decode(frames: Iterable[_Frame]) -> Command | Reply | Message:
     """Decodes a message of either flow from its frames, without the envelope that a ROUTER prepends.
 
-    The flows are told apart by the first byte: data headers begin below 0x20, commands and statuses do not.
+    The first byte distinguishes the flows: data headers begin below 0x20, commands and statuses do not.
 
     Args:
         frames: Bytes-like objects, as any socket gives them.
@@ -259,7 +259,7 @@ class Server(Role):
         """The endpoints for commands, and those for data."""
 
     def challenge(self, token: int, challenge: bytes, state: bytes, proven: str | None) -> None:
-        """Answers a question: the login continues with this challenge; `proven` is the user whose password was right, if any."""
+        """Answers a question: the login continues with this challenge; `proven` is the user who has proved the password, if any."""
 
     def welcome(self, token: int, name: str, read: Sequence[str] | None, write: Sequence[str] | None) -> None:
         """Answers a question: the login has succeeded."""

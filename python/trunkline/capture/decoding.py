@@ -78,7 +78,7 @@ class Decoding:
 
 
 def read_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """What a reader gives, whose faults are Arrow's while it passes through Arrow's hands."""
+    """The batches of a reader, whose exceptions Arrow wraps: they become `CaptureError` again."""
     try:
         yield from reader
     except (OSError, pa.ArrowException) as error:

@@ -65,7 +65,7 @@ class Selected:
         capture: The capture.
         selection: Which messages, of one protocol.
         options: How its messages are decoded to be selected.
-        columns: What tells rows apart; None for what tells messages.
+        columns: The columns that identify a row; None for those that identify a message.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Selected:
         return compute.is_in(keys, value_set=pa.chunked_array(found, pa.int64()).combine_chunks())
 
     def _keys(self, batch: pa.RecordBatch, base: int) -> pa.Int64Array:
-        """What tells rows apart: their distance from the first one, and their record."""
+        """The keys of rows: their distance from the first one, and their record."""
         from pyarrow import compute
 
         keys = compute.subtract(batch["seq"], base)

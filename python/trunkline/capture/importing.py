@@ -1,4 +1,4 @@
-"""Imports messages recorded elsewhere into a capture."""
+"""Imports messages of other recordings into a capture."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "schema"]
 
-# What the names of segments match, and those of other files that somebody puts beside them do not.
+# Matches the names of segments, and of no other files beside them.
 SEGMENTS = "[0-9]*.parquet"
 
 # Protocols, and names of tags, that a warning names.

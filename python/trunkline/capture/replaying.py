@@ -104,7 +104,7 @@ class _Sender(cdtp.Sender):
         self._linger_s = 0.0
         with suppress(TimeoutError):
             self.close()
-        self._tell_unsent()
+        self._log_unsent()
 
 
 class _Replay:
@@ -132,7 +132,7 @@ class _Replay:
             if rate != "max" and count == 1:
                 self._drain()
                 began, first_ns = time.monotonic_ns(), row["received_at_ns"]
-            self._tell()
+            self._report_progress()
         self._drain()
         if self._on_progress is not None:
             self._on_progress(count)
@@ -141,10 +141,10 @@ class _Replay:
     def _sleep_until(self, due_ns: int) -> None:
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
             time.sleep(min(left_ns / 1e9, 0.5))
-            self._tell()
+            self._report_progress()
 
     def _drain(self) -> None:
-        """Waits until the transport has taken everything."""
+        """Waits until the transport has accepted everything."""
         sent, since = -1, time.monotonic()
         while (stats := self._sender.stats).queued:
             now = time.monotonic()
@@ -154,9 +154,9 @@ class _Replay:
                 message = f"the receiver accepted nothing for {self._timeout_s} s"
                 raise TimeoutError(message, unsent=stats.queued)
             time.sleep(_LOOK_S)
-            self._tell()
+            self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         now = time.monotonic()
         if self._on_progress is not None and now - self._looked >= _LOOK_S:
             self._looked = now

@@ -121,9 +121,9 @@ class Selection:
         types = (each.message_types for each in protocols() if each.name in subjects or not subjects)
         known = dict.fromkeys(itertools.chain.from_iterable(types))
         if self.type is not None and self.type.lower() not in map(str.lower, known):
-            whose = " of ".join(("message", *subjects))
+            what = " of ".join(("message", *subjects))
             hint = did_you_mean(self.type, known, ", ") or f" (choose from {', '.join(known)})"
-            message = f"type: no {whose} is {self.type!r}{hint}"
+            message = f"type: no {what} is {self.type!r}{hint}"
             raise LocalProtocolError(message)
 
     @property
@@ -149,7 +149,7 @@ class Selection:
         return {protocol for name, protocol in names.items() if getattr(self, name) is not None}
 
     def of(self, capture: Source, first_seq: int = 0) -> Selected:
-        """What it comes to in a capture from a number on, whose runs are looked up where one is wanted."""
+        """The selection in a capture from a number on; looks up the runs if one is wanted."""
         topics = (self.service, self.topic, self.resource)
         native: dict[str, Any] = {
             "protocol": self.spoken,
@@ -172,13 +172,13 @@ class Selected:
     """A selection as it is for one capture.
 
     Args:
-        selection: What is wanted.
-        native: What of it the rows themselves tell.
-        spans: The first and the last number of each run that is wanted, by sender; None where no run is said.
+        selection: The selection.
+        native: The part of it that rows decide without decoding.
+        spans: The first and the last number of each wanted run, by sender; None without a run.
 
     Attributes:
-        native: What of it the rows themselves tell.
-        is_told_by_rows: Whether that is all but `Selection.where`.
+        native: The part of it that rows decide without decoding.
+        is_decided_by_rows: Whether that is all but `Selection.where`.
     """
 
     def __init__(
@@ -187,20 +187,20 @@ class Selected:
         self.native = native
         self._selection = selection
         self._spans = spans
-        # Nobody is to know who writes which in capitals.
+        # Protocols differ in the case of their types.
         self._type = selection.type and selection.type.lower()
-        self.is_told_by_rows = selection.sender is None and selection.type is None and spans is None
+        self.is_decided_by_rows = selection.sender is None and selection.type is None and spans is None
         self._where = selection.condition()
 
     def rows(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Those of the rows the capture gives that have any wanted message; several threads may share what it returns."""
         if self._where is None:
-            return rows if self.is_told_by_rows else filter(self._has, rows)
+            return rows if self.is_decided_by_rows else filter(self._has, rows)
         return (row for row, _ in self.messages(rows))
 
     def messages(self, rows: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
         """Those of the rows the capture gives that are wanted, and which of the messages of each; None is all of them."""
-        if not self.is_told_by_rows:
+        if not self.is_decided_by_rows:
             rows = filter(self._has, rows)
         if self._where is None:
             return ((row, None) for row in rows)
@@ -240,7 +240,7 @@ class Selected:
 
     def filter(self, protocol: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         """Keeps the rows wanted of decoded batches."""
-        if self.is_told_by_rows:
+        if self.is_decided_by_rows:
             return lambda batch: batch
         from pyarrow import compute
 
@@ -365,7 +365,7 @@ def _spans(capture: Source, sender: str | None, wanted: int | str) -> dict[str, 
             spans.setdefault(run.sender, []).append((first, begins.get(run.sender, _LAST + 1) - 1))
         begins[run.sender] = first
     if not spans:
-        whose = "" if sender is None else f" of {sender!r}"
-        message = f"no run {wanted!r}{whose} in the capture"
+        by = "" if sender is None else f" of {sender!r}"
+        message = f"no run {wanted!r}{by} in the capture"
         raise LocalProtocolError(message)
     return spans

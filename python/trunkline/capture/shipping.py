@@ -29,7 +29,7 @@ _MANIFEST = "manifest.parquet"
 # Segments, and the notes on them, by their numbers.
 _NUMBERED = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.parquet")
 
-# Stores that show an object once it is whole; elsewhere a file is renamed when it is.
+# Stores that show only complete objects; on others a file is renamed when it is complete.
 _WHOLE = ("s3", "gcs", "abfs")
 
 # How often notes are listed again that a recorder has replaced meanwhile.
@@ -286,7 +286,7 @@ class Shipment:
     def _delete(self, spans: list[_Span]) -> int:
         """Deletes segments that are there, from the oldest on; gives how many."""
         deleted = 0
-        # The last one tells a recorder the numbers that come next.
+        # A recorder takes the next number from the last one.
         for span in spans[:-1]:
             if not self._is_there(span):
                 break

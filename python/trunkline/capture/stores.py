@@ -33,7 +33,7 @@ _WHO_ONE_IS = (
     "AWS_SECRET_ACCESS_KEY, ~/.aws or the role of the machine, or from the URL, as s3://KEY:SECRET@bucket/folder"
 )
 
-# What pyarrow can open, of which a name that is none is told.
+# The schemes that pyarrow can open, for the error about an unknown one.
 _SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "mock")
 
 

@@ -160,7 +160,7 @@ class Guarded(Client):
             # We do not read its answers: whether it reads is what the system looks at.
             self._pings_outstanding = 0
         elif future is not None:
-            # Whoever waits may have given up when it comes, which would raise where the client reads.
+            # The caller may have given up by then: setting a result would raise in the client's reader.
             pong.add_done_callback(lambda _: None if future.done() else future.set_result(True))
         self._pongs.append(pong)
         await self._send_command(PING_PROTO)
@@ -237,7 +237,7 @@ class Guarded(Client):
             await session.close()
 
     def _set_timeout(self) -> None:
-        """Has the system end a connection whose server reads nothing of what is sent."""
+        """Lets the system end a connection if the server reads nothing."""
         option = getattr(socket, "TCP_USER_TIMEOUT", None)
         if self.writer is not None and option is not None:
             given_ms = int(PING_S * (PINGS + 1) * 1000)
@@ -260,7 +260,7 @@ class Guarded(Client):
             return
         if self.writer is None:
             assert self._flush_queue is not None
-            # A WebSocket writes in a coroutine; where many tell the task that does so, it comes to this too.
+            # A WebSocket writes in a coroutine, which a full queue wakes anyway.
             with suppress(asyncio.QueueFull):
                 self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
             return

@@ -70,7 +70,7 @@ _servers_lock = threading.Lock()
 
 
 def _forget() -> None:
-    """In the child of a fork: nobody is there whom these servers know, and the lock may be held for ever."""
+    """In a forked child: the servers' clients do not exist there, and the lock may be held for ever."""
     global _servers, _servers_lock
     _servers, _servers_lock = {}, threading.Lock()
 

@@ -255,7 +255,7 @@ class NatsConnection:
             if refused:
                 found[position] = _UNFIT
             elif message[1] is not None:
-                # Whoever wants to know is told at once: it would go out later all the same.
+                # Fail at once a message that wants confirmation: buffered, it would go out later all the same.
                 found[position] = "there is no connection to a NATS server"
             elif len(written) > client.spare_bytes:
                 found[position] = "there is no connection, and no room for what waits for one"
@@ -314,7 +314,7 @@ class NatsConnection:
         """Ends it whatever the server does: nats-py would wait for a server that no longer reads."""
         try:
             await within(self._client.close(), _CLOSE_S)
-        except Exception as error:  # noqa: BLE001 - there is nobody to tell, and what is left is ended below
+        except Exception as error:  # noqa: BLE001 - no caller needs it, and the rest is ended below
             logging.getLogger("trunkline.cdt").debug("a connection to NATS had to be aborted: %r", error)
         with suppress(Exception):
             await within(self._client.end(), _CLOSE_S)

@@ -52,14 +52,14 @@ Result = TypeVar("Result")
 _EVENT_BYTES = 512
 _MOST_EVENT_BYTES = 256 << 20
 
-# What is left for the ids of whoever asks, and how long the id of a configuration is that is given none.
+# Room for the ids of the request, and a configuration id of the usual length.
 _IDS = 256
 _A_HASH = "0" * 32
 
 # A subject is made of several, and a server takes lines of 4 KiB.
 _TOKEN_BYTES = 512
 
-# How long a role finishes what it has, unless it is told.
+# How long a role drains by default.
 DRAIN_S = 5.0
 
 
@@ -204,18 +204,18 @@ class Part(Role):
 
     async def _start(self) -> None:
         kind, settings = self._machine()
-        # A role that is collected is not to be kept by what works for it.
-        whose = weakref.ref(self)
+        # The pump must not keep the role alive.
+        weak_role = weakref.ref(self)
 
-        def tell(events: Iterable[tuple[Any, ...]]) -> None:
-            role = whose()
+        def handle(events: Iterable[tuple[Any, ...]]) -> None:
+            role = weak_role()
             if role is not None:
                 for event in events:
-                    role._tell(*event)  # noqa: SLF001 - it is this very class
+                    role._handle(*event)  # noqa: SLF001 - it is this very class
 
         if self._chosen["capture"] is not None:
             self._tap = await asyncio.to_thread(Tap, self._chosen["capture"], self._capture_options, self._notices)
-        pump = Pump(kind, settings, connector(self._chosen, self._name), tell, self._tap)
+        pump = Pump(kind, settings, connector(self._chosen, self._name), handle, self._tap)
         try:
             await pump.open()
         except BaseException:
@@ -226,13 +226,13 @@ class Part(Role):
         pump.begin()
 
     async def _let_in(self, native: Any) -> None:
-        """Takes on what runs it, unless the server has refused what it asked for."""
+        """Adopts the engine, unless the server has refused its subscriptions."""
         self._native = native
         refusals, self._refusals = self._refusals, None
         if refusals:
             await self._stop(0.0)
             raise AuthenticationError(refusals[0])
-        self._notices.tell("connected", ", ".join(self.endpoints))
+        self._notices.report("connected", ", ".join(self.endpoints))
 
     @property
     def _metrics(self) -> str | None:
@@ -245,13 +245,13 @@ class Part(Role):
 
     @property
     def _is_stopped(self) -> bool:
-        """Whether there is nothing to end, or it has ended to the last."""
+        """Whether it was never opened, or has ended completely."""
         return self._native is None or (self._native.closed if self._stopping is None else self._stopping.done())
 
     async def _stop(self, drain_s: float) -> None:
-        """Closes, in a task of its own, so that nothing is left half done if this is cancelled.
+        """Closes in a task of its own, which completes even if this is cancelled.
 
-        Pending calls are given up then, or when it is closed again with less time.
+        A cancellation, or a second close with less time, gives up pending calls.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._end(drain_s))
@@ -280,18 +280,18 @@ class Part(Role):
         if native.loop.is_running() and not native.closed:
             asyncio.run_coroutine_threadsafe(native.close(0.0), native.loop)
 
-    def _tell(self, kind: str, *details: Any) -> None:
-        """Takes what its machine, or its connection, has to say."""
+    def _handle(self, kind: str, *details: Any) -> None:
+        """Handles an event of its machine or its connection."""
         if kind == "event":
             self._queue(details[0])
         elif kind == "dropped":
             dropped = Dropped(*details)
-            # That a role hears itself is how NATS works.
+            # NATS delivers a role's own events to it as well.
             self._notices.dropped(dropped, level=logging.DEBUG if dropped.kind == "own_event" else logging.WARNING)
         elif kind == "refused" and self._refusals is not None:
             self._refusals.append(details[0])
         else:
-            self._notices.tell(kind, *details)
+            self._notices.report(kind, *details)
 
     def _queue(self, event: Event) -> None:
         self._log.debug("%s: %s of %s", self._who, type(event).__name__, event.correlation_id)
@@ -306,7 +306,7 @@ class Part(Role):
         self._changed.set()
 
     def _lose_one(self) -> None:
-        """Counts something good that there was no room for."""
+        """Counts a valid event that had no room."""
         self._unqueued += 1
         self._notices.dropped(Dropped(None, "queue_full", ()))
 
@@ -353,7 +353,7 @@ class Part(Role):
         return event
 
     def _give_back(self, event: Event) -> None:
-        """Takes back an event that whoever it was for has not got: it is the next one again."""
+        """Puts back an event that its caller did not get, as the next one."""
         self._event_bytes += _cost(event)
         self._events.appendleft(event)
         self._changed.set()

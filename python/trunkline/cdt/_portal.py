@@ -60,7 +60,7 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 class _Call(Generic[Result]):
-    """A coroutine in the loop, until the thread that waits for it gives it up."""
+    """A coroutine in the loop that a thread waits for."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Result], give_back: Callable[[Result], None] | None) -> None:
         self._coroutine = coroutine
@@ -81,7 +81,7 @@ class _Call(Generic[Result]):
         return result
 
     def give_up(self) -> None:
-        """Ends it: called in the loop. What it has given already, and nobody has, goes back to where it is from."""
+        """Cancels it: called in the loop. A result that its caller did not get is given back."""
         self._is_given_up = True
         if self._task is not None:
             self._task.cancel()
@@ -97,12 +97,12 @@ def call(
     coroutine: Coroutine[Any, Any, Result],
     give_back: Callable[[Result], None] | None = None,
 ) -> Result:
-    """Waits for a coroutine in that loop; whoever interrupts the wait gives it up.
+    """Waits for a coroutine in that loop; an interrupted wait cancels it.
 
     Args:
         where: The loop.
-        coroutine: What is awaited there.
-        give_back: Takes back, in the loop, a result that the thread was interrupted before it had.
+        coroutine: The coroutine to await there.
+        give_back: Takes back, in the loop, a result that an interrupted thread did not get.
     """
     if _portal is not None and threading.current_thread() is _portal.thread:
         coroutine.close()
@@ -142,9 +142,9 @@ def opening() -> Iterator[None]:
 
 
 def give_up() -> None:
-    """Ends the opening of roles, by whichever thread; what they have begun is undone when this returns.
+    """Cancels the opening of roles, from any thread; what they have begun is undone when this returns.
 
-    Whoever waits for it is told that the role was closed.
+    The threads that open them get a `ClosedError`.
     """
     portal = _portal
     if portal is None:

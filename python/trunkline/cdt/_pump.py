@@ -23,14 +23,14 @@ __all__ = ["Pump"]
 
 _CLOSE_S = 1.0
 
-# What may wait to be sent; beyond it nothing is read, and what is asked for waits, so that whoever asks feels it.
+# Limits of the outgoing queue: beyond them nothing is read and calls wait, as backpressure.
 _MOST_OUTPUTS = 10_000
 _MOST_OUTPUT_BYTES = 64 << 20
 
 # What is given to the connection at one time: many small messages, or a few large ones.
 _BATCH_BYTES = 256 << 10
 
-# What is taken from it at one time: each message may be a request to a target, whose answer is as large as a message may be.
+# Bytes taken from the inbox at a time: each message may be a request with an answer of the largest size.
 _PORTION_BYTES = {"cdt.target": 16 << 10, "cdt.source": 1 << 20}
 
 _NONE = Messages([])
@@ -55,14 +55,14 @@ class Pump:
 
     Args:
         kind: The kind of machine.
-        settings: How it is set up.
+        settings: Its settings.
         connect: Makes the connection.
-        tell: Hears of events, each `(kind, *details)`.
-        tap: Where messages are recorded, if they are.
+        handle: Called with events, each `(kind, *details)`.
+        tap: Records messages, if given.
 
     Attributes:
-        closed: Whether it is over.
-        is_held_up: Whether too much waits to be sent.
+        closed: Whether it has ended.
+        is_held_up: Whether the outgoing queue is full.
     """
 
     def __init__(
@@ -70,28 +70,28 @@ class Pump:
         kind: str,
         settings: dict[str, Any],
         connect: Callable[[Deliver, Happened], Connection],
-        tell: Callable[[Iterable[tuple[Any, ...]]], None],
+        handle: Callable[[Iterable[tuple[Any, ...]]], None],
         tap: Tap | None,
     ) -> None:
         self._kind = kind
         self._settings = settings
-        self._tell = tell
+        self._handle = handle
         self._tap = tap
         self.connection = connect(self._deliver, self._happened)
         self._inbox: deque[Messages] = deque()
         self._is_begun = False
         self._outputs: deque[Messages | dict[str, Any]] = deque()
-        # Of the messages among them.
+        # Counts of the messages among them.
         self._output_count = 0
         self._output_bytes = 0
         self.is_held_up = False
         self._relieved = asyncio.Event()
-        # Whether something is waited for that is to be done before what waits to be sent.
+        # Whether an output is in progress that must come before the queued ones.
         self._is_waiting = False
-        # What was sent that the machine wants to hear of, by socket and number.
-        self._to_tell: list[tuple[int, int]] = []
-        self._is_to_tell = asyncio.Event()
-        # Whether there is to be a turn, and whether one is being made.
+        # Sent messages to confirm to the machine, by socket and number.
+        self._unconfirmed: list[tuple[int, int]] = []
+        self._has_unconfirmed = asyncio.Event()
+        # Whether a turn is due, and whether one is in progress.
         self._is_due = False
         self._is_turning = False
         self._wake = asyncio.Event()
@@ -106,8 +106,8 @@ class Pump:
         """Connects and subscribes; once it returns, the server knows of every subscription.
 
         Raises:
-            PeerLostError: Nobody is there.
-            AuthenticationError: We are not let in.
+            PeerLostError: No server answers.
+            AuthenticationError: The server refuses the login.
         """
         self._loop = asyncio.get_running_loop()
         await self.connection.open()
@@ -127,7 +127,7 @@ class Pump:
         self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._confirm())]
 
     def begin(self) -> None:
-        """Hands over what has come since it was opened, and what comes: whoever is told of it is ready."""
+        """Starts to pass on incoming messages, those since `open` first: the role is ready for them."""
         self._is_begun = True
         self._soon()
 
@@ -159,7 +159,7 @@ class Pump:
         if self.closed or self._driver is None:
             raise closed(self._kind)
         if not self._is_due:
-            self._tell_time(self._driver)
+            self._set_clock(self._driver)
         self._driver.ask(self._now_ns(), verb, **given)
         self._soon()
 
@@ -203,8 +203,8 @@ class Pump:
     def _now_ns(self) -> int:
         return int(self._loop.time() * 1e9)
 
-    def _tell_time(self, driver: _native.Driver) -> None:
-        """Has the machine know what time it is for others: clocks are set, and drift."""
+    def _set_clock(self, driver: _native.Driver) -> None:
+        """Sets the wall clock of the machine: the system's clock may be adjusted."""
         driver.ask(self._now_ns(), "clock", unix_ms=time.time_ns() // 1_000_000)
 
     def _deliver(self, messages: Messages) -> None:
@@ -216,7 +216,7 @@ class Pump:
             return
         try:
             self._turn()
-        except Exception as error:  # noqa: BLE001 - whoever reads goes on, as a loop does
+        except Exception as error:  # noqa: BLE001 - the reader must go on, as an event loop does
             self._loop.call_exception_handler({"message": "a turn of a role of CDT failed", "exception": error})
 
     def _happened(self, what: str, text: str) -> None:
@@ -227,7 +227,7 @@ class Pump:
         if what in ("connected", "limits"):
             self._driver.ask(self._now_ns(), "max_payload", bytes=self.connection.max_payload)
         elif what != "disconnected":
-            self._tell([(what, text)])
+            self._handle([(what, text)])
         self._soon()
 
     def _soon(self) -> None:
@@ -237,23 +237,23 @@ class Pump:
                 self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Hands over what came in, and takes what comes of it."""
+        """Passes incoming messages to the machine, and carries out its outputs."""
         self._is_due = False
         driver = self._driver
         if driver is None or self.closed:
             return
         self._is_turning = True
         try:
-            self._tell_time(driver)
+            self._set_clock(driver)
             is_over = self._exchange(driver)
             while self._may_take:
                 is_over = self._exchange(driver)
             if self._is_due:
-                # What it was asked for on the way need not wait for the next round of the loop.
+                # Calls made meanwhile need not wait for the next iteration of the loop.
                 self._is_due = False
                 is_over = self._exchange(driver)
         finally:
-            # Whatever is raised on the way, the next turn comes.
+            # After an exception too, the next turn comes.
             self._is_turning = False
             if self._is_due:
                 self._loop.call_soon(self._turn)
@@ -261,7 +261,7 @@ class Pump:
             self._end()
 
     def _exchange(self, driver: _native.Driver) -> bool:
-        """Has the machine do what is due, and whatever comes of what came in; whether it is over."""
+        """Passes a portion of the inbox to the machine, with due timers; returns whether it has ended."""
         messages = self._portion()
         outputs, events, errors, timeout_ns, is_over = driver.exchange(self._now_ns(), messages)
         self._plan(timeout_ns)
@@ -272,16 +272,16 @@ class Pump:
         if outputs:
             self._put(outputs)
         if events:
-            self._tell(events)
+            self._handle(events)
         return is_over
 
     @property
     def _may_take(self) -> bool:
-        """Whether something came in that is taken: nothing is while too much waits to be sent."""
+        """Whether there is something to take from the inbox, and the outgoing queue is not full."""
         return bool(self._inbox) and self._is_begun and not self.is_held_up
 
     def _portion(self) -> Messages:
-        """What is taken of what came in."""
+        """The next messages to take from the inbox."""
         if not self._may_take:
             return _NONE
         portion = self._inbox[0].take(_PORTION_BYTES[self._kind])
@@ -290,7 +290,7 @@ class Pump:
         return portion
 
     def _put(self, outputs: list[Messages | dict[str, Any]]) -> None:
-        """Sends what the machine wants sent, as far as there is room."""
+        """Queues outputs, and sends as many as there is room for."""
         self._outputs.extend(outputs)
         for output in outputs:
             if type(output) is Messages:
@@ -314,7 +314,7 @@ class Pump:
         at = timeout_ns / 1e9 + 1e-6
         if self._timer is not None:
             if self._timer.when() <= at:
-                # It is looked at then, and planned anew.
+                # The earlier timer plans this one anew.
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(at, self._look_up)
@@ -324,8 +324,8 @@ class Pump:
         self._soon()
 
     async def _send(self) -> None:
-        """Carries out what the machine wants, in its order."""
-        # A cancellation may end no more than the wait of one message: see `cut_off`.
+        """Carries out the outputs of the machine in order."""
+        # A cancellation may end only the wait for one message: see `cut_off`.
         while not self.closed:
             await self._wake.wait()
             self._wake.clear()
@@ -333,17 +333,17 @@ class Pump:
             self._soon()
 
     async def _confirm(self) -> None:
-        """Tells the machine what it wants to know of once the server has it; what waits to be sent goes on meanwhile."""
+        """Confirms sent messages to the machine once the server has them; sending goes on meanwhile."""
         driver = self._driver
         assert driver is not None
         while not self.closed:
-            await self._is_to_tell.wait()
-            self._is_to_tell.clear()
-            sent, self._to_tell = self._to_tell, []
+            await self._has_unconfirmed.wait()
+            self._has_unconfirmed.clear()
+            sent, self._unconfirmed = self._unconfirmed, []
             happening, reason = "sent", None
             try:
                 await self.connection.flush()
-            except Exception:  # noqa: BLE001 - whatever it is, nobody knows whether the server has it
+            except Exception:  # noqa: BLE001 - after any error it is unknown whether the server has it
                 happening, reason = "unsent", "unreachable"
             for socket, number in sent:
                 driver.handle_socket(self._now_ns(), socket, happening, send=number, reason=reason)
@@ -363,7 +363,7 @@ class Pump:
             self._is_waiting = False
 
     def _post(self) -> bool:
-        """Sends the messages that stand first, as far as the connection takes them; whether it takes more."""
+        """Sends the first queued messages while the connection has room; returns whether it has more room."""
         while self._outputs and not self.connection.is_full:
             first = self._outputs[0]
             if isinstance(first, dict):
@@ -387,7 +387,7 @@ class Pump:
         assert driver is not None
         unsent = self.connection.publish(messages)
         if unsent:
-            self._tell([("failed", why) for why in set(unsent.values())])
+            self._handle([("failed", why) for why in set(unsent.values())])
         if self._tap is None and not unsent and not messages.numbered:
             return
         for position, (socket, number, to, frames) in enumerate(messages):
@@ -399,11 +399,11 @@ class Pump:
             if self._tap is not None:
                 self._tap.record("out", self._where, to, frames, None)
             if number is not None:
-                self._to_tell.append((socket, number))
-                self._is_to_tell.set()
+                self._unconfirmed.append((socket, number))
+                self._has_unconfirmed.set()
 
     async def _carry_out(self, output: dict[str, Any]) -> None:
-        """Opens or closes what the machine wants to listen to."""
+        """Opens or closes subscriptions of the machine."""
         driver = self._driver
         assert driver is not None
         if output["output"] == "open":

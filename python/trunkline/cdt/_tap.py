@@ -33,7 +33,7 @@ def settings_of(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Tap:
-    """A capture, and what a role tells of it. Its methods are called in the loop of the role.
+    """The capture of a role, and the notices about it. Its methods are called in the loop of the role.
 
     Raises:
         CaptureError: It is locked, or the directory is something else.
@@ -105,7 +105,7 @@ class Tap:
         """Makes everything durable and visible, and closes."""
         if self._timer is not None:
             self._timer.cancel()
-        # Somebody may look while it ends.
+        # Callers may read it while it ends.
         self._last = self.progress()
         last: tuple[int, int, int] | None = await asyncio.to_thread(self._writer.close)
         self._last = last or self._last

@@ -16,7 +16,7 @@ _AGAIN_S = 0.1
 
 
 async def until(changed: asyncio.Event, ready: Callable[[], object], timeout_s: float | None) -> bool:
-    """Waits until something is so, whose changes are told; whether it is. Any number may wait, and 0 only looks."""
+    """Waits until `ready`, which is checked at each `changed`; returns whether it is. A timeout of 0 only checks."""
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             while not ready():
@@ -54,5 +54,5 @@ async def cut_off(task: asyncio.Task[Any]) -> None:
         task.cancel()
         await asyncio.wait([task], timeout=_AGAIN_S)
     if not task.cancelled():
-        # Nobody else may ask for it, which asyncio would complain about.
+        # asyncio warns of exceptions that are never retrieved.
         task.exception()

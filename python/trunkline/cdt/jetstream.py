@@ -226,11 +226,11 @@ class JetStreamStore:
         """See `Store.rollout`."""
         pattern = f"{_token(app_version_name)}.*"
         current, applied = await asyncio.gather(_all(self._current, pattern), _all(self._applied, pattern))
-        told = {key: json.loads(value) for key, value in applied}
+        reports = {key: json.loads(value) for key, value in applied}
         rows = []
         for key, value in current:
             row = json.loads(value)
-            has = told.get(key, {"config_id": None, "at_ms": row["since_ms"]})
+            has = reports.get(key, {"config_id": None, "at_ms": row["since_ms"]})
             rows.append(Rollout(_text(key.rpartition(".")[2]), row["config_id"], has["config_id"], has["at_ms"]))
         return sorted(rows, key=lambda row: row.endpoint_id)
 
@@ -260,7 +260,7 @@ class JetStreamStore:
                 if entry.value == config_id.encode():
                     await self._owed.delete(key, last=entry.revision)
             except (KeyNotFoundError, KeyWrongLastSequenceError):
-                # Somebody else has told it, or owes another one by now.
+                # Another target has announced it, or a newer one is pending.
                 continue
             except BadRequestError as error:
                 # A key that is deleted has an error of its own for that.

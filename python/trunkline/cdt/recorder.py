@@ -146,7 +146,7 @@ class Recording(Part):
 
     async def _start(self) -> None:
         tap = await asyncio.to_thread(Tap, self._directory, self._capture_options, self._notices)
-        ear = _Ear(self._chosen, self._name, tap, self._tell, self._limit)
+        ear = _Ear(self._chosen, self._name, tap, self._handle, self._limit)
         await ear.open()
         await self._let_in(ear)
 

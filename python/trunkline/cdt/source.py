@@ -112,7 +112,7 @@ class Watching:
         return response
 
     def give_back(self, response: ConfigResponse) -> None:
-        """Takes back what whoever it was for has not got, unless it is history."""
+        """Takes back a response that its caller did not get, unless a newer one has replaced it."""
         self._last = None
         if not self.changes:
             self.put(response)
@@ -160,7 +160,7 @@ class Pulling(Part):
             for watching in self._watching.values():
                 watching.end()
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         if kind == "ended":
             call, how, what = details
             if how == "answered" and self._log.isEnabledFor(logging.DEBUG):
@@ -175,9 +175,9 @@ class Pulling(Part):
         else:
             if kind == "event" and self._applying and isinstance(details[0], ConfigNewAvailable):
                 self._see_stored(details[0])
-            super()._tell(kind, *details)
+            super()._handle(kind, *details)
             if kind == "refused" and self._refusals is None:
-                # The server says which subject, in small letters, not which message: whoever waits for such, waits in vain.
+                # The server names the subject, in lower case, not the message: fail all pending calls of that kind.
                 refused = [verb for kind, verb in _ASKED_BY.items() if kind in details[0].lower()]
                 self._lose(AuthenticationError(details[0]), refused)
 
@@ -193,7 +193,7 @@ class Pulling(Part):
                 self._give_up(call)
 
     def _give_up(self, call: int) -> None:
-        """Forgets a call that nobody waits for any more, and has the machine forget it."""
+        """Forgets a call that was given up, here and in the machine."""
         self._calls.pop(call, None)
         if not self._pump.closed:
             self._pump.ask("cancel", call=call)
@@ -225,7 +225,7 @@ class Pulling(Part):
     async def _sent(
         self, call: int, future: asyncio.Future[tuple[str, Any]], timeout_s: float | None
     ) -> tuple[str, Any]:
-        """Waits until the server has what is not to be answered, no longer than whoever asked."""
+        """Waits until the server has a push that gets no answer, for the caller's timeout at most."""
         await asyncio.wait([future], timeout=timeout_s)
         if not future.done():
             self._give_up(call)
@@ -247,7 +247,7 @@ class Pulling(Part):
     def _need_time(timeout_s: float | None) -> None:
         need_seconds("timeout_s", timeout_s, may_be_none=True)
         if timeout_s is not None and timeout_s <= 0:
-            # On the wire no time is for ever.
+            # On the wire 0 means no limit.
             message = f"no answer within {timeout_s} s"
             raise TimeoutError(message)
 
@@ -255,7 +255,7 @@ class Pulling(Part):
         self, app_version_name: str, endpoint_id: str, config_id: str | None, timeout_s: float | None, retries: int
     ) -> None:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        # There are many pulls, and most say nothing of these.
+        # Pulls are frequent, and most leave these at their defaults.
         if config_id is not None:
             need_text("config_id", config_id, may_be_none=True)
         if type(retries) is not int or retries:
@@ -391,7 +391,7 @@ class Pulling(Part):
         self._forget(begun)
 
     def _end_with(self, watch: object, begun: _Begun) -> None:
-        """Ends a watch that is collected, as one that a loop over it has left."""
+        """Ends a watch when it is garbage-collected, e.g. after a loop over it."""
         weakref.finalize(watch, self._let_go_of, begun).atexit = False
 
     def _let_go_of(self, begun: _Begun) -> None:

@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS endpoints (
 CREATE INDEX IF NOT EXISTS endpoints_owed ON endpoints (owed) WHERE owed;
 """
 
-# What tells our files from those of others.
+# The application id of our files.
 _APPLICATION_ID = 0x74_6C_63_64
 _VERSION = 1
 
@@ -196,7 +196,7 @@ class SqliteStore:
             query, arguments = (_GET, key[:2]) if config_id is None else (_GET_ONE, key)
             row = self._reader.execute(query, arguments).fetchone()
             config = None if row is None else Config(*row)
-            # A name that nothing has takes room as well: whoever asks may choose it.
+            # A miss takes room as well: the client chooses the names.
             self._cached_bytes += 512 + sum(map(sys.getsizeof, key)) + (0 if config is None else len(config.content))
             if self._cached_bytes > _CACHE_BYTES:
                 self._forget()
@@ -214,7 +214,7 @@ class SqliteStore:
             return self._cache[app_version_name, endpoint_id, config_id]
 
     def _refresh(self) -> None:
-        """Forgets what it has in memory once anybody has written, whichever process it was."""
+        """Clears the cache after a write by any process."""
         (version,) = self._reader.execute("PRAGMA data_version").fetchone()
         if version != self._version:
             self._version = version

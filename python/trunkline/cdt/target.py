@@ -29,14 +29,14 @@ CONTENT_TYPE = "application/json"
 
 _THREADS = 4
 
-# What a store that is slow may have been handed, and what it may still have to be told.
+# Limits of the work queued for a slow store: bytes of configurations, and updates.
 _MOST_HELD = 256 << 20
 _MOST_UPDATES = 65_536
 
-# How long a store may take at the end, whatever the time that the role was given.
+# How long a store may take at the end, beyond `drain_s`.
 _PARTING_S = 0.5
 
-# How many configurations are read at a time to announce them, where a target died before it could.
+# How many configurations are read at a time for announcements that are still pending from an earlier target.
 _OWED_AT_ONCE = 64
 
 
@@ -194,17 +194,17 @@ class Offering(Part):
                 return await method(*given, **more)
             return await asyncio.get_running_loop().run_in_executor(self._pool, _asked(method, given, more))
         except (SystemExit, KeyboardInterrupt) as error:
-            # It would end the loop, which is that of others too.
+            # It would end the event loop, which other roles share.
             message = f"the store raised {error!r}"
             raise RuntimeError(message) from error
         except Exception as error:
             if type(error).__module__.startswith("nats."):
-                # That of the JetStream store.
+                # From the JetStream store.
                 message = f"JetStream: {str(error).removeprefix('nats: ') or 'no answer'}"
                 raise PeerLostError(message) from error
             raise
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         if kind == "get":
             self._on_get(*details)
         elif kind == "put":
@@ -221,7 +221,7 @@ class Offering(Part):
             else:
                 self._lose_one()
         else:
-            super()._tell(kind, *details)
+            super()._handle(kind, *details)
             if kind == "connected":
                 self._do(self._announce_owed())
 
@@ -238,7 +238,7 @@ class Offering(Part):
                 config = self._store.peek(app, endpoint, config_id)
             except LookupError:
                 pass
-            except Exception as error:  # noqa: BLE001 - the store's: whoever asked is told that there is something
+            except Exception as error:  # noqa: BLE001 - the store's: the source gets an error response
                 return self._fail(token, error)
             else:
                 return self._answer(token, config)
@@ -260,7 +260,7 @@ class Offering(Part):
     async def _get_slowly(self, token: int, app: str, endpoint: str, config_id: str | None) -> None:
         try:
             self._answer(token, await self._ask_store(self._store.get, app, endpoint, config_id))
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
+        except Exception as error:  # noqa: BLE001 - the source gets an error response
             self._fail(token, error)
 
     def _fail(self, token: int, error: Exception) -> None:
@@ -292,13 +292,13 @@ class Offering(Part):
             else:
                 stored = await self._keep(app, endpoint, content, content_type or CONTENT_TYPE, config_id, None)
             self._confirm(token, app, endpoint, stored)
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
+        except Exception as error:  # noqa: BLE001 - the source gets an error response
             self._fail(token, error)
         finally:
             self._held -= size
 
     def _confirm(self, token: int, app: str, endpoint: str, stored: Stored) -> None:
-        # Stored, told, confirmed: in this order, on one connection (CDT-38, CDT-39).
+        # Stored, announced, confirmed: in this order, on one connection (CDT-38, CDT-39).
         config = stored.config
         self._announce(app, endpoint, config)
         self._pump.ask(
@@ -322,7 +322,7 @@ class Offering(Part):
 
     async def _announce_owed(self) -> None:
         owed = await self._ask_store(self._store.owed)
-        # Those of one burst are one transaction when they have gone out.
+        # A burst of announcements is recorded in one transaction.
         for start in range(0, len(owed), _OWED_AT_ONCE):
             burst = owed[start : start + _OWED_AT_ONCE]
             configs = await asyncio.gather(*(self._ask_store(self._store.get, *one) for one in burst))
@@ -335,16 +335,16 @@ class Offering(Part):
             self._do(self._note())
 
     async def _note(self) -> None:
-        """Tells the store which announcements were sent, and what endpoints reported."""
-        # Those of one burst are one transaction.
+        """Records in the store which announcements were sent, and what endpoints reported."""
+        # A burst is one transaction.
         await asyncio.sleep(0)
         announced, self._announced = self._announced, []
         updated, self._updated = self._updated, []
-        # Neither is lost with the other.
-        for method, told in ((self._store.announced, announced), (self._store.applied, updated)):
+        # If one fails, the other is still recorded.
+        for method, rows in ((self._store.announced, announced), (self._store.applied, updated)):
             try:
-                if told:
-                    await self._ask_store(method, told)
+                if rows:
+                    await self._ask_store(method, rows)
             except Exception as error:  # noqa: BLE001 - the store's
                 self._log.error("target: the store failed", exc_info=error)
 
@@ -377,15 +377,15 @@ class Offering(Part):
     async def _go_back(self, app: str, endpoint: str, config_id: str | None) -> Stored:
         return Stored(await self._ask_store(self._store.rollback, app, endpoint, config_id), is_new=False)
 
-    async def _told(self, app: str, endpoint: str, storing: Coroutine[Any, Any, Stored]) -> str:
-        """The id of what is being stored, once it is announced, as it is whether or not anybody still waits for it."""
+    async def _stored_and_announced(self, app: str, endpoint: str, storing: Coroutine[Any, Any, Stored]) -> str:
+        """Stores and announces a configuration, even if the caller is cancelled; returns its id."""
 
-        async def tell() -> str:
+        async def announce() -> str:
             config = (await storing).config
             self._announce(app, endpoint, config)
             return config.config_id
 
-        return await asyncio.shield(self._do(tell()))
+        return await asyncio.shield(self._do(announce()))
 
     @staticmethod
     def _need_put(
@@ -418,7 +418,7 @@ class Offering(Part):
         await self._room_to_announce()
         kept = bytes(content)
         storing = self._keep(app_version_name, endpoint_id, kept, content_type, config_id, if_current)
-        return await self._told(app_version_name, endpoint_id, storing)
+        return await self._stored_and_announced(app_version_name, endpoint_id, storing)
 
     async def _get(self, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
@@ -439,7 +439,9 @@ class Offering(Part):
     async def _rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
         await self._room_to_announce()
-        return await self._told(app_version_name, endpoint_id, self._go_back(app_version_name, endpoint_id, config_id))
+        return await self._stored_and_announced(
+            app_version_name, endpoint_id, self._go_back(app_version_name, endpoint_id, config_id)
+        )
 
     @property
     def stats(self) -> TargetStats:

@@ -127,7 +127,7 @@ def open_native(
     need_callable("on_drop", on_drop)
     options = native_options(given, grace_s=_DRAIN_S, finds=machine["beacon"] is not None, **more)
     notices = Notices("cdtp", who, on_drop)
-    native = _Receiver(options, notices.tell, deliver=deliver, **machine)
+    native = _Receiver(options, notices.report, deliver=deliver, **machine)
     return opened(native, given, notices)
 
 

@@ -197,7 +197,7 @@ class _Recording(Role):
 
 
 def _read_notices(native: _Receiver) -> None:
-    # A recorder hands out no messages: this tells the notices and comes back.
+    # A recorder hands out no messages: this reports the notices and returns.
     native.poll()
 
 

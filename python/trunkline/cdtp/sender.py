@@ -128,7 +128,7 @@ class Sending(Role):
         native = _Sender(options, max_message_bytes=options["max_message_bytes"], **self._machine()[1])
         notices = Notices("cdtp", self.name, None)
         self._unsent = Unsent(native, notices)
-        _notices.watch(native, lambda: _read_notices(native, notices), self._unsent.tell)
+        _notices.watch(native, lambda: _read_notices(native, notices), self._unsent.report)
         self._native = opened(native, self._options, notices)
 
     @property
@@ -177,16 +177,16 @@ class Sending(Role):
         sender = self._sender
         was_closed = sender.closed
         if not was_closed:
-            self._unsent.is_told = True
+            self._unsent.is_reported = True
         try:
             yield sender
             _notices.end(sender)
             if not was_closed:
                 sender.raise_failure()
         except BaseException:
-            # Whoever is interrupted waits no more, even if he had not begun to.
+            # An interrupt ends the wait, even before it began.
             give_up(sender)
-            self._tell_unsent()
+            self._log_unsent()
             raise
         if not was_closed:
             self._check_sent(sender, linger_s)
@@ -199,42 +199,42 @@ class Sending(Role):
             message = f"{least}{were(unsent, 'message')} not sent within {waited_s} s"
             raise TimeoutError(message, unsent=unsent)
 
-    def _tell_unsent(self) -> None:
-        self._unsent.is_told = False
-        self._unsent.tell()
+    def _log_unsent(self) -> None:
+        self._unsent.is_reported = False
+        self._unsent.report()
 
     def _let_go(self, native: _Sender) -> None:
-        # Still watched, so that its log has the last word.
+        # Still watched, so that unsent messages are logged.
         native.close(self._linger_s)
 
 
 class Unsent:
-    """What was not sent, told once: by whoever closes the sender, else by its log (CDTP-18)."""
+    """The unsent messages, reported once: by an exception of `close`, else by the log (CDTP-18)."""
 
     def __init__(self, native: _Sender, notices: Notices) -> None:
         self._native = native
         self._notices = notices
-        self.is_told = False
-        # How many there are to be sent in all, where that is known before they are queued.
+        self.is_reported = False
+        # How many are to be sent in all, if known before they are queued.
         self.all: int | None = None
 
-    def tell(self) -> None:
+    def report(self) -> None:
         stats = self._native.stats()
         unsent = stats["queued"] if self.all is None else self.all - stats["sent"]
-        if unsent and not self.is_told:
-            self.is_told = True
+        if unsent and not self.is_reported:
+            self.is_reported = True
             of_all = "" if self.all is None else f"{unsent:,} of "
             messages = were(unsent if self.all is None else self.all, "message")
             self._notices.log(logging.WARNING, "unsent", f"{of_all}{messages} not sent")
 
 
 def _read_notices(native: _Sender, notices: Notices) -> None:
-    for told in native.notices():
-        tell(notices, *told)
+    for notice in native.notices():
+        report(notices, *notice)
 
 
-def tell(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
-    """Tells what a sender's engine has to say."""
+def report(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
+    """Reports a notice of a sender's engine."""
     if kind == "shared":
         text = f"a second receiver is connected to {endpoint}: from now on they share the stream"
         notices.log(logging.WARNING, kind, text)
@@ -245,10 +245,10 @@ def tell(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
             f"a receiver disconnected from {endpoint}, and at least {counted(int(detail), 'message')} may be lost",
         )
     elif kind == "bound":
-        # As whoever made it knows from its endpoints.
+        # For debugging only: the user knows its endpoints.
         notices.log(logging.DEBUG, kind, f"{endpoint} bound")
     else:
-        notices.tell(kind, endpoint, detail)
+        notices.report(kind, endpoint, detail)
 
 
 class Sender(Sending, BlockingRole):

@@ -1,4 +1,4 @@
-"""CHIRP: hosts of a group tell each other over UDP which services they offer, and where.
+"""CHIRP: hosts of a group announce over UDP which services they offer, and where.
 
 ```pycon
 >>> from trunkline import chirp

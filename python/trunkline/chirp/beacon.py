@@ -1,4 +1,4 @@
-"""The only role: offers, asks, and tells what others offer."""
+"""The only role: offers services, requests them, and reports those of others."""
 
 from __future__ import annotations
 
@@ -212,8 +212,8 @@ class _Beaconing(Role):
         """Takes every offer back and lets iteration end by itself; does not wait, so a signal handler may call it."""
         self._beacon.close(0)
 
-    def _event(self, told: tuple[Kind, str, str | None, int, str | None]) -> Event:
-        kind, host, name, service, endpoint = told
+    def _event(self, found: tuple[Kind, str, str | None, int, str | None]) -> Event:
+        kind, host, name, service, endpoint = found
         event = Event(kind, host, name, Service(service), endpoint)
         self._log(kind, event.service, f"of {name or host}", endpoint=endpoint, host=host)
         return event

@@ -1,7 +1,7 @@
-"""Work that is done in a process of its own, with all that it starts, and ended from outside.
+"""Runs a command in a child process, so that a signal can end it at once.
 
-Whatever the work is at - an import, a native loop, a JVM - a signal ends it at once: the parent kills its process group, and
-then, when nothing of it runs any more, removes what is half done.
+On a signal the parent kills the child's process group, whatever it does - an import, a native loop, a JVM -, and then
+removes unfinished files.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from typing import Any, TypeVar, cast
 
 from trunkline.cli import lineage
 from trunkline.cli.signals import CUT_OFF, ending_signals, restore_terminal
-from trunkline.cli.telling import tell
+from trunkline.cli.stderr import note
 
 __all__ = ["apart", "removed_unless_finished"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Where a child writes down what it has begun; None in a process that is no such child.
+# Where a child records unfinished paths; None in other processes.
 _begun: Path | None = None
 
 
 def apart(command: Command) -> Command:
     """Runs a command in a child process.
 
-    What it leaves in the temporary directory is gone when it ends, however it ends, and so is what else it has begun and not
-    finished. Its exit code is the command's; 130 if a signal cut it off.
+    Its temporary files and its unfinished paths are removed when it ends, however it ends. The exit code is the command's;
+    130 after a signal.
     """
 
     @functools.wraps(command)
@@ -48,7 +48,7 @@ def apart(command: Command) -> Command:
 
 
 def removed_unless_finished(path: Path) -> None:
-    """Says that this is being made: if it is still there when the command has ended, it is removed."""
+    """Registers a path that is being written: if it still exists when the command has ended, it is removed."""
     if _begun is not None:
         with _begun.open("ab") as file:
             file.write(os.fsencode(path.absolute()) + b"\0")
@@ -81,8 +81,8 @@ class _Child:
         sys.exit(self._exit_code(self._wait(pid, scratch)))
 
     def _wait(self, pid: int, scratch: Path) -> int:
-        """Waits for the child, and leaves nothing of it."""
-        # It does so too: whoever comes first, what it starts is in its group.
+        """Waits for the child, and kills what is left of its group."""
+        # The child does so too: either may come first, and its own children must be in the group.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         self._pid = pid
@@ -102,7 +102,7 @@ class _Child:
         if self._is_cut_off or -status in self._numbers:
             return CUT_OFF
         why = " (possibly out of memory)" if -status == signal.SIGKILL else ""
-        tell(f"error: the worker process was ended by {signal.Signals(-status).name}{why}", logging.ERROR)
+        note(f"error: the worker process was ended by {signal.Signals(-status).name}{why}", logging.ERROR)
         return 1
 
     def _cut_off(self, *_: object) -> None:
@@ -110,7 +110,7 @@ class _Child:
         self._signal(signal.SIGKILL)
 
     def _pause(self, *_: object) -> None:
-        """Ctrl-Z is for the child as well, which is in no group that a terminal knows."""
+        """Stops the child on Ctrl-Z too: its group is not the terminal's foreground group."""
         self._signal(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         self._signal(signal.SIGCONT)
@@ -122,12 +122,12 @@ class _Child:
 
 
 def _begin(scratch: Path, ending_with_parent: Callable[[], None] | None) -> None:
-    """Makes this process one that can be ended at any time."""
+    """Prepares this process to be killed at any time."""
     global _begun  # noqa: PLW0603 - there is one command a process
     os.setpgid(0, 0)
     if ending_with_parent is not None:
         ending_with_parent()
-    # Where only the foreground may write to a terminal, this is taken for a part of it.
+    # Lets it write to a terminal with `stty tostop`, as the foreground group may.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     tempfile.tempdir = str(scratch)
     _begun = scratch / "begun"

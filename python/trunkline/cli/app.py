@@ -28,7 +28,7 @@ from trunkline.cli import (
 )
 from trunkline.cli.family import Family
 from trunkline.cli.options import example
-from trunkline.cli.telling import log_as_json
+from trunkline.cli.stderr import log_as_json
 
 __all__ = ["app"]
 
@@ -42,7 +42,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["--help", "-h"], "auto_envvar_prefix": "TRUNKLINE"},
-    # Endings are told apart in `ending`; typer has no part in that.
+    # `ending` handles exceptions, not typer.
     pretty_exceptions_enable=False,
 )
 app.add_typer(cdt.app, name="cdt")

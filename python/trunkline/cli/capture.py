@@ -296,16 +296,16 @@ def report(
 
     output = Output(json=as_json)
 
-    def tell(found: Report) -> None:
+    def show(found: Report) -> None:
         output.result("report", str(out), **found.to_dict() | {"path": str(out)})
 
     new = whole(out, replaces=overwrite or is_report(out))
     if follow:
-        _follow(directory, out, new, 2.0 if every is None else every, tell)
+        _follow(directory, out, new, 2.0 if every is None else every, show)
         return
     with new as part, Progress("counting (messages)", None) as progress:
         found = capture.report(directory, part, selection=selection, on_progress=progress.at)
-    tell(found)
+    show(found)
     tell_unmatched(output, directory, selection, found.rows)
 
 
@@ -314,9 +314,9 @@ def _follow(
     out: Path,
     new: AbstractContextManager[Path],
     every_s: float,
-    tell: Callable[[Report], None],
+    show: Callable[[Report], None],
 ) -> None:
-    """Writes pages until a signal comes; the last one refreshes itself no more."""
+    """Writes pages until a signal comes; the last one does not refresh itself."""
     from trunkline.report.following import Following
     from trunkline.report.making import checked
 
@@ -327,14 +327,14 @@ def _follow(
             found = following.page(part, every_s)
         while True:
             if found is not None:
-                tell(found)
+                show(found)
             rest(stopping, every_s)
             if stopping.stopped:
                 break
             found = following.page(out, every_s)
         found = following.page(out, None)
         if found is not None:
-            tell(found)
+            show(found)
 
 
 def _rate(given: str) -> Literal["max", "real"] | float:

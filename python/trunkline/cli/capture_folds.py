@@ -84,7 +84,7 @@ class _Shown:
 
     Attributes:
         table: The method of a capture that gives it.
-        protocol: The protocol whose messages it is of.
+        protocol: The protocol of its messages.
         event: What a row is called in JSON.
         columns: The columns that are shown, each under its head.
         least: The heads of those that may be left out, the first one first.

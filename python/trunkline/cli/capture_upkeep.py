@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-# How often somebody who watches looks for more, and how long at most when the store does not answer.
+# How often `--watch` looks for new segments, and the longest wait while the store does not answer.
 _LOOK_AGAIN_S = 1.0
 _LOOK_AGAIN_MAX_S = 60.0
 

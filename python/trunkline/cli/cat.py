@@ -16,7 +16,7 @@ from trunkline import errors
 from trunkline._frames import of_row
 from trunkline._native import decode as decode_frames
 from trunkline._text import text_or_digits
-from trunkline.cli.content import Printer, Said, received
+from trunkline.cli.content import MessageView, Printer, received
 from trunkline.cli.output import on_terminal
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cat", "moment"]
 
-# How often somebody who follows a capture looks for more.
+# How often `--follow` looks for new rows.
 _LOOK_S = 0.5
 
 
@@ -58,7 +58,7 @@ class Cat:
         self._next_seq = 0
 
     def rows(self, head: int | None, tail: int | None, *, follow: bool) -> Iterator[_Row]:
-        """The rows wanted: the first, the last or all there are, and those to come if anybody follows.
+        """The wanted rows: the first, the last or all, and with `follow` new ones.
 
         To show to people a row is a message each, so that the first and the last are counted in what is printed.
         """
@@ -85,9 +85,9 @@ class Cat:
         """Prints a row: each of its messages, or what is wrong with it."""
         error, frames = one.error, of_row(one.row)
         row = {**one.row, **received(one.row["received_at_ns"])}
-        said = [_said(message, row) for message in one.messages]
+        views = [_view(message, row) for message in one.messages]
         if self._printer.output.json:
-            messages = [{**one.fields, **self._printer.payload(one.payload)} for one in said]
+            messages = [{**one.fields, **self._printer.payload(one.payload)} for one in views]
             self._printer.output.event("row", **row, messages=messages)
             return
         peer = None if row["peer"] is None else text_or_digits(row["peer"])
@@ -102,8 +102,8 @@ class Cat:
         # Brokers and servers have several.
         start += f"{peer} " if peer else ""
         if error is not None:
-            said = [Said("", f"error {error}", {}, {}, frames)]
-        for each in said or [Said("", row["protocol"], {}, {}, frames)]:
+            views = [MessageView("", f"error {error}", {}, {}, frames)]
+        for each in views or [MessageView("", row["protocol"], {}, {}, frames)]:
             self._printer.show(each, fields, start)
 
 
@@ -115,12 +115,12 @@ def _decoded(row: dict[str, Any]) -> tuple[list[AnyMessage], str | None]:
         return [], fault.kind
 
 
-def _said(message: AnyMessage, row: dict[str, Any]) -> Said:
-    said = Said.of(message)
-    if row["protocol"] == "mtl" and said.fields.get("resource") == "":
+def _view(message: AnyMessage, row: dict[str, Any]) -> MessageView:
+    view = MessageView.of(message)
+    if row["protocol"] == "mtl" and view.fields.get("resource") == "":
         # A content that names none is for the only one of its lease, which the row has.
-        return replace(said, subject=row["topic"] or "", fields={**said.fields, "resource": row["topic"]})
-    return said
+        return replace(view, subject=row["topic"] or "", fields={**view.fields, "resource": row["topic"]})
+    return view
 
 
 def moment(ns: int) -> str:

@@ -11,7 +11,7 @@ from trunkline.cli import running
 from trunkline.cli.output import Output
 from trunkline.cli.pace import LOOK_S, Pace
 from trunkline.cli.signals import Stopping
-from trunkline.cli.telling import tell_no_more
+from trunkline.cli.stderr import mute
 
 if TYPE_CHECKING:
     from trunkline.cdt._parts import BlockingPart
@@ -52,6 +52,6 @@ def opened(make: Callable[[], Opened], stopping: Stopping, output: Output) -> It
         return
     for role in made:
         role.close(drain_s=0.0)
-    tell_no_more()
+    mute()
     output.summary("signal", {}, "stopped (signal)")
     yield None

@@ -18,7 +18,7 @@ import typer
 from trunkline import errors
 from trunkline._text import counted, readable
 from trunkline.cli import running
-from trunkline.cli.content import Content, Printer, Said
+from trunkline.cli.content import Content, MessageView, Printer
 from trunkline.cli.family import Family
 from trunkline.cli.groups import Endpoints, Segments, Sockets, Source, grouped
 from trunkline.cli.lines import lines
@@ -145,7 +145,7 @@ def send(
         pace = Pace(stopping, lambda: output.stats(sender.stats), stats_interval, timeout)
         with watching(output, lambda: sender.stats, doing=" ".join(("sending to", *where))):
             reason = _Sending(sender, pace).send_all(files, tags)
-        # Where nobody has ever come, nobody is to be waited for any longer.
+        # Without any receiver so far, do not wait longer for one.
         nobody_came = reason == "timeout" and not sender.stats.sent
         what = "record" if header is Header.TWO else "message"
         unsent = 0
@@ -201,7 +201,7 @@ class _Sending:
 
 
 def _need_files(files: Sequence[Path]) -> None:
-    # Before anything is sent: half a list of messages helps nobody.
+    # Before anything is sent: half a list of messages is of no use.
     for file in files:
         if str(file) != "-" and not os.access(file, os.R_OK):
             reason = "cannot be read" if file.exists() else "does not exist"
@@ -324,12 +324,12 @@ class _Printing:
             with suppress(errors.DecodeError):
                 line = self._lines.of(message)
         if line is None:
-            self._printer.event(Said.of(message))
+            self._printer.event(MessageView.of(message))
         else:
             self._printer.output.line(line)
 
     def _next(self, pace: Pace) -> Message:
-        """The next message. Before anybody waits for it, all that came earlier is printed."""
+        """The next message. Before it waits, all earlier ones are printed."""
         try:
             return self._receiver.receive(timeout_s=0)
         except errors.TimeoutError:

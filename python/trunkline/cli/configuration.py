@@ -21,7 +21,7 @@ def read(file: Path, root: Any) -> dict[str, Any]:
     Args:
         file: A table for each command and in it its options, named as on the command line without the dashes:
             ``[mc0.middleware]`` and ``max-topics = 1000``. An option that may be repeated takes a list or one value.
-        root: The command whose subcommands the tables are for.
+        root: The command that has the subcommands.
 
     Raises:
         typer.BadParameter: The file cannot be read, is not TOML, or names what no command has.

@@ -24,9 +24,9 @@ from trunkline.cli.output import Output, on_terminal
 if TYPE_CHECKING:
     from trunkline.capture import AnyMessage
 
-__all__ = ["Content", "Printer", "Said", "received", "sizes", "text_of"]
+__all__ = ["Content", "MessageView", "Printer", "received", "sizes", "text_of"]
 
-# How much of each payload is shown where nobody says it.
+# How much of each payload is shown by default.
 _LIMIT = 64
 
 # How many frames of a payload are shown one by one.
@@ -64,16 +64,16 @@ _LEAST_OF_DETAILS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a message says, whatever its protocol.
+class MessageView:
+    """What is printed of a message, in the same form for all protocols.
 
     Attributes:
-        kind: What it is for.
-        subject: Who sends it, or what it is about.
-        fields: What else it has, by the names of its protocol's room.
-        details: Of that what people are shown.
-        payload: The frames that carry it.
-        is_told: Whether people are shown in the details what these hold.
+        kind: Its type.
+        subject: Its sender, or its topic, service or resource.
+        fields: Its other fields, by their names in the API.
+        details: The fields to print for people.
+        payload: The payload frames.
+        shows_payload: Whether the details show the payload already.
     """
 
     kind: str
@@ -81,69 +81,69 @@ class Said:
     fields: Mapping[str, Any]
     details: Mapping[str, Any]
     payload: Sequence[bytes]
-    is_told: bool = False
+    shows_payload: bool = False
 
     @classmethod
-    def of(cls, message: AnyMessage) -> Said:
-        """What this message says."""
-        return _SAID[type(message).__module__.rpartition(".")[2]](message)
+    def of(cls, message: AnyMessage) -> MessageView:
+        """The view of a message."""
+        return _VIEWS[type(message).__module__.rpartition(".")[2]](message)
 
     @property
     def line(self) -> str:
-        """All but the payload, on a line."""
+        """All but the payload, in a line."""
         return " ".join(filter(None, (self.head, self.words)))
 
     @property
     def head(self) -> str:
-        """Who or what it is about, and what it is for."""
+        """The subject and the kind."""
         return " ".join(filter(None, (readable(self.subject), self.kind)))
 
     @property
     def words(self) -> str:
-        """The details, to read."""
+        """The details as text."""
         return readable(json.dumps(plain(self.details), ensure_ascii=False)) if self.details else ""
 
 
-def _cdtp(message: Any) -> Said:
+def _cdtp(message: Any) -> MessageView:
     names = ("sender", "variant", "timestamp_ns", "type", "sequence")
     fields = {name: getattr(message, name) for name in names}
-    # More than there is room for are left out.
-    fields["tags"] = told = None
+    # Tags beyond the limits are left out.
+    fields["tags"] = content = None
     with suppress(errors.DecodeError):
         fields["tags"] = message.tags
     name = {"BOR": "config", "EOR": "metadata"}.get(message.type)
     if name is not None:
         with suppress(errors.DecodeError):
-            fields[name] = told = getattr(message, name)
+            fields[name] = content = getattr(message, name)
     kind = "" if message.type is None else f"{message.type} {message.sequence}"
-    details = fields["tags"] if told is None else told
-    return Said(kind, message.sender, fields, details, message.payload, is_told=told is not None)
+    details = fields["tags"] if content is None else content
+    return MessageView(kind, message.sender, fields, details, message.payload, shows_payload=content is not None)
 
 
 def _is_correlation(part: bytes) -> bool:
-    """Whether it is what a client of ours puts first, to know the reply by: 8 random bytes and a number."""
+    """Whether it is a correlation id of our client: 8 random bytes and a number."""
     return len(part) == _CORRELATION_BYTES and text_or_digits(part).startswith("0x")
 
 
-def _dcp(message: Any) -> Said:
+def _dcp(message: Any) -> MessageView:
     fields = {name: getattr(message, name) for name in ("type", "service", "client", "metadata")}
     shown = [part for at, part in enumerate(message.metadata) if at or not _is_correlation(part)]
     details = {"metadata": shown} if shown else {}
     service = "" if message.service is None else message.service.decode(errors="backslashreplace")
-    return Said(message.type, service, fields, details, message.data)
+    return MessageView(message.type, service, fields, details, message.data)
 
 
-def _mc0(message: Any) -> Said:
+def _mc0(message: Any) -> MessageView:
     names = ("verb", "topic", "topics", "headers", "id", "version", "ttl_ms", "text")
     fields = {name: getattr(message, name) for name in names}
     subject = " ".join(message.topics) or message.topic or ""
     # The other headers are fields of their own.
     details = {name: value for name, value in message.headers if name.startswith("X-")}
     details |= {name: fields[name] for name in ("id", "ttl_ms", "text") if fields[name]}
-    return Said(message.verb, subject, {"type": message.verb, **fields}, details, message.body)
+    return MessageView(message.verb, subject, {"type": message.verb, **fields}, details, message.body)
 
 
-def _mtl(message: Any) -> Said:
+def _mtl(message: Any) -> MessageView:
     kind = type(message).__name__
     if kind == "Message":
         names = ("type", "resource", "sequence", "properties", "multiple", "recycle", "status", "lease")
@@ -152,12 +152,12 @@ def _mtl(message: Any) -> Said:
         details = {name: fields[name] for name in known if fields[name] not in (None, {})}
         number = "" if message.sequence is None else f" {message.sequence}"
         payload = () if message.body is None else (message.body,)
-        return Said(f"{message.type}{number}", message.resource or "", fields, details, payload)
+        return MessageView(f"{message.type}{number}", message.resource or "", fields, details, payload)
     if kind == "Command":
-        return Said(
+        return MessageView(
             "command", message.name, {"type": "command", "name": message.name, "body": message.body}, message.body, ()
         )
-    return Said(
+    return MessageView(
         "reply",
         str(message.status),
         {"type": "reply", "status": message.status, "body": message.body},
@@ -166,7 +166,7 @@ def _mtl(message: Any) -> Said:
     )
 
 
-def _cdt(message: Any) -> Said:
+def _cdt(message: Any) -> MessageView:
     kind = type(message).__name__
     names = ("app_version_name", "endpoint_id", "config_id", "content_type", "status_code", "reason_phrase")
     more = ("correlation_id", "originator_replica_id", "timestamp_ms", "timeout_ms")
@@ -175,10 +175,10 @@ def _cdt(message: Any) -> Said:
     details = {name: fields[name] for name in shown if fields.get(name)}
     content = getattr(message, "content", None)
     subject = f"{message.app_version_name}/{message.endpoint_id}"
-    return Said(kind, subject, {"type": kind, **fields}, details, () if content is None else (content,))
+    return MessageView(kind, subject, {"type": kind, **fields}, details, () if content is None else (content,))
 
 
-_SAID: dict[str, Callable[[Any], Said]] = {"cdtp": _cdtp, "dcp": _dcp, "mc0": _mc0, "mtl": _mtl, "cdt": _cdt}
+_VIEWS: dict[str, Callable[[Any], MessageView]] = {"cdtp": _cdtp, "dcp": _dcp, "mc0": _mc0, "mtl": _mtl, "cdt": _cdt}
 
 
 def text_of(payload: Sequence[bytes], limit: int | None = _LIMIT) -> str:
@@ -269,33 +269,33 @@ class Printer:
 
     @property
     def is_plain(self) -> bool:
-        """Whether nobody has said how messages are to be printed."""
+        """Whether no option sets how messages are printed."""
         return not (self._raw or self._template or self.output.json or self._given_limit is not None)
 
-    def event(self, said: Said, event: str = "message") -> None:
+    def event(self, view: MessageView, event: str = "message") -> None:
         """Prints a message as a result of its own."""
         if self.output.json:
-            self.output.event(event, **said.fields, **self.payload(said.payload))
+            self.output.event(event, **view.fields, **self.payload(view.payload))
         else:
-            self.show(said)
+            self.show(view)
 
-    def show(self, said: Said, row: Mapping[str, Any] | None = None, start: str = "") -> None:
+    def show(self, view: MessageView, row: Mapping[str, Any] | None = None, start: str = "") -> None:
         """Prints a message to people, one of a row after the start of its line."""
         if self._raw:
-            self.output.whole(b"".join(said.payload))
+            self.output.whole(b"".join(view.payload))
         elif self._template is not None:
             fields = received(time.time_ns()) if row is None else row
-            self.output.line(self._template.fill(said, fields, self.limit))
+            self.output.line(self._template.fill(view, fields, self.limit))
         else:
             # A frame that is cut or no text has its length beside it.
-            many = f"{sizes(said.payload)}: " if len(said.payload) > 1 else ""
-            # Whoever says how much is shown is shown that much.
+            many = f"{sizes(view.payload)}: " if len(view.payload) > 1 else ""
+            # A given limit takes precedence over the width of the terminal.
             is_fitted = self._given_limit is None
-            payload = "" if said.is_told else f"{many}{text_of(said.payload, self.limit)}"
-            words = said.words
+            payload = "" if view.shows_payload else f"{many}{text_of(view.payload, self.limit)}"
+            words = view.words
             if is_fitted and on_terminal() and payload:
-                words = _beside(words, payload, shutil.get_terminal_size().columns - wide(f"{start}{said.head} "))
-            line = start + " ".join(filter(None, (said.head, words, payload)))
+                words = _beside(words, payload, shutil.get_terminal_size().columns - wide(f"{start}{view.head} "))
+            line = start + " ".join(filter(None, (view.head, words, payload)))
             (self.output.fitted if is_fitted else self.output.line)(line.rstrip())
 
     def payload(self, payload: Sequence[bytes]) -> dict[str, Any]:
@@ -318,7 +318,7 @@ def _beside(words: str, payload: str, room: int) -> str:
 class _Template:
     r"""A line with names of fields in it.
 
-    >>> _Template("{sender}\\t{payload}").fill(Said("", "a", {"sender": "Det"}, {}, [b"x"]), {}, None)
+    >>> _Template("{sender}\\t{payload}").fill(MessageView("", "a", {"sender": "Det"}, {}, [b"x"]), {}, None)
     'Det\tx'
     """
 
@@ -340,13 +340,13 @@ class _Template:
                 message = f"--format: there is no {{{name}}}. There are {', '.join(sorted(NAMES))}, {members}."
                 raise typer.BadParameter(message)
 
-    def fill(self, said: Said, row: Mapping[str, Any], limit: int | None) -> str:
+    def fill(self, view: MessageView, row: Mapping[str, Any], limit: int | None) -> str:
         """The line of a message, a hyphen where it has no such field; nothing if that is to be written as a number."""
         line = ""
         for literal, name, spec in self._parts:
             line += literal
             if name is not None:
-                value = _value(name, said, row, limit)
+                value = _value(name, view, row, limit)
                 try:
                     line += format(value, spec)
                 except ValueError as error:
@@ -368,20 +368,20 @@ def _unescaped(text: str) -> str:
     return text
 
 
-def _value(name: str, said: Said, row: Mapping[str, Any], limit: int | None) -> str | int:
-    if name == "payload" or (name == "body" and name not in said.fields):
-        return text_of(said.payload, limit)
+def _value(name: str, view: MessageView, row: Mapping[str, Any], limit: int | None) -> str | int:
+    if name == "payload" or (name == "body" and name not in view.fields):
+        return text_of(view.payload, limit)
     if _is_member(name):
         whole, _, member = name.partition(".")
-        members = said.fields.get(whole)
+        members = view.fields.get(whole)
         return _shown(members.get(member) if isinstance(members, Mapping) else None)
     if name == "payload_hex":
-        return b"".join(said.payload).hex()
+        return b"".join(view.payload).hex()
     if name == "payload_bytes":
-        return sum(map(len, said.payload))
+        return sum(map(len, view.payload))
     if name in ("subject", "details"):
-        return readable(said.subject) if name == "subject" else said.words
-    return _shown(said.fields.get(name, row.get(name)))
+        return readable(view.subject) if name == "subject" else view.words
+    return _shown(view.fields.get(name, row.get(name)))
 
 
 def _shown(value: Any) -> str | int:

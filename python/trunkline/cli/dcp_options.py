@@ -46,7 +46,7 @@ def need_heartbeat(interval_s: float, liveness: int) -> None:
 
 
 def no_broker(endpoints: Sequence[str]) -> str:
-    """What it says of brokers that nobody tells how they are."""
+    """The error of brokers that do not answer."""
     where = unreached(endpoints)
     is_explained = where != ", ".join(endpoints)
     more = "" if is_explained else ", or it is encrypted, or was started with --no-status"

@@ -36,7 +36,7 @@ EXAMPLE = example(
     "trunkline dcp request upper hello --connect tcp://127.0.0.1:23990 --count 1000 --in-flight 100 --json"
 )
 
-# How long a broker may take to say how it is to somebody who wants to know why nobody replies.
+# How long a broker may take to report its status when a request got no reply.
 _ASIDE_S = 1.0
 
 
@@ -116,14 +116,14 @@ def request(
 
 
 class _Why(NamedTuple):
-    """Why nobody replied, for programs and for people."""
+    """Why no reply came, as a slug and as text."""
 
     slug: str
     text: str
 
 
 def _why(client: Client, service: str, connect: Sequence[str]) -> _Why | None:
-    """Why nobody replied, as far as the broker says."""
+    """Why no reply came, as far as the broker knows."""
     try:
         reply = client.request(STATUS, b"", timeout_s=_ASIDE_S)
         workers = {one["service"]: one["workers"] for one in json.loads(reply.data[0])["services"]}

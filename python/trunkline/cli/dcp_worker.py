@@ -197,7 +197,7 @@ class _Programs:
             raise errors.ClosedError(message)
 
     def end(self) -> int:
-        """Ends what still runs, with all it has started: nobody can be told the result any more. Says how many."""
+        """Ends running commands and their children, as their results cannot be sent any more; returns how many."""
         with self._lock:
             self._over = True
             for program in self._running:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from trunkline.cli.telling import NO_READER
+from trunkline.cli.stderr import NO_READER
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -114,8 +114,8 @@ class _Display:
             self._widths = []
 
     def _erasing(self) -> str:
-        """What takes off the lines that are shown, from the last up: a terminal that has become narrower since has broken
-        them. The last, in whose first row the cursor is, to its end; the others row by row, as some terminals keep in
+        """The sequence that erases the shown lines, from the last up: a terminal that became narrower has broken
+        them. The cursor is in the first row of the last line, which is erased to its end; the others row by row, as some terminals keep in
         their history what is cleared as a whole.
         """
         width = self._console.width

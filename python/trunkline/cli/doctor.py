@@ -171,7 +171,7 @@ def _clock() -> Finding:
     """Whether something keeps the wall clock right: rows are stamped with it."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
-        # A struct timex, whose first field says that nothing is to be set; its status is the fifth of its long fields.
+        # A struct timex: a first field of 0 sets nothing; the status is the fifth of its long fields.
         timex = (ctypes.c_long * 64)()
         if libc.adjtimex(timex) < 0:
             return Finding("clock", "not known", None)

@@ -1,4 +1,4 @@
-"""How a command ends: by itself, by an error, or because nobody reads what it prints. Signals are in `signals`."""
+"""How a command ends: by itself, by an error, or because its output has no reader. Signals are in `signals`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import TextIO
 from trunkline._extras import extra_of, how_to_install
 from trunkline._text import readable
 from trunkline.cli import signals
-from trunkline.cli.telling import NO_READER, log_to_stderr, tell
+from trunkline.cli.stderr import NO_READER, log_to_stderr, note
 
 __all__ = ["PipeClosed", "guarded"]
 
-# What to do about what the system says most often.
+# Advice for the most frequent errors of the system.
 _ADVICE = {
     errno.EEXIST: "remove it, or choose another name",
     errno.EACCES: "check the permissions",
@@ -28,7 +28,7 @@ _ADVICE = {
     errno.EROFS: "choose another place",
 }
 
-# Arguments of the library, and what gives them in a shell.
+# Arguments of the library, and their options of the command line.
 _OPTIONS = {
     "user": "--user",
     "password": "--password-file (or TRUNKLINE_PASSWORD)",
@@ -47,7 +47,7 @@ _ARGUMENT = re.compile(rf"\b({'|'.join(_OPTIONS)})=(?:True)?(?![^\s,;:])")
 
 
 class PipeClosed(BaseException):
-    """Nobody reads standard output any more."""
+    """Standard output has no reader any more."""
 
 
 def guarded(command: Callable[[], object]) -> int:
@@ -57,7 +57,7 @@ def guarded(command: Callable[[], object]) -> int:
         What the process is to exit with.
     """
     signals.leave_on_signals()
-    # The first to be registered is the last to run: roles have their last word before.
+    # Registered first, so it runs last: roles log their end before.
     atexit.register(_forget_readers)
     _fill_closed_streams()
     log_to_stderr()
@@ -67,24 +67,24 @@ def guarded(command: Callable[[], object]) -> int:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except PipeClosed:
         _forget(sys.stdout)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, a user gets one line
+    except BaseException as error:  # noqa: BLE001 - the user gets one line
         _say(error)
         return 1
     return 0
 
 
 def _fill_closed_streams() -> None:
-    """Takes the place of standard streams that are closed, lest what is opened next is taken for one of them."""
+    """Opens closed standard streams, so that no other file gets their descriptors."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if stream is None:
-            # The lowest number that is free, which is its own.
+            # It gets the lowest free number, which is the stream's own.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # noqa: FBT003
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
 def _forget(stream: TextIO | None) -> None:
-    """Lets the interpreter flush a standard stream at its exit without an error."""
+    """Redirects a stream to the null device, so that the interpreter's flush at exit does not fail."""
     if stream is None:
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -93,13 +93,13 @@ def _forget(stream: TextIO | None) -> None:
 
 
 def _forget_readers() -> None:
-    """Lets go of streams whose reader is gone: what was left for it would be an error of the interpreter's end."""
+    """Redirects streams without a reader: unflushed output would fail at the interpreter's exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
                 stream.flush()
         except OSError as error:
-            # What else is wrong with it is the interpreter's to tell.
+            # The interpreter reports other errors.
             if error.errno in NO_READER:
                 _forget(stream)
 
@@ -107,9 +107,9 @@ def _forget_readers() -> None:
 def _say(error: BaseException) -> None:
     if os.environ.get("TRUNKLINE_DEBUG") == "1":
         traceback.print_exception(error)
-    # A peer may have said it.
+    # The text may come from a peer.
     line = readable(" ".join(_explain(error).split()))
-    tell(f"error: {line}", logging.ERROR)
+    note(f"error: {line}", logging.ERROR)
 
 
 def _explain(error: BaseException) -> str:
@@ -127,7 +127,7 @@ def _explain(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"there is not enough memory ({error})" if str(error) else "there is not enough memory"
     if isinstance(error, OSError):
-        # str() of an OSError starts with its number, which tells a user nothing.
+        # str() of an OSError starts with its number, which means nothing to a user.
         text = error.strerror or str(error)
         if error.strerror and error.filename is not None:
             text = f"{os.fsdecode(error.filename)}: {text}"
@@ -135,6 +135,6 @@ def _explain(error: BaseException) -> str:
         return f"{text}: {advice}" if advice else text
     try:
         text = str(error)
-    except Exception:  # noqa: BLE001 - as of a Java exception whose JVM is gone
+    except Exception:  # noqa: BLE001 - e.g. a Java exception after the end of its JVM
         text = "no reason available"
     return f"{type(error).__name__}: {text} (TRUNKLINE_DEBUG=1 shows where)"

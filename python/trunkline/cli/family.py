@@ -28,7 +28,7 @@ _NO_CHOICE = re.compile(r"(?:Value error, )?'(.*)' is not one of ('.*')\.")
 
 
 def with_hint(message: str) -> str:
-    """What is said of a value that is none of the choices, with the one that was probably meant.
+    """The error about a value that is none of the choices, with the one that was probably meant.
 
     >>> with_hint("Value error, 'jsn' is not one of 'json', 'avro'.")
     "'jsn' is not one of 'json', 'avro': did you mean 'json'?"
@@ -42,20 +42,20 @@ def with_hint(message: str) -> str:
 
 
 class _Context(typer.Context):
-    """A context whose help fits the terminal, however narrow: typer's own is at least 50 columns wide."""
+    """A context with help as narrow as the terminal: typer's own is at least 50 columns wide."""
 
     def make_formatter(self) -> Any:
         """Writes help for the width of the terminal."""
         formatter = super().make_formatter()
         room = min(shutil.get_terminal_size().columns, _COLUMNS)
         formatter.width = room - 2
-        # The names of options leave room for what is said of them.
+        # The names of options leave room for their help.
         formatter.write_dl = functools.partial(formatter.write_dl, col_max=room * 3 // 8)  # type: ignore[method-assign]
         return formatter
 
 
 class Family(TyperGroup):
-    """A group whose help says of each command all of its first sentence, on as many lines as that takes.
+    """A group with help that shows the whole first sentence of each command, on as many lines as it takes.
 
     Every option can be given by a variable of its own; the help of each names only those that have another name.
     """

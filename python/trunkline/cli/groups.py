@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 def grouped(command: Callable[Given, Result]) -> Callable[..., Result]:
-    """A command whose parameters that are groups have become the options in them."""
+    """A command with its group parameters replaced by their options."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type[Any]] = {}
     flat = []
@@ -57,7 +57,7 @@ def grouped(command: Callable[Given, Result]) -> Callable[..., Result]:
 
 @dataclass(frozen=True)
 class Endpoints:
-    """Where a role listens, or whom it dials."""
+    """Where a role listens, or what it dials."""
 
     bind: Annotated[
         list[str] | None,
@@ -125,7 +125,7 @@ class Source(Endpoints):
 
     @property
     def words(self) -> str:
-        """Whom it finds, to go on with where it says from whom it receives."""
+        """The senders that it finds, as part of the note on what it receives from."""
         return "" if self.group is None else f" the senders of {self.group}"
 
 
@@ -140,7 +140,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True)
 class DialingSockets:
-    """How the sockets of a role that dials are made: by whom, and encrypted how."""
+    """The transport and the encryption of a role that dials."""
 
     curve_secret: Annotated[
         Path | None,
@@ -187,7 +187,7 @@ class DialingSockets:
 
 @dataclass(frozen=True)
 class Sockets(DialingSockets):
-    """How the sockets of a role are made that may listen: by whom, for how many, and encrypted how."""
+    """The transport, the limits and the encryption of a role that may listen."""
 
     max_connections: Annotated[
         int | None,

@@ -1,4 +1,4 @@
-"""Who ends with whom. Linux knows; elsewhere a process that is killed leaves behind what it has started."""
+"""Which processes end together. Only on Linux: on other systems a killed process leaves its children behind."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _prctl() -> Callable[[int, int], int]:
 
 
 def ending_with_parent(parent: int) -> Callable[[], None] | None:
-    """What a child is to call so that it ends with its parent, however that ends; a call of the system's and no more.
+    """The function that a child calls to end with its parent, however that ends; it makes only a system call.
 
     Args:
-        parent: The process that starts it, and may have ended before the child comes to call this.
+        parent: The process that starts it; it may have ended before the child calls this.
     """
     if sys.platform != "linux":
         return None
@@ -46,14 +46,14 @@ def ending_with_parent(parent: int) -> Callable[[], None] | None:
 
 
 def adopt_orphans() -> None:
-    """Makes this process the parent of all its descendants whose own parents end."""
+    """Makes this process the parent of its orphaned descendants."""
     if sys.platform == "linux":
         _prctl()(_CHILD_SUBREAPER, 1)
 
 
 def end_orphans() -> None:
     """Kills all children, those adopted meanwhile too, and waits until they are gone."""
-    # There are none any more; or the system does not say who they are.
+    # There are none left, or the system cannot list them.
     with contextlib.suppress(ChildProcessError, FileNotFoundError):
         while True:
             for child in _children():

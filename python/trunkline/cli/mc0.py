@@ -19,7 +19,7 @@ from trunkline._jsonable import named
 from trunkline._reaching import unreached
 from trunkline._text import counted
 from trunkline.cli import running
-from trunkline.cli.content import Content, Printer, Said
+from trunkline.cli.content import Content, MessageView, Printer
 from trunkline.cli.family import Family
 from trunkline.cli.flight import Flight
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
@@ -121,7 +121,7 @@ def _show(printer: Printer, message: Message) -> None:
     elif printer.is_plain:
         printer.output.raw(b"".join(message.body))
     else:
-        printer.show(Said.of(message))
+        printer.show(MessageView.of(message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +309,7 @@ def _summary(published: Published, *, confirmed: bool) -> str:
 
 
 def _why(endpoints: Sequence[str]) -> str:
-    """Why nobody has answered, for programs."""
+    """Why no middleware has answered, as a slug."""
     return "refused" if is_refused(endpoints) else "no_middleware"
 
 
@@ -349,8 +349,8 @@ def topics(
                 raise
             message = f'{error}: the policy must allow it, by subscribe = ["{_STATUS}"] in the entry of this client'
             raise errors.TrunklineError(message) from None
-    told = [{**topic, "topic": named(topic["topic"]).decode(errors="surrogateescape")} for topic in status["topics"]]
-    found = [topic for topic in told if topic["topic"] != _STATUS]
+    topics = [{**topic, "topic": named(topic["topic"]).decode(errors="surrogateescape")} for topic in status["topics"]]
+    found = [topic for topic in topics if topic["topic"] != _STATUS]
     output.listing("topic", _TOPIC_COLUMNS, found)
     if not output.json:
         # One of them is who asks.

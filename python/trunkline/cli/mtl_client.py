@@ -17,7 +17,7 @@ import typer
 from trunkline import errors
 from trunkline._text import counted
 from trunkline.cli import running
-from trunkline.cli.content import Content, Printer, Said
+from trunkline.cli.content import Content, MessageView, Printer
 from trunkline.cli.groups import Capturing, DialingSockets, Segments, grouped
 from trunkline.cli.latency import Latency, a_second
 from trunkline.cli.lines import given, lines, stands_for_stdin
@@ -187,9 +187,9 @@ def send(
             sending.send_all(contents, login.timeout)
     except errors.TrunklineError as error:
         if sending is not None:
-            sending.tell("timeout" if isinstance(error, errors.TimeoutError) else "error")
+            sending.report("timeout" if isinstance(error, errors.TimeoutError) else "error")
         raise
-    sending.tell("eof" if is_stdin else "count", failed=sending.has_rejected)
+    sending.report("eof" if is_stdin else "count", failed=sending.has_rejected)
 
 
 def _properties(given: Sequence[str]) -> dict[str, Any]:
@@ -240,7 +240,7 @@ class _Sending:
             for sequence in error.sequences:
                 self._output.remark("rejected", f"content {sequence - 1} was rejected", index=sequence - 1)
 
-    def tell(self, reason: Reason, *, failed: bool = False) -> None:
+    def report(self, reason: Reason, *, failed: bool = False) -> None:
         """Reports why it ended, and the counts."""
         seconds = time.monotonic() - self._start
         stats = self._writer.stats
@@ -306,7 +306,7 @@ def receive(
     most = _window(window, count) if is_full else _limit(count)
     reason: Reason = "signal"
     stopping = Stopping()
-    # Until it is let in, a signal has nothing to stop, and leaves.
+    # Until the login has succeeded, a signal exits at once.
     with (
         unless_refused(login.connect),
         mtl.Client(
@@ -406,7 +406,9 @@ def _show(printer: Printer, content: mtl.Content) -> None:
     elif printer.is_plain:
         printer.output.raw(content.body)
     else:
-        printer.show(Said(f"content {content.sequence}", content.resource, fields, content.properties, [content.body]))
+        printer.show(
+            MessageView(f"content {content.sequence}", content.resource, fields, content.properties, [content.body])
+        )
 
 
 def _no_number(name: str) -> NoReturn:

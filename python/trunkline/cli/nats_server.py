@@ -115,7 +115,7 @@ class _Server:
         config.write_text(
             f'listen: "127.0.0.1:{port}"\n'
             f"jetstream {{ store_dir: {quoted(store)}, max_mem: {_MEMORY}, max_file: {_DISK} }}\n"
-            # Nobody else needs to know how it is doing.
+            # Monitoring only for the panel.
             + (monitoring_lines(scratch) if is_watched else ""),
             encoding="utf-8",
             # A name of a file may be any bytes.
@@ -139,7 +139,7 @@ class _Server:
         """Waits until the server is ready; False if a signal came first."""
         end = time.monotonic() + _READY_S
         while time.monotonic() < end and self._process.poll() is None:
-            # Somebody else may answer at the port.
+            # Another process may answer at the port.
             if b"Server is ready" in self._log.read_bytes():
                 return True
             if stopping.stopped:

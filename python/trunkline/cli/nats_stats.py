@@ -46,7 +46,7 @@ def quoted(path: Path) -> str:
 
 
 def monitoring_lines(folder: Path) -> str:
-    """What has the server tell its counters, at a free port of this machine that it writes into a folder."""
+    """The configuration of the server's monitoring, at a free local port that it writes into a folder."""
     return f'http: "127.0.0.1:-1"\nports_file_dir: {quoted(folder)}\n'
 
 
@@ -58,7 +58,7 @@ def nats_stats(folder: Path) -> NatsStats:
     """
     (ports,) = folder.glob("*.ports")
     where = urlsplit(json.loads(ports.read_text())["monitoring"][0])
-    # Nobody's proxy is asked for what is on this machine.
+    # Without a proxy: the server is on this machine.
     connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", "/varz")

@@ -51,7 +51,6 @@ __all__ = [
     "spoken",
 ]
 
-# How late it may be seen that something has come in, where nobody says so.
 
 # Thirty years. Beyond, libraries and systems run out of bits one after the other.
 _LONGEST = 1e9
@@ -204,8 +203,8 @@ def ending_after(what: str) -> Any:
 
 
 def _tags(default: str) -> Any:
-    told = f"Tags as columns, e.g. run=bigint,*={default}; or variant, json, none. [default: {default}]"
-    return typer.Option("--tags", metavar="K=TYPE,...", help=told)
+    text = f"Tags as columns, e.g. run=bigint,*={default}; or variant, json, none. [default: {default}]"
+    return typer.Option("--tags", metavar="K=TYPE,...", help=text)
 
 
 # What Spark is to read, and what others are: only Spark and DuckDB know a VARIANT.
@@ -213,7 +212,7 @@ Tags = Annotated[str | None, _tags("variant")]
 CaptureTags = Annotated[str | None, _tags("json")]
 
 
-# The protocols that can be decoded, to read, and the one that is meant where nobody says it.
+# The protocols that can be decoded, as text, and the default one.
 DECODABLE = " or ".join(protocol.name for protocol in protocols())
 DEFAULT = protocols()[0].name
 

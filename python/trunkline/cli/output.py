@@ -20,8 +20,8 @@ from trunkline.cli.cells import cut
 from trunkline.cli.ending import PipeClosed
 from trunkline.cli.layout import is_bad, laid_out
 from trunkline.cli.rates import Rates, records_of
+from trunkline.cli.stderr import NO_READER, mute, note, release_held
 from trunkline.cli.supervisor import notify
-from trunkline.cli.telling import NO_READER, tell, tell_no_more, tell_what_happened
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -30,10 +30,10 @@ __all__ = ["Output", "on_terminal"]
 
 Reason = Literal["signal", "count", "idle", "eof", "timeout", "error"]
 
-# How much is held back at most.
+# The most bytes held back.
 _HELD_BYTES = 1 << 16
 
-# How a terminal is told to colour what follows.
+# Escape sequences of colours.
 _DIM, _RED, _PLAIN = "\x1b[2m", "\x1b[31m", "\x1b[0m"
 
 
@@ -65,7 +65,7 @@ class Output:
             self.line(text)
 
     def remark(self, event: str, text: str, /, **fields: Any) -> None:
-        """Tells what is no result: machines as a line of JSON, people on standard error."""
+        """Prints a remark that is no result: a line of JSON, or text on standard error."""
         if self.json:
             self.event(event, **fields)
         else:
@@ -83,9 +83,7 @@ class Output:
 
     @contextmanager
     def holding(self) -> Iterator[None]:
-        """Holds back what is printed inside, but no more than 64 KiB and until `flush`: a write for each of many lines is
-        what takes most of their time.
-        """
+        """Buffers up to 64 KiB of output until `flush`: one write per line would take most of the time."""
         self._is_holding = True
         try:
             yield
@@ -114,8 +112,8 @@ class Output:
         for line in lines:
             bad = map(is_bad, table.columns, map(str.strip, line))
             self._coloured(line, [_RED if one else "" for one in bad])
-        for note in table.notes:
-            self._coloured([note], [_DIM])
+        for footnote in table.notes:
+            self._coloured([footnote], [_DIM])
 
     def _coloured(self, cells: Sequence[str], colours: Sequence[str]) -> None:
         """Prints a line of cells."""
@@ -166,8 +164,8 @@ class Output:
             raise PipeClosed
 
     def note(self, text: str) -> None:
-        """Tells people what is no result."""
-        tell(text)
+        """Writes a note to standard error."""
+        note(text)
 
     def ready(
         self,
@@ -178,7 +176,7 @@ class Output:
         data_endpoints: Sequence[str] = (),
         metrics_url: str | None = None,
     ) -> None:
-        """Says that a role runs; where it takes data, if not where it takes commands; and where its metrics are, if anywhere."""
+        """Reports that a role is ready, with its endpoints, data endpoints if they differ, and the URL of its metrics."""
         self._rates = Rates()
         if self.json:
             data = {"data_endpoints": list(data_endpoints)} if data_endpoints else {}
@@ -190,43 +188,43 @@ class Output:
             where += "" if metrics_url is None else f", metrics at {metrics_url}"
             self.note(f"{doing}{where}; Ctrl-C stops")
         notify("READY=1")
-        tell_what_happened()
+        release_held()
 
     def stats(self, stats: object) -> None:
-        """Tells the counters of a role that goes on, and how fast they grow."""
+        """Reports the counters of a running role, and their rates."""
         rates = self._rates.look(stats)
         if self.json:
             self.event("stats", stats=stats, **rates)
         else:
             words = [f"{counted(round(rates['messages_per_s']), 'message')}/s"]
-            # Of CDTP2 and of what is passed on, what comes in is not what goes to users.
+            # With CDTP2 and with roles that pass messages on, received and delivered messages differ.
             if rates.get("received_per_s", rates["messages_per_s"]) != rates["messages_per_s"]:
                 words.append(f"{rates['received_per_s']:,.0f} received/s")
             words += [f"{amount(rates['bytes_per_s'])}/s"] if "bytes_per_s" in rates else []
             self.note("; ".join([_counters(stats), *words]))
 
     def stopped(self, reason: Reason, stats: object, result: str = "", **more: Any) -> None:
-        """Says that a role has ended; to people, in words, also what has come of it. That is the last that is said."""
-        # Not above: what only prints needs no role.
+        """Reports that a role has ended, to people with its result too. This is the last line."""
+        # Imported here: a command that only prints needs no role.
         from trunkline._notices import settle
 
         settle()
-        tell_no_more()
+        mute()
         text = "; ".join(filter(None, (f"stopped ({reason}): {_counters(stats)}", result)))
         self.summary(reason, stats, text, **more)
 
     def summary(self, reason: Reason, stats: object, text: str, *, failed: bool = False, **more: object) -> None:
-        """Says how a command with an end of its own has ended, and what has come of it; ends one that failed with 1."""
+        """Reports how a command has ended, and its counters; one that failed exits with 1."""
         self.remark("stopped", text, reason=reason, stats=stats, **more)
         if failed:
             self.fail(text)
 
     def checked(self) -> None:
-        """Says that what was looked at is right."""
+        """Reports a successful check."""
         self.result("checked", "all is well")
 
     def fail(self, text: str) -> NoReturn:
-        """Ends the command with 1. Who reads JSON has the reason on standard error as well, where logs are kept."""
+        """Exits with 1. With JSON the reason goes to standard error as well, for the log."""
         if self.json:
             self.note(text)
         raise typer.Exit(1)
@@ -257,7 +255,7 @@ class Output:
 
 
 class _Stdout(io.RawIOBase):
-    """What is written to a command's standard output as text in UTF-8."""
+    """Standard output as a binary file of text in UTF-8."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -277,7 +275,7 @@ class _Stdout(io.RawIOBase):
 
 
 def _descriptor(stream: TextIO) -> int | None:
-    """Where it writes to; None if that is no file of the system's, or a terminal above whose bar Rich prints."""
+    """The descriptor of a stream; None if it has none, or while Rich prints above its progress bar."""
     try:
         return stream.fileno() if stream.encoding else None
     except OSError:
@@ -285,14 +283,14 @@ def _descriptor(stream: TextIO) -> int | None:
 
 
 def _write_all(descriptor: int, data: bytearray) -> None:
-    """Writes all of it. Python's own streams lose what a signal keeps a large write from taking in one go."""
+    """Writes all of it. Python's own streams lose data when a signal interrupts a large write."""
     left = memoryview(data)
     while left:
         left = left[os.write(descriptor, left) :]
 
 
 def on_terminal() -> bool:
-    """Whether somebody sees standard output."""
+    """Whether standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -302,7 +300,7 @@ def _room() -> int:
 
 
 def has_colours() -> bool:
-    """Whether whoever sees standard output wants colours, and has them."""
+    """Whether standard output is a terminal with colours, and the user wants them."""
     return on_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
@@ -313,13 +311,13 @@ def _cell(value: object) -> str:
 
 
 def reconfigure(*, errors: str) -> None:
-    """Says what standard output does with characters it has no bytes for."""
+    """Sets what standard output does with characters that it cannot encode."""
     if sys.stdout is not None:
         sys.stdout.reconfigure(errors=errors)  # type: ignore[union-attr]
 
 
 def _counters(stats: object) -> str:
-    """Counters in a line: records where several came in a message, those that count something, and the first one."""
+    """Counters in a line: records if there may be several per message, the first counter, and others that are not 0."""
     records = records_of(stats)
     shown = [] if records is None else [f"records {records:,}"]
     counters = plain(stats)

@@ -1,4 +1,4 @@
-"""When a command that waits looks up."""
+"""When a waiting command wakes up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trunkline.cli.signals import Stopping
 
 __all__ = ["LOOK_S", "Pace", "rest"]
 
-# How long anybody waits without looking at what a signal has set.
+# How often a wait checks whether a signal has come.
 LOOK_S = 0.05
 
 
@@ -21,50 +21,50 @@ def rest(stopping: Stopping, seconds: float) -> None:
 
 
 class Pace:
-    """When a command that waits looks up: for a signal, to tell its counters, or because nothing has come in for too long.
+    """When a waiting command wakes up: for a signal, to report its counters, or because it was idle for too long.
 
     Args:
-        stopping: What signals do to it.
-        tell: Tells the counters.
-        interval_s: How often; None for never.
-        idle_s: How long nothing may come in; None for ever.
+        stopping: Its handling of signals.
+        report: Reports the counters.
+        interval_s: How often to report; None for never.
+        idle_s: How long nothing may come in; None for no limit.
         need_reader: Ends the command once its output has no reader; None for one that prints no stream.
     """
 
     def __init__(
         self,
         stopping: Stopping,
-        tell: Callable[[], None],
+        report: Callable[[], None],
         interval_s: float | None,
         idle_s: float | None = None,
         need_reader: Callable[[], None] | None = None,
     ) -> None:
         self._stopping = stopping
-        self._tell = tell
+        self._report = report
         self._interval_s = interval_s
         self._idle_s = idle_s
         self._need_reader = need_reader
-        self._told = self._seen = self._looked = time.monotonic()
+        self._reported = self._seen = self._looked = time.monotonic()
         self._progress = 0
 
     def wait_s(self) -> float:
-        """How long to wait before looking up."""
+        """How long to wait before `look_up`."""
         now = time.monotonic()
         waits = [LOOK_S]
         if self._interval_s is not None:
-            waits.append(max(self._told + self._interval_s - now, 0))
+            waits.append(max(self._reported + self._interval_s - now, 0))
         if self._idle_s is not None:
             waits.append(max(self._seen + self._idle_s - now, 0))
         return min(waits)
 
     def look_up(self) -> None:
-        """Tells the counters if it is time to, and sees whether there is a reader."""
+        """Reports the counters when due, and checks that the output has a reader."""
         if self._need_reader is not None and time.monotonic() >= self._looked + LOOK_S:
             self._looked = time.monotonic()
             self._need_reader()
-        if self._interval_s is not None and time.monotonic() >= self._told + self._interval_s:
-            self._told = time.monotonic()
-            self._tell()
+        if self._interval_s is not None and time.monotonic() >= self._reported + self._interval_s:
+            self._reported = time.monotonic()
+            self._report()
 
     def saw(self) -> None:
         """Something has come in."""

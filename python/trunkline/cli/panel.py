@@ -61,10 +61,10 @@ _COUNTERS = {
     "stored_bytes": "JetStream",
 }
 
-# What a role has that counts its peers itself, or has no connections: CHIRP goes over UDP, and ignores what is its own.
+# Counters of roles that count their peers themselves, or have no connections, as CHIRP over UDP.
 _WITHOUT_CONNECTIONS = ("peers", "clients", "ignored")
 
-# What nobody wants to see.
+# Counters that are shown in red.
 _BAD = (
     "missed",
     "lost",
@@ -93,16 +93,16 @@ def watching(
     counted: str = "received",
     capture: Path | None = None,
 ) -> Iterator[None]:
-    """Shows on a terminal what a role does inside. What is logged meanwhile stands above; standard output is not touched.
+    """Shows the counters of a role on a terminal, below the log; standard output is not touched.
 
     Args:
         output: Where the results go: a terminal that shows them has no panel.
         stats: Gives the counters.
         doing: What the role does.
-        prints: Whether there are results but for JSON.
-        count: How many there are to be, if anybody knows.
-        counted: The counter that tells how far that is.
-        capture: What it records into.
+        prints: Whether there are results without JSON too.
+        count: How many messages are expected, if known.
+        counted: The counter that is compared with `count`.
+        capture: The capture that it records into.
     """
     if not is_watched(output, prints=prints):
         yield
@@ -112,7 +112,7 @@ def watching(
 
 
 def is_watched(output: Output, *, prints: bool = False) -> bool:
-    """Whether there is a terminal for a panel, and no results go there."""
+    """Whether there is a terminal for a panel, without results on it."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     return is_terminal and not (on_terminal() and (prints or output.json))
 
@@ -133,7 +133,7 @@ class _Panel:
         self._shown: RenderableType = ""
 
     def drawn(self) -> RenderableType:
-        """The panel as of now. It is drawn more often than that while its terminal changes its size."""
+        """The current panel, computed at most once per interval: Rich draws more often while the terminal is resized."""
         now = time.monotonic()
         if self._before is not None and now - self._looked < _DRAWN_S * 0.9:
             return self._shown
@@ -167,7 +167,7 @@ class _Panel:
         return Group(*parts)
 
     def _rates(self, stats: Any, passed_s: float) -> RenderableType:
-        """How much comes in now, and came in within the last minute; of what only sends, how much goes out."""
+        """The rate of messages, with a sparkline of the last minute: received ones, or sent ones of a role that only sends."""
         parts, records = [], records_of(stats)
         if self._before is not None and passed_s > 0:
             self._messages.append((passed(stats) - passed(self._before)) / passed_s)
@@ -198,16 +198,16 @@ class _Panel:
                 yield f"{amount(shutil.disk_usage(self._capture).free)} free"
         for name, words in _COUNTERS.items():
             value = getattr(stats, name, None)
-            # What is recorded tells the same unless something was malformed.
-            is_told = name == "accepted" and value == getattr(stats, "recorded", None)
-            if isinstance(value, int) and value and not is_told:
+            # `recorded` equals `accepted` unless something was malformed.
+            is_redundant = name == "accepted" and value == getattr(stats, "recorded", None)
+            if isinstance(value, int) and value and not is_redundant:
                 yield f"{words} {amount(value) if name.endswith('_bytes') else f'{value:,}'}"
 
 
 def _bad(stats: Any) -> Iterator[str]:
     dropped = getattr(stats, "dropped", {})
     for kind, number in sorted(dropped.items(), key=lambda item: -item[1]):
-        # What a role of CDT tells, it hears itself.
+        # A role of CDT receives its own events.
         if kind != "own_event":
             yield f"{number:,} {kind}"
     for name in _BAD:
@@ -232,7 +232,7 @@ class _Line:
         parts: The parts, the most important first.
         between: What stands between them.
         style: How Rich is to show them.
-        bars: A plot to their left, whose end is shown as far as they leave room.
+        bars: A plot to their left, cut to the room that they leave.
     """
 
     parts: Sequence[str]
@@ -269,7 +269,7 @@ def _bar(done: int, total: int) -> RenderableType:
 
 
 def _sparkline(values: Sequence[float]) -> str:
-    """Numbers as a row of bars, the largest as high as a letter unless all are small: a heartbeat a second is no load.
+    """Numbers as a row of bars, the largest of full height unless all are small: a heartbeat a second is no load.
 
     >>> _sparkline([0, 5, 10]), _sparkline([0, 1])
     ('▁▅█', '▁▂')

@@ -25,7 +25,7 @@ _COLUMNS = 6
 # How wide a column of names is at most.
 _NAMES = 28
 
-# What tells how busy one of several is, whichever it has.
+# Counters that measure activity; the first one that a row has counts.
 _BUSY = ("messages", "requests", "puts", "in", "sent")
 
 
@@ -41,7 +41,7 @@ def tables(stats: Any, before: Any, passed_s: float) -> Iterator[_Counted]:
 
 
 def _counting_records(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Senders, whose messages are records where not each came in a wire message of its own."""
+    """Senders, with "records" in place of "messages" if a wire message may carry several."""
     return {
         sender: {"records" if name == "messages" else name: value for name, value in counts.items()}
         for sender, counts in rows.items()
@@ -63,7 +63,7 @@ def _fields(one: Any) -> dict[str, Any]:
 
 
 def _named(fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What is counted of one, whose name is all of it that is text."""
+    """The name of a row, which is all its text, and its counters."""
     names = filter(None, map(_name, fields.values()))
     return " ".join(names), {name: value for name, value in fields.items() if _name(value) is None}
 

@@ -7,21 +7,21 @@ import time
 from typing import Any, Self
 
 from trunkline.cli.output import on_terminal
-from trunkline.cli.telling import tell
+from trunkline.cli.stderr import note
 
 __all__ = ["Progress"]
 
-# Who reads lines is told of what takes long, and not all the time.
+# When plain lines begin, and how often they come.
 _FIRST_LINE_S = 5.0
 _LINE_EVERY_S = 10.0
 
 
 class Progress:
-    """How far a command is.
+    """The progress of a command.
 
     Args:
         doing: What it does.
-        total: How much there is to do; None when nobody knows.
+        total: How much there is to do; None if unknown.
     """
 
     def __init__(self, doing: str, total: int | None) -> None:
@@ -37,7 +37,7 @@ class Progress:
             from rich.progress import Progress as Bar
 
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            # What goes to a terminal is printed above the bar; what goes elsewhere is none of the bar's.
+            # Standard output is printed above the bar if it is a terminal.
             above = on_terminal()
             self._bar = Bar(*columns, console=Console(stderr=True), transient=True, redirect_stdout=above)
             self._task = self._bar.add_task(self._doing, total=self._total)
@@ -49,11 +49,11 @@ class Progress:
             self._bar.stop()
 
     def at(self, done: int, total: int | None = None) -> None:
-        """So much is done, and if that is known only now, of so much."""
+        """Shows how much is done, and the total if it is known only now."""
         self._total = total or (self._total and max(self._total, done))
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=self._total)
         elif time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + _LINE_EVERY_S
             of = "" if self._total is None else f" of {self._total:,}"
-            tell(f"{self._doing}: {done:,}{of}")
+            note(f"{self._doing}: {done:,}{of}")

@@ -15,11 +15,11 @@ def passed(stats: Any) -> int:
 
 
 def messages(stats: Any) -> int:
-    """The same in messages for the user, where a role tells them from those on the wire: CDTP2 has many records in one."""
+    """The same in messages for the user, if the role counts them: with CDTP2 a wire message has many records."""
     if hasattr(stats, "messages"):
         number: int = stats.messages
     elif hasattr(stats, "senders"):
-        # There are no more than 1000 senders whose records are counted.
+        # Records are counted for up to 1000 senders.
         number = records_of(stats) or stats.accepted
     else:
         number = passed(stats)

@@ -1,4 +1,4 @@
-"""Ends a command that asks something once, when its peers refuse every connection: an answer would never come."""
+"""Ends a command that makes one request, when its peers refuse every connection."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from trunkline._reaching import unreached
 
 __all__ = ["is_refused", "unless_refused"]
 
-# A server that is stopped in the middle of a handshake refuses nobody: so many in a row mean that it does.
+# A server that stops during a handshake looks like a refusal: only this many failures in a row count as one.
 _HANDSHAKES = 3
 
-# Carries the news to the main thread, which waits for the answer. It is never sent to the process.
+# Interrupts the main thread, which waits for the answer. It is never sent to the process.
 _CARRIER = getattr(signal, "SIGUSR1", signal.SIGABRT)
 
 

@@ -1,4 +1,4 @@
-"""Roles that run on until a signal ends them."""
+"""Roles that run until a signal ends them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from trunkline.cli.output import Output, Reason
 from trunkline.cli.pace import Pace
 from trunkline.cli.panel import watching
 from trunkline.cli.signals import Stopping
-from trunkline.cli.telling import tell
+from trunkline.cli.stderr import note
 
 __all__ = ["Counting", "Service", "began", "draining", "recorded", "run", "serving"]
 
-# How long the end of a role may take before a terminal says what it is at.
+# How long the end of a role may take before a terminal shows a note.
 _SILENT_S = 0.5
 
 
 class Counting(Protocol):
-    """What runs on and is no role."""
+    """Something long-running that is no role, with counters."""
 
     @property
     def stats(self) -> Any:
@@ -32,7 +32,7 @@ class Counting(Protocol):
 
 
 class Service(Protocol):
-    """A role that needs nobody to run."""
+    """A role that runs by itself."""
 
     @property
     def endpoints(self) -> Sequence[str]:
@@ -65,7 +65,7 @@ def run(
     capture: Path | None = None,
     data_endpoints: Sequence[str] = (),
 ) -> None:
-    """Says that a role runs, tells its counters now and then, and ends it with the first signal."""
+    """Reports that a role is ready, reports its counters at intervals, and ends it at the first signal."""
     output.ready(name, role.endpoints, doing, data_endpoints=data_endpoints, metrics_url=role.metrics_url)
     pace = Pace(stopping, lambda: output.stats(role.stats), stats_interval)
     where = f"{name.partition('.')[0]} {doing} {' '.join(role.endpoints)}"
@@ -79,11 +79,11 @@ def run(
 
 @contextmanager
 def serving(what: Counting, state: Callable[[], str], at: str | None) -> Iterator[str | None]:
-    """Serves the metrics of what is no role while the body runs, and gives the URL; None without `at`.
+    """Serves metrics while the body runs, and gives the URL; None without `at`.
 
     Args:
-        what: What runs on; its class has a `metrics_name`.
-        state: Says how it is, as a role does.
+        what: What has the counters; its class has a `metrics_name`.
+        state: Returns its state, as that of a role.
         at: Where to serve: HOST:PORT.
     """
     if at is None:
@@ -100,29 +100,29 @@ def serving(what: Counting, state: Callable[[], str], at: str | None) -> Iterato
 
 @contextmanager
 def draining(drain_s: float) -> Iterator[None]:
-    """Says on a terminal what takes so long, if the end of a role inside does."""
+    """Shows a note on a terminal if the end of a role takes long."""
     if not sys.stderr.isatty():
         yield
         return
     text = f"finishing what has arrived, at most {drain_s:g} s; Ctrl-C again ends at once"
-    timer = threading.Timer(_SILENT_S, tell, [text])
+    timer = threading.Timer(_SILENT_S, note, [text])
     timer.daemon = True
     timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        # What it says stands before the last line.
+        # Its note comes before the last line.
         timer.join()
 
 
 def began(begin: Callable[[], object], close: Callable[[], object], pace: Pace) -> bool:
-    """Does what a role needs to begin, which may take as long as its peer likes; says whether no signal came before.
+    """Begins a role, which may wait for its peer; returns false if a signal came first.
 
     Args:
-        begin: What is to be done, in a thread of its own.
-        close: Closes the role, so that it is not done any longer.
-        pace: Says whether a signal has come.
+        begin: Begins it, in a thread of its own.
+        close: Closes the role, which interrupts `begin`.
+        pace: Knows whether a signal has come.
     """
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
         beginning = threads.submit(begin)
@@ -139,12 +139,12 @@ def began(begin: Callable[[], object], close: Callable[[], object], pace: Pace) 
 
 
 def recorded(wait: Callable[..., Reason], received: Callable[[], int], pace: Pace) -> Reason:
-    """Waits until a recorder has what it was to record, nothing comes any more, or a signal does.
+    """Waits until a recorder has reached its limit, was idle for too long, or a signal comes.
 
     Args:
-        wait: Waits for the first of these, at most for `timeout_s`.
-        received: How many messages have come so far.
-        pace: Says when to look up.
+        wait: Waits for the limit, at most for `timeout_s`.
+        received: Returns how many messages have come so far.
+        pace: Decides when to wake up.
     """
     while not pace.stopped:
         try:

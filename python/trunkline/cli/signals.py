@@ -1,8 +1,8 @@
-"""What signals do to a command. None raises anything: a handler sets a flag, ends a child, or leaves at once.
+"""What signals do to a command. No handler raises: it sets a flag, ends a child, or exits at once.
 
-SIGINT, SIGTERM and SIGHUP cut off a command with an end of its own, which exits with 130; a role that runs on is stopped by
-the first (`Stopping`) and exits with 0, and a second SIGINT or SIGTERM leaves at once. SIGHUP does not: who loses a
-terminal may get it from the shell and from the system.
+SIGINT, SIGTERM and SIGHUP cut off a command with an end of its own, which exits with 130. A long-running role is stopped by
+the first (`Stopping`) and exits with 0; a second SIGINT or SIGTERM exits at once. A second SIGHUP does not: a lost
+terminal may send it twice, by the shell and by the system.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 from trunkline._text import readable
+from trunkline.cli.stderr import hold_back, release_held
 from trunkline.cli.supervisor import notify
-from trunkline.cli.telling import hold_back, tell_what_happened
 
 __all__ = [
     "CUT_OFF",
@@ -40,18 +40,18 @@ _HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)  # Windows has 
 
 _LOOK_S = 0.1
 
-# How long a command that is cut off may take to come to its end.
+# How long a command that is cut off may take to end.
 _UNWIND_S = 1.0
 
-# After how long without a connection people are told.
+# After how long without a connection to warn.
 _UNANSWERED_S = 3.0
 
-# How the terminal was before anybody was asked for a password.
+# The terminal's settings before a prompt for a password.
 _echoing: list[Any] | None = None
 
 
 def leave(*_: object) -> NoReturn:
-    """Exits at once with 130, as a handler of signals too."""
+    """Exits at once with 130; also a signal handler."""
     try:
         restore_terminal()
     finally:
@@ -59,12 +59,12 @@ def leave(*_: object) -> NoReturn:
 
 
 def restore_terminal() -> None:
-    """Takes a bar off a terminal, which is no longer drawn, and gives it its cursor and its echo back."""
+    """Removes a progress bar from the terminal, and restores its cursor and echo."""
     with contextlib.suppress(OSError):
         if _echoing is not None:
             import termios
 
-            # Who is in the background is not stopped for it. Any thread may block a signal; only the first may ignore it.
+            # A background process is not stopped for it. Block, as only the main thread could ignore the signal.
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(0, termios.TCSANOW, _echoing)
@@ -84,28 +84,28 @@ def leave_on_signals() -> None:
 
 
 def ending_signals() -> list[signal.Signals]:
-    """The signals that end a command: SIGHUP too, unless it is ignored, as under nohup, or has a meaning of its own."""
+    """The signals that end a command: SIGHUP too, unless it is ignored, as under nohup, or has another handler."""
     ends = _HANGUP is not None and signal.getsignal(_HANGUP) in (signal.SIG_DFL, leave)
     return [*_SIGNALS, _HANGUP] if _HANGUP is not None and ends else [*_SIGNALS]
 
 
 @contextmanager
 def closing(close: Callable[[], object]) -> Iterator[None]:
-    """Closes a role when the command is cut off inside, so that what it records is published; a second signal leaves at once.
+    """Closes a role on a signal, so that its capture is published; a second signal exits at once.
 
     Args:
-        close: Closes it, from a thread of its own; whoever waits for it inside waits no longer.
+        close: Closes it, in a thread of its own; this ends waits for the role.
     """
     is_cut_off = False
     unwound = threading.Event()
-    # Unlike an Event it may be filled by a handler that comes while it is being filled.
+    # Reentrant, unlike an Event: a signal handler may interrupt another one.
     signalled: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def cut() -> None:
         signalled.get()
         try:
             close()
-            # What the command draws is to be off the terminal before that is put in order.
+            # The command removes its progress bar before the terminal is restored.
             unwound.wait(_UNWIND_S)
         finally:
             leave()
@@ -127,14 +127,14 @@ def closing(close: Callable[[], object]) -> Iterator[None]:
     finally:
         unwound.set()
         while is_cut_off:
-            # What is raised here now is none of the command's errors, and the thread ends everything.
+            # Exceptions of the closed role are not errors of the command; the thread exits.
             time.sleep(_LOOK_S)
         for number in numbers:
             signal.signal(number, leave)
 
 
-def _tell_unanswered() -> None:
-    """Says that nobody has answered yet: a role dials without end, and would wait for ever without a word."""
+def _warn_unanswered() -> None:
+    """Warns that no peer has answered yet: a role dials without end."""
     from trunkline._notices import connections
     from trunkline._reaching import why_not
 
@@ -146,10 +146,10 @@ def _tell_unanswered() -> None:
 
 
 class Stopping:
-    """What signals do to a role that runs on: the first one stops it, a second SIGINT or SIGTERM leaves at once.
+    """What signals do to a long-running role: the first one stops it, a second SIGINT or SIGTERM exits at once.
 
     Attributes:
-        stopped: Whether a signal has come. Who waits looks at it, many times a second.
+        stopped: Whether a signal has come. Waits check it, many times a second.
     """
 
     def __init__(self) -> None:
@@ -160,24 +160,24 @@ class Stopping:
 
     def __enter__(self) -> Self:
         self._before = {number: signal.signal(number, self._handle) for number in ending_signals()}
-        self._reminder = threading.Timer(_UNANSWERED_S, _tell_unanswered)
+        self._reminder = threading.Timer(_UNANSWERED_S, _warn_unanswered)
         self._reminder.daemon = True
         self._reminder.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._reminder.cancel()
-        tell_what_happened()
+        release_held()
         if not self.stopped:
             for number, handler in self._before.items():
                 signal.signal(number, handler)
 
     def leaves(self, leave: Callable[[], object]) -> None:
-        """Says what is still to be done when the second signal comes."""
+        """Sets what the second signal still does before the exit."""
         self._leave = leave
 
     def overdue(self, drain_s: float) -> bool:
-        """Whether what was to be drained has had its time."""
+        """Whether the time to drain is over."""
         return self.stopped and time.monotonic() >= self._stopped_at + drain_s
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:

@@ -135,11 +135,11 @@ def stream(
         progress.begins(there, out, metrics_url)
         while query.isActive and not stopping.stopped:
             time.sleep(_LOOK_S)
-            progress.tell(query)
+            progress.report(query)
         if query.isActive:
             query.stop()
         query.awaitTermination()
-        progress.tell(query)
+        progress.report(query)
     progress.ends("signal" if stopping.stopped else "eof", out)
 
 
@@ -188,7 +188,7 @@ class Streamed:
 
 
 class StreamProgress:
-    """Tells what becomes of a stream, batch by batch."""
+    """Reports the progress of a stream, batch by batch."""
 
     metrics_name = "spark.stream"
 
@@ -209,8 +209,8 @@ class StreamProgress:
         if metrics_url is not None or not self._output.json:
             self._output.ready("spark.stream", [], f"decoding {capture} into {out}", metrics_url=metrics_url)
 
-    def tell(self, query: StreamingQuery) -> None:
-        """Tells of the batches that have come to their end since the last time."""
+    def report(self, query: StreamingQuery) -> None:
+        """Reports the batches that have completed since the last call."""
         for progress in query.recentProgress:
             if progress["batchId"] <= self._last or not progress["numInputRows"]:
                 continue
@@ -236,6 +236,6 @@ class StreamProgress:
 
 
 def _behind(offset: Any) -> int:
-    """The segments that are left, which the source tells among its offsets: behind Connect as text."""
-    told = json.loads(offset) if isinstance(offset, str) else offset
-    return told.get("segmentsBehind", 0) if isinstance(told, Mapping) else 0
+    """The segments that are left, from an offset of the source, which is text behind Connect."""
+    fields = json.loads(offset) if isinstance(offset, str) else offset
+    return fields.get("segmentsBehind", 0) if isinstance(fields, Mapping) else 0

@@ -49,7 +49,7 @@ _COMMAND = "command"
 
 
 class Submit(TyperCommand):
-    """A command whose words up to ``--`` are spark-submit's."""
+    """A command that passes its arguments up to ``--`` to spark-submit."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Takes all words as they are; `--help` in place of them is ours."""

@@ -111,7 +111,7 @@ def watched(session: SparkSession, doing: str) -> Iterator[None]:
 
 
 def _watch(session: SparkSession, progress: Progress, done: threading.Event) -> None:
-    # Whatever is wrong with Spark is for the one who uses it to tell; there is none to ask behind Connect.
+    # Errors of Spark are reported by the query itself; behind Connect there is no status tracker.
     with suppress(Exception):
         tracker = session.sparkContext.statusTracker()
         while not done.wait(_LOOK_S):

@@ -1,4 +1,4 @@
-"""What whoever supervises a role is told, as systemd is with Type=notify."""
+"""State notifications to the supervisor of a role, as systemd wants with Type=notify."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["notify"]
 def notify(state: str) -> None:
     """Sends a state, as ``READY=1``, to the socket that `NOTIFY_SOCKET` names, if it names one."""
     where = os.environ.get("NOTIFY_SOCKET", "")
-    # Others are no sockets of this machine's file system or of its abstract names, as vsock:.
+    # Only sockets of the file system and of abstract names are supported, not vsock:.
     if not where.startswith(("/", "@")):
         return
-    # A supervisor that is gone is no reason to end.
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.sendto(state.encode(), where.replace("@", "\0", 1) if where.startswith("@") else where)
+    # The role goes on without its supervisor.
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.sendto(state.encode(), where.replace("@", "\0", 1) if where.startswith("@") else where)

@@ -125,7 +125,7 @@ class Decoding:
 
 
 def _protocol_of(counts: Mapping[str, int], output: Output) -> str:
-    """What to decode where nobody says it: the only protocol there is, else the first of all."""
+    """The default protocol to decode: the only one in the capture, else the first of all."""
     if len(counts) == 1:
         return next(iter(counts))
     others = {name: count for name, count in counts.items() if name != DEFAULT}

@@ -34,7 +34,7 @@ __all__ = [
     "ClientAddress",
     "QueueOverflow",
     "ServiceStats",
-    "tell",
+    "report",
 ]
 
 # What a worker of ours registers for when it takes no more requests.
@@ -194,11 +194,11 @@ class Brokering(Role):
 
 def _read_notices(native: _Broker, notices: Notices) -> None:
     for kind, *details in native.notices():
-        tell(notices, kind, *details)
+        report(notices, kind, *details)
 
 
-def tell(notices: Notices, kind: str, *details: Any) -> None:
-    """Tells what a broker's engine has to say."""
+def report(notices: Notices, kind: str, *details: Any) -> None:
+    """Reports a notice of a broker's engine."""
     if kind == "gone":
         worker, service, lost = details
         level = logging.WARNING if lost else logging.INFO
@@ -214,7 +214,7 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
         text = f"worker {client(*worker)} may not offer {_shown(service)}"
         notices.log(logging.WARNING, kind, text, fields=_fields(kind, worker, service))
     else:
-        notices.tell(kind, *details)
+        notices.report(kind, *details)
 
 
 def _fields(kind: str, worker: tuple[bytes, str | None, str | None], service: bytes) -> dict[str, object]:

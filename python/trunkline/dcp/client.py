@@ -107,8 +107,8 @@ class Asking(Role):
 
 
 def _read_notices(native: _Client, notices: Notices) -> None:
-    for told in native.notices():
-        notices.tell(*told)
+    for notice in native.notices():
+        notices.report(*notice)
 
 
 class Client(Asking, BlockingRole):

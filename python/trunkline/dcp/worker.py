@@ -25,7 +25,7 @@ from trunkline._threads import survivable
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import RoleOptions, spelled_out
 
-__all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Working", "tell"]
+__all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Working", "report"]
 
 
 _DRAIN_S = 5.0
@@ -118,7 +118,7 @@ class Working(Role):
         self._notices = Notices("dcp", self._who, self._on_drop)
         native = _Worker(
             options,
-            functools.partial(tell, self._notices),
+            functools.partial(report, self._notices),
             max_message_bytes=options["max_message_bytes"],
             **self._machine()[1],
         )
@@ -153,8 +153,8 @@ class Working(Role):
             self._fail(request, on_error, error)
 
     def _fail(self, request: Request, on_error: OnError | None, error: BaseException) -> None:
-        """Answers for a handler that did not: with the metadata of the request and no data, or with what `on_error` says."""
-        # Of its own end a worker need not tell, of that of something a handler uses it must.
+        """Answers a request whose handler raised: with its metadata and no data, or with what `on_error` returns."""
+        # A ClosedError of the worker itself is expected; one of something that a handler uses is not.
         if isinstance(error, ClosedError) and self.closed:
             return
         # What is cancelled has not failed by itself.
@@ -178,19 +178,19 @@ class Working(Role):
 
 
 def _reply(request: Request, data: Parts | None) -> None:
-    # None: the handler has answered itself, or nobody will.
+    # None: the handler has answered itself, or there is no answer.
     if data is not None:
         request.reply(data)
 
 
-def tell(notices: Notices, kind: str, *details: Any) -> None:
-    """Tells what a worker's engine has to say that is no request."""
+def report(notices: Notices, kind: str, *details: Any) -> None:
+    """Reports a notice of a worker's engine."""
     if kind == "abandoned":
         notices.log(logging.WARNING, kind, "a request was dropped unanswered: its client gets no reply")
     elif kind == "lost":
         notices.log(logging.WARNING, kind, "the broker is silent: reconnecting")
     else:
-        notices.tell(kind, *details)
+        notices.report(kind, *details)
 
 
 class Worker(Working, BlockingRole):

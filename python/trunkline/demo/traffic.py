@@ -96,7 +96,7 @@ def _recorded(name: str) -> list[Frames]:
 
 
 def _named_apart(header: bytes, *payload: bytes) -> Frames:
-    """A message whose sender has its header's letter in its name: all releases were recorded with the same names."""
+    """A message with the variant in its sender's name: all releases were recorded with the same names."""
     message = cdtp.decode((header, *payload))
     first = message[0] if isinstance(message, cdtp.Batch) else message
     names = (msgpack.encode(first.sender), msgpack.encode(f"{first.sender}-{first.variant}"))

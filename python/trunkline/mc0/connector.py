@@ -24,7 +24,7 @@ from trunkline._text import counted, readable
 from trunkline.errors import PeerLostError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
-__all__ = ["AsyncConnector", "Connecting", "Connector", "ConnectorStats", "Headers", "Text", "tell"]
+__all__ = ["AsyncConnector", "Connecting", "Connector", "ConnectorStats", "Headers", "Text", "report"]
 
 _DRAIN_S = 5.0
 
@@ -111,8 +111,8 @@ class Connecting(Role):
         native = _Connector(options, max_message_bytes=options["max_message_bytes"], **self._machine()[1])
         notices = Notices("mc0", "connector", self._on_drop)
         self._link = _Link(is_ours=self._options.get("socket") is None)
-        told, link, on_error = native.told, self._link, self._on_error
-        _notices.watch(told, lambda: _tell_all(told, notices, link, on_error))
+        pending, link, on_error = native.told, self._link, self._on_error
+        _notices.watch(pending, lambda: _report_all(pending, notices, link, on_error))
         self._native = opened(native, self._options, notices)
 
     @property
@@ -140,27 +140,27 @@ class Connecting(Role):
             raise PeerLostError(message)
         return self._connector.prepare_put(topic, body, headers)
 
-    def _telling(self, native: Any) -> Any:
+    def _notices_of(self, native: Any) -> Any:
         return native.told
 
 
 class _Link:
-    """What is known of a connection where nobody asks the engine."""
+    """The state of a connection, as far as notices report it."""
 
     def __init__(self, *, is_ours: bool) -> None:
         self.is_ours = is_ours
         self.is_lost = False
 
 
-def _tell_all(told: Told, notices: Notices, link: _Link, on_error: OnError | None) -> None:
-    for kind, *details in told.read():
+def _report_all(pending: Told, notices: Notices, link: _Link, on_error: OnError | None) -> None:
+    for kind, *details in pending.read():
         if kind in ("silent", "found"):
             link.is_lost = kind == "silent" and not link.is_ours
-        tell(notices, on_error, kind, *details)
+        report(notices, on_error, kind, *details)
 
 
-def tell(notices: Notices, on_error: OnError | None, kind: str, *details: Any) -> None:
-    """Tells what a connector's engine has to say that is no message of a topic."""
+def report(notices: Notices, on_error: OnError | None, kind: str, *details: Any) -> None:
+    """Reports a notice of a connector's engine."""
     if kind == "error":
         (message,) = details
         notices.log(logging.WARNING, kind, f"error from the middleware: {readable(message.text or '')[:200]}")
@@ -170,7 +170,7 @@ def tell(notices: Notices, on_error: OnError | None, kind: str, *details: Any) -
     elif kind == "found":
         notices.log(logging.INFO, kind, "the middleware is responding again")
     else:
-        notices.tell(kind, *details)
+        notices.report(kind, *details)
 
 
 class Connector(Connecting, BlockingRole):

@@ -19,7 +19,7 @@ from trunkline.errors import LocalProtocolError
 from trunkline.mc0.policy import Entry, read_policy
 from trunkline.options import RoleOptions, spelled_out
 
-__all__ = ["AsyncMiddleware", "Middleware", "MiddlewareStats", "Passing", "TopicStats", "tell"]
+__all__ = ["AsyncMiddleware", "Middleware", "MiddlewareStats", "Passing", "TopicStats", "report"]
 
 ClientOverflow = Literal["drop-newest", "drop-oldest", "disconnect"]
 
@@ -151,7 +151,7 @@ class Passing(Role):
         settings = self._machine()[1]
         options = native_options(self._options, grace_s=0.0)
         if self._policy is not None and "allow" in options and options["allow"] is None:
-            # Whoever comes is known by its key, for the policy to name.
+            # Admit all clients: the policy knows them by their keys.
             options["allow"] = True
         native = _Middleware(options, settings)
         self._notices = notices = Notices("mc0", "middleware", self._on_drop)
@@ -197,13 +197,13 @@ class Passing(Role):
 
 def _read_notices(native: _Middleware, notices: Notices) -> None:
     for kind, *details in native.notices():
-        tell(notices, kind, *details)
+        report(notices, kind, *details)
 
 
-def tell(notices: Notices, kind: str, *details: Any) -> None:
-    """Tells what a middleware's engine has to say."""
+def report(notices: Notices, kind: str, *details: Any) -> None:
+    """Reports a notice of a middleware's engine."""
     if kind not in ("joined", "forgotten", "curtailed"):
-        notices.tell(kind, *details)
+        notices.report(kind, *details)
         return
     who, *about = details
     level, limited, fields = logging.INFO, kind, {"kind": kind, **client_fields(*who)}

@@ -89,7 +89,7 @@ class _Reader:
 
 
 def _named(client: str, names: Mapping[bytes, str]) -> tuple[str, bool]:
-    """Whom an entry is about: a key is never a pattern, although `*` and `?` are letters of Z85."""
+    """The client of an entry, and whether that is a key: a key is never a pattern, although Z85 has `*` and `?`."""
     key = key_of(client.encode())
     return (client, False) if key is None else (names.get(key, client), True)
 

@@ -111,7 +111,7 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a data connection is for, and whose it is: that of a client, whose `connections` it is counted with."""
+    """The terms of a data connection of a client; it counts among the client's `connections`."""
 
     connections: Connections
     control: Callable[[], Client]

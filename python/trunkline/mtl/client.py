@@ -37,7 +37,7 @@ from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
 from trunkline.mtl.saslprep import saslprep
 from trunkline.options import DEFAULTS, RoleOptions, spelled_out
 
-__all__ = ["Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "Desk", "confirmation"]
+__all__ = ["Answerer", "Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "confirmation"]
 
 Confirm: TypeAlias = Literal["none", "full"]
 
@@ -117,17 +117,17 @@ class Asking(AttendedRole):
         options = {**native_options({**self._options, "queue_messages": _COMMANDS}, grace_s=0.0)}
         native = _Client(options, **self._settings)
         notices = Notices("mtl", "client", self._on_drop)
-        told = native.told
-        _notices.watch(told, lambda: _tell_all(told, notices))
-        desk = Desk(native, self._credentials, notices)
-        attend_questions(native.asked, desk.answer, "trunkline-mtl-login", 1)
+        pending = native.told
+        _notices.watch(pending, lambda: _report_all(pending, notices))
+        answerer = Answerer(native, self._credentials, notices)
+        attend_questions(native.asked, answerer.answer, "trunkline-mtl-login", 1)
         opened(native, self._options, notices)
         self._opening = native
         try:
             self._enter(native)
         except BaseException:
             give_up(native)
-            _notices.unwatch(told)
+            _notices.unwatch(pending)
             raise
         self._native = native
 
@@ -145,7 +145,7 @@ class Asking(AttendedRole):
             checked("the request for a session", reply)
 
     def _check_sent(self, native: Any, waited_s: float) -> None:
-        """Nothing: what it has asked is answered, or nobody waits for it, and a heartbeat is owed to nobody now."""
+        """Nothing: no caller waits for a reply, and unsent heartbeats do not matter."""
 
     @property
     def _client(self) -> _Client:
@@ -170,7 +170,7 @@ class Asking(AttendedRole):
             resources=names,
             is_confirmed=is_confirmed,
             window=_WINDOW if window is None else window,
-            # Where nothing is confirmed, a server that is told of one stops there.
+            # Without confirmations, a server would stop once a given window is full.
             says_window=window is not None or is_confirmed,
             timeout_s=self._timeout_s,
             heartbeat=self._heartbeat,
@@ -220,7 +220,7 @@ class _Credentials:
         return f"<credentials of {self.user}>"
 
 
-class Desk:
+class Answerer:
     """Answers the challenges of logins."""
 
     def __init__(self, native: _Client, credentials: _Credentials, notices: Notices) -> None:
@@ -237,11 +237,11 @@ class Desk:
                 name, self._mechanism = self._credentials.begin(offered, is_private=is_private)
                 mechanism, response = self._mechanism, self._mechanism.step(None)
             else:
-                # A server goes on with nothing that was not begun: the engine sees to that.
+                # The engine passes no challenge before `begin`.
                 assert self._mechanism is not None
                 name, challenge = details
                 mechanism, response = self._mechanism, self._mechanism.step(challenge)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the call that waits is to have it
+        except Exception as error:  # noqa: BLE001 - the pending call gets it
             if not isinstance(error, AuthenticationError):
                 self._notices.log(logging.ERROR, "login", "a login failed", error)
             self._native.give_up(token, str(error))
@@ -249,9 +249,9 @@ class Desk:
             self._native.respond(token, name, response, is_done=mechanism.is_done)
 
 
-def _tell_all(told: Any, notices: Notices) -> None:
-    for kind, *details in told.read():
-        notices.tell(kind, *details)
+def _report_all(pending: Any, notices: Notices) -> None:
+    for kind, *details in pending.read():
+        notices.report(kind, *details)
 
 
 class Client(Asking, BlockingRole):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from trunkline.options import RoleOptions
 
-__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Flowing", "Reader", "Writer", "tell"]
+__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Flowing", "Reader", "Writer", "report"]
 
 _DRAIN_S = 5.0
 
@@ -130,15 +130,15 @@ class Flowing(AttendedRole):
         settings = terms.settings(endpoint, lease, most)
         native = _Flow(options, settings, terms.control())
         notices = Notices("mtl", terms.who, terms.on_drop)
-        told = native.told
-        _notices.watch(told, lambda: _tell_all(told, notices))
+        pending = native.told
+        _notices.watch(pending, lambda: _report_all(pending, notices))
         self._keeper.keep(native)
         self._opening = native
         try:
             self._show(native)
         except BaseException:
             give_up(native)
-            _notices.unwatch(told)
+            _notices.unwatch(pending)
             raise
         self._began(native)
 
@@ -236,12 +236,12 @@ class _Keeper:
             native.close(0.0)
 
 
-def _tell_all(told: Any, notices: Notices) -> None:
-    for kind, *details in told.read():
-        tell(notices, kind, *details)
+def _report_all(pending: Any, notices: Notices) -> None:
+    for kind, *details in pending.read():
+        report(notices, kind, *details)
 
 
-def tell(notices: Notices, kind: str, *details: Any) -> None:
+def report(notices: Notices, kind: str, *details: Any) -> None:
     """Logs a notice of the engine of a data connection."""
     if kind == "lost":
         notices.log(logging.WARNING, kind, "the server is silent or disconnected: requesting a new lease")
@@ -257,13 +257,13 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
             f"{resource!r} is no longer delivered: the server refused to summon it again, with status {status}",
         )
     else:
-        notices.tell(kind, *details)
+        notices.report(kind, *details)
 
 
 class _Writing(Flowing):
     """What a writer does apart from waiting."""
 
-    # Whether whoever opened it has closed it: one that has ended by itself says what it leaves behind then.
+    # Whether the user has closed it: one that ended by itself reports then what was left unsent.
     _is_ended = False
 
     @property
@@ -451,7 +451,7 @@ class Reader(Flowing, BlockingRole):
 
     def __iter__(self) -> Iterator[Content]:
         """Iterates over the contents until the reader is closed."""
-        # `yield from` would close it with whoever reads no further.
+        # `yield from` would close it when the caller stops iterating.
         for content in self._flow:  # noqa: UP028
             yield content
         if self._keeper.failure is not None:

@@ -90,8 +90,8 @@ class ScramSha256:
     def _check(self, server: str, proven: bytes) -> bytes:
         if self.is_done:
             self._refuse("the server sent a challenge after the end of the exchange")
-        (told,) = scram.attributes(server, "v")
-        if not hmac.compare_digest(scram.unbase64(told), proven):
+        (verifier,) = scram.attributes(server, "v")
+        if not hmac.compare_digest(scram.unbase64(verifier), proven):
             message = "the server could not prove that it knows the password: it may be an impostor"
             raise AuthenticationError(message)
         self.is_done = True
@@ -174,7 +174,7 @@ def choose(
         user: The user name, if any.
         password: The password, if any.
         mechanism: The only mechanism to use; None for any.
-        is_private: Whether nobody can eavesdrop on the transport: CURVE, ipc and inproc. On others, PLAIN is only used if
+        is_private: Whether the transport is safe from eavesdropping: CURVE, ipc and inproc. On others, PLAIN is only used if
             `mechanism` names it.
         has_key: Whether the client has proved its key to the transport.
 

@@ -22,11 +22,11 @@ EXTERNAL = "EXTERNAL"
 PLAIN = "PLAIN"
 ANONYMOUS = "ANONYMOUS"
 
-# Whoever has logged in without saying who he is.
-_NOBODY = "anonymous"
+# The user of an ANONYMOUS login.
+_ANONYMOUS_USER = "anonymous"
 
-# Room for names and passwords of the 255 bytes that each mechanism asks for, and more. What is said at first is kept until
-# the login ends, for whoever asks.
+# Room for names and passwords of the 255 bytes that each mechanism requires, and more. The server keeps the first
+# response of each login until that ends.
 _MOST_BYTES = 4096
 
 
@@ -62,7 +62,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The login has failed (MTL-19): a wrong password, an unknown user or an invalid response, which the client cannot tell apart.
+    """The login has failed (MTL-19): a wrong password, an unknown user or an invalid response, all alike to the client.
 
     Attributes:
         user: The name that was tried; None if the client had not sent one yet.
@@ -109,7 +109,7 @@ class Authenticator:
         """The mechanisms for a client, the strongest first.
 
         Args:
-            is_private: Whether nobody can eavesdrop on the transport: CURVE, ipc and inproc. On others, PLAIN is never offered.
+            is_private: Whether the transport is safe from eavesdropping: CURVE, ipc and inproc. On others, PLAIN is never offered.
             user_id: The name that the client has proved by its key.
         """
         # Whether any user has one may change while the server runs; what it offers does not.
@@ -158,8 +158,8 @@ class Authenticator:
 
     def _anonymously(self, trace: bytes) -> Answer:
         trace.decode()
-        nobody = (self.users or Users()).get(_NOBODY) or User(_NOBODY)
-        return Welcome(nobody.name, nobody.read, nobody.write)
+        anonymous = (self.users or Users()).get(_ANONYMOUS_USER) or User(_ANONYMOUS_USER)
+        return Welcome(anonymous.name, anonymous.read, anonymous.write)
 
     def _plain(self, response: bytes) -> Answer:
         other, name, password = map(saslprep, response.decode().split("\0"))

@@ -35,7 +35,7 @@ from trunkline.mtl.sasl import Authenticator, Challenge, Welcome
 from trunkline.mtl.users import Users
 from trunkline.options import Endpoints, RoleOptions, spelled_out
 
-__all__ = ["AsyncServer", "Desk", "ResourceStats", "Server", "ServerStats", "Serving", "tell"]
+__all__ = ["Answerer", "AsyncServer", "ResourceStats", "Server", "ServerStats", "Serving", "report"]
 
 # The largest number that the engine takes for how often something happens.
 _MOST = 2**32 - 1
@@ -239,10 +239,10 @@ class Serving(AttendedRole):
             self._proved.update(curve.names.values())
         native = _Server(options, self._settings)
         self._notices = notices = Notices("mtl", "server", self._on_drop)
-        told = native.told
-        _notices.watch(told, lambda: _tell_all(told, notices))
-        desk = Desk(native, self._authenticator, self._handlers, notices)
-        attend_questions(native.asked, desk.answer, "trunkline-mtl-server", _THREADS, apart=["login"])
+        pending = native.told
+        _notices.watch(pending, lambda: _report_all(pending, notices))
+        answerer = Answerer(native, self._authenticator, self._handlers, notices)
+        attend_questions(native.asked, answerer.answer, "trunkline-mtl-server", _THREADS, apart=["login"])
         self._native = opened(native, self._options, notices)
 
     @property
@@ -305,8 +305,8 @@ class Serving(AttendedRole):
         native.revoke(others, leases=False)
 
 
-class Desk:
-    """Answers what the engine cannot: logins, and commands of custom profiles."""
+class Answerer:
+    """Answers the questions of the engine: logins, and commands of custom profiles."""
 
     def __init__(
         self,
@@ -338,7 +338,7 @@ class Desk:
     ) -> None:
         try:
             answer = self._authenticator.step(mechanism, response, state, is_private=is_private, user_id=user_id)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client waits for an answer
+        except Exception as error:  # noqa: BLE001 - the client waits for an answer
             self._notices.log(logging.ERROR, "login", "a login could not be checked", error)
             self._native.fail(token)
             return
@@ -366,12 +366,12 @@ def _listed(patterns: Sequence[str] | None) -> list[str] | None:
     return None if patterns is None else list(patterns)
 
 
-def _tell_all(told: Any, notices: Notices) -> None:
-    for kind, *details in told.read():
-        tell(notices, kind, *details)
+def _report_all(pending: Any, notices: Notices) -> None:
+    for kind, *details in pending.read():
+        report(notices, kind, *details)
 
 
-def tell(notices: Notices, kind: str, *details: Any) -> None:
+def report(notices: Notices, kind: str, *details: Any) -> None:
     """Logs a notice of the engine."""
     if kind == "logged_in":
         (who,) = details
@@ -391,14 +391,14 @@ def tell(notices: Notices, kind: str, *details: Any) -> None:
         text = f"data connection of {client(*who)} {_ENDS[why]}"
         notices.log(logging.INFO, f"{kind} {why}", text, fields={"kind": kind, **client_fields(*who), "why": why})
     elif kind == "given_up":
-        told = (
+        text = (
             f"dropped a content of {details[0]}: it was recycled too often, and its dead-letter resource cannot take it"
         )
-        notices.log(logging.WARNING, f"{kind} {details[0]}", told)
+        notices.log(logging.WARNING, f"{kind} {details[0]}", text)
     elif kind == "store_failed":
         notices.log(logging.ERROR, kind, f"contents cannot be stored, and are not confirmed: {details[0]}")
     else:
-        notices.tell(kind, *details)
+        notices.report(kind, *details)
 
 
 class Server(Serving, BlockingService):

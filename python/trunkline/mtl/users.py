@@ -73,8 +73,7 @@ class Users:
 
         Args:
             source: The file, or the mapping.
-            may_be_empty: Whether the file may have nothing in it, as one that was cut off has: one whose users were all removed
-                still has its ``secret``.
+            may_be_empty: Whether the file may be empty, as a truncated one is: without users it still has its ``secret``.
 
         Raises:
             LocalProtocolError: The file is invalid or empty; the message names the file, the user and the key.
@@ -213,19 +212,19 @@ def _covers(wider: tuple[str, ...] | None, narrower: tuple[str, ...] | None) -> 
 
 
 def _takes_in(pattern: str, text: str) -> bool:
-    """Whether a pattern matches all that another one does, whose star only a star matches."""
+    """Whether a pattern matches all that another pattern does; only a star matches the star of the other."""
     star = None
     at = place = began = 0
     while place < len(text):
-        letter = pattern[at : at + 1]
-        if letter == "*":
+        char = pattern[at : at + 1]
+        if char == "*":
             star, began = at, place
             at += 1
-        elif letter == text[place] or (letter == "?" and text[place] != "*"):
+        elif char == text[place] or (char == "?" and text[place] != "*"):
             at += 1
             place += 1
         elif star is not None:
-            # The last star takes one letter more.
+            # The last star takes one character more.
             began += 1
             at, place = star + 1, began
         else:
@@ -277,7 +276,7 @@ def _patterns(path: str, where: str, key: str, given: Any) -> tuple[str, ...] | 
 
 
 def _checked(name: str) -> str:
-    """Refuses names that nobody could log in with."""
+    """Refuses names that cannot log in."""
     try:
         prepared = saslprep(name, stored=True)
     except ValueError as error:

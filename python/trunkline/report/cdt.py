@@ -21,7 +21,7 @@ KINDS = ("ConfigNewAvailable", "ConfigRequest", "ConfigResponse", "ConfigUpdated
 
 
 def _id(config_id: str) -> str:
-    """An id of a configuration, to read: of one that is a hash, as much as tells it apart."""
+    """An id of a configuration as text; a hash is cut to a unique prefix."""
     shown = readable(config_id)
     return shown if len(shown) <= 24 else f"{shown[:12]}…"
 
@@ -163,11 +163,11 @@ class CdtSection(Section):
         refused: The 100 statuses and reasons with most answers that were none.
         refused_count: How many such answers there are in all.
         errors: Messages that do not decode, by kind of error.
-        is_cut: Whether only messages of some kinds are covered, which do not tell versions and endpoints.
+        is_cut: Whether only messages of some kinds are covered, which do not determine versions and endpoints.
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
-        rates: Messages by kind and bucket; a kind is its place in the order of `KINDS`. An event that came back to the role that told it
-            is counted as it went out.
+        rates: Messages by kind and bucket; a kind is its place in the order of `KINDS`. A role's own event that came back to it
+            is counted once, as sent.
         latencies: Configurations that endpoints applied, by class of the time to applied: n is from 10^(n/10) ns on.
         last_received_at_ns: When the last row of the capture was received: the moment that lags are counted to.
     """
@@ -200,7 +200,7 @@ class CdtSection(Section):
 
     @property
     def spoken(self) -> bool:
-        """Whether anybody spoke it."""
+        """Whether there are messages of the protocol."""
         return bool(self.rates or self.malformed)
 
     def tiles(self) -> Sequence[Tile]:

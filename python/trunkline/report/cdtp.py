@@ -112,7 +112,7 @@ class CdtpSection(Section):
 
     @property
     def spoken(self) -> bool:
-        """Whether anybody spoke it."""
+        """Whether there are messages of the protocol."""
         return bool(self.senders)
 
     def tiles(self) -> Sequence[Tile]:
@@ -132,7 +132,7 @@ class CdtpSection(Section):
 
     @property
     def _known(self) -> int:
-        """How many senders there are whose names are known."""
+        """The number of senders with known names."""
         return sum(sender.others or 1 for sender in self.senders if sender.others or sender.sender is not None)
 
     def tables(self) -> Sequence[Table]:

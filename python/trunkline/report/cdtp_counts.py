@@ -63,7 +63,7 @@ class Counts:
         volumes: Bytes of all their frames, likewise.
         sizes: Messages by sender and the number of binary digits of their payload's bytes.
         gaps: Sequence numbers that were skipped, by sender and bucket.
-        beyond: Messages of senders beyond the first 100,000, which are not told apart.
+        beyond: Messages of senders beyond the first 100,000, counted together.
     """
 
     senders: tuple[SenderReport, ...]

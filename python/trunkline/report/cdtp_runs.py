@@ -56,7 +56,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What was recorded of one run; see `trunkline.capture.Run`, whose words these are.
+    """What was recorded of one run, in the terms of `trunkline.capture.Run`.
 
     Attributes:
         sender: The sender's name, cut at 200 characters.
@@ -66,7 +66,7 @@ class RunReport:
         messages: DAT messages.
         bytes: Bytes of all frames.
         missed: Sequence numbers that were skipped.
-        duplicates: Messages whose number had been there.
+        duplicates: Messages with a number that was received before.
         out_of_order: Messages that came late.
         first_received_at_ns: When the first was received, in nanoseconds since 1970.
         last_received_at_ns: When the last was.

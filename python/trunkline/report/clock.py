@@ -41,7 +41,7 @@ def _label(at_ns: int, step_ns: int, *, dated: bool) -> str:
     if step_ns >= _DAY:
         return date
     if step_ns < _SECOND:
-        # The least number of decimals that tells two marks apart.
+        # The fewest decimals that distinguish two marks.
         decimals = len(f"{step_ns / _SECOND:.9f}".rstrip("0").partition(".")[2])
         return f"{time[:8]}.{at_ns % _SECOND:09}"[: 9 + decimals]
     if dated:

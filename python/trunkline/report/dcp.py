@@ -78,7 +78,7 @@ class DcpSection(Section):
     Attributes:
         services: The 200 services with most requests, as each role saw them.
         service_count: How many there are in all.
-        beyond: Requests of services beyond the first 100,000, which are not told apart.
+        beyond: Requests of services beyond the first 100,000, counted together.
         left_out: Whether there are others, which are trunkline's own.
         errors: Messages that do not decode, by kind of error.
         bucket_ns: What time is divided into, in nanoseconds.
@@ -109,7 +109,7 @@ class DcpSection(Section):
 
     @property
     def spoken(self) -> bool:
-        """Whether anybody spoke it."""
+        """Whether there are messages of the protocol."""
         return bool(self.services or self.malformed)
 
     def tiles(self) -> Sequence[Tile]:

@@ -21,7 +21,7 @@ _PLOTTED = 12
 
 
 class _Timed(Protocol):
-    """Something whose times are counted; it has a percentile for each mark, as ``p50_ns``."""
+    """A row with a percentile for each mark, as ``p50_ns``."""
 
     @property
     def title(self) -> str: ...
@@ -128,9 +128,9 @@ def charts(
     dots = Percentiles(rows, marks) if rows else None
     found = [Chart(key, title, f"Percentiles of {what}{chosen}", dots, dict(enumerate(marks)), none)]
     if spread:
-        whose = {at: names[at] for at in in_order(spread)} if len(names) > 1 else {}
+        legend = {at: names[at] for at in in_order(spread)} if len(names) > 1 else {}
         bars = Spread(spread, names, unit)
-        found.append(Chart(f"{key}-spread", f"{title}, distribution", f"Number of {unit} by {what}", bars, whose))
+        found.append(Chart(f"{key}-spread", f"{title}, distribution", f"Number of {unit} by {what}", bars, legend))
     return found
 
 

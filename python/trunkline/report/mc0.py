@@ -136,7 +136,7 @@ class Mc0Section(Section):
     Attributes:
         topics: The 200 topics with most messages, as each role saw them.
         topic_count: How many there are in all.
-        beyond: Messages of topics beyond the first 100,000, which are not told apart.
+        beyond: Messages of topics beyond the first 100,000, counted together.
         left_out: Whether there are others, which are trunkline's own.
         puts: What was put to all of them.
         deliveries: What was delivered of all of them.
@@ -175,7 +175,7 @@ class Mc0Section(Section):
 
     @property
     def spoken(self) -> bool:
-        """Whether anybody spoke it."""
+        """Whether there are messages of the protocol."""
         return bool(self.topics or self.refusals or self.malformed)
 
     @property

@@ -63,8 +63,8 @@ class Scope:
     """Which part of a capture a report covers, as far as it bears on what can be counted.
 
     Attributes:
-        has_runs: Whether runs are covered from begin to end: of parts of runs no condition can be told.
-        has_sequences: Whether each sender's sequence numbers are covered without holes: else what is missing cannot be told.
+        has_runs: Whether runs are covered from begin to end: a part of a run has no condition.
+        has_sequences: Whether each sender's sequence numbers are covered without gaps: else missing ones cannot be counted.
         has_records: Whether single records of messages of CDTP are selected.
         cuts: What of the selection may keep a message and not its answer.
         ordinals: The runs of each sender that are selected, where runs are: their numbers in the capture.
@@ -145,7 +145,7 @@ class Counted(TypedDict):
         errors: Messages that do not decode, by kind of error.
         bucket_ns: How wide a bucket is, in nanoseconds.
         section: What only this protocol has.
-        runs: The runs of CDTP, a `RunCounts`, where they can be told.
+        runs: The runs of CDTP, a `RunCounts`, if they are covered.
     """
 
     rows: int
@@ -223,7 +223,7 @@ class Report:
         sections: What there is to say of each protocol, by its name, as ``"cdtp"``: a `CdtpSection`, a `DcpSection`,
             a `Mc0Section`, a `MtlSection`, a `CdtSection`.
         volumes: Bytes of all frames by protocol and bucket: the time between the first receipt and the last is divided
-            into 120 of them. Empty where nothing but CDTP was spoken, whose section has them by sender.
+            into 120 of them. Empty if there is only CDTP: its section has them by sender.
         messages: Rows by protocol, likewise.
         selected: What was selected, in words; None where all was.
         bucket_ns: What time is divided into, in nanoseconds, from the first receipt on.

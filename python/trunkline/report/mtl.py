@@ -118,7 +118,7 @@ class MtlSection(Section):
         messages: Messages of both flows.
         resources: The 200 resources with most contents.
         resource_count: How many there are in all.
-        beyond: Contents of resources beyond the first 100,000, which are not told apart.
+        beyond: Contents of resources beyond the first 100,000, counted together.
         received: Contents that came to all of them.
         sent: Contents that went out of all of them.
         redelivered: Contents that went out not for the first time.
@@ -165,11 +165,11 @@ class MtlSection(Section):
 
     @property
     def spoken(self) -> bool:
-        """Whether anybody spoke it."""
+        """Whether there are messages of the protocol."""
         return bool(self.messages)
 
     def tiles(self) -> Sequence[Tile]:
-        """What came and went, what came again, and who was not let in."""
+        """Contents received and sent, redelivered ones, and refused logins."""
         logins = (Tile("Logins refused", f"{self.logins_refused:,}", not self.logins_refused),)
         return (
             Tile("Contents", f"{self.received:,}"),

@@ -35,7 +35,7 @@ class Lines:
         rows: The value of each bucket of time, by index; `OTHERS` are those that have none.
         unit: What the values are.
         clock: What time is divided into.
-        names: Whose lines they are, by index.
+        names: The names of the lines, by index.
         axis: Whether values are plotted as they are, by their logarithm, or so from one on.
         is_stepped: Whether a value is that of its whole bucket, rather than of its end.
         is_whole: Whether the values are whole numbers.

@@ -29,7 +29,7 @@ class Counter:
 
     Args:
         name: The protocol.
-        capture: The capture; None to count what was decoded elsewhere.
+        capture: The capture; None to count rows that are decoded already.
         selection: Which messages; all if None.
         scope: What that bears on.
         clock: What time is divided into.
@@ -111,7 +111,7 @@ class Counter:
 
 
 def within(selection: Selection | None, names: Sequence[str], capture: Capture) -> dict[str, Any] | None:
-    """What rows tell themselves of what is selected of these protocols, and of what may be its answer; None for all."""
+    """The time and the protocol of a selection, which hold for answers too; None for all."""
     if selection is None:
         return None
     only = names[0] if len(names) == 1 else None

@@ -48,7 +48,7 @@ class Canvas:
     def text(
         self, x: float, y: float, words: str, *, anchor: str = "middle", tone: str = "soft", size: int = _SIZE
     ) -> None:
-        """Words whose middle line is at `y`."""
+        """Text with its middle line at `y`."""
         place = f'x="{digits(x)}" y="{digits(y + 0.35 * size)}"'
         look = f'text-anchor="{anchor}" style="fill: var(--{tone}); font-size: {size}px"'
         self._parts.append(f"<text {place} {look}>{escape(words)}</text>")

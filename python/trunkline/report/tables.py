@@ -122,7 +122,7 @@ def not_listed(number: int, what: str) -> str:
 
 
 def about_others(beyond: int, what: str) -> str:
-    """What there is to know of a table where there were more names than are told apart."""
+    """The note on a table that had more names than are counted separately."""
     return (
         f" There were more than {Summary.NAMES:,} names: {beyond:,} {what} under the others are counted as of one."
         if beyond

@@ -53,7 +53,7 @@ class Timeline:
                 max(end - begin, _LEAST),
                 height,
                 "good" if is_good else "bad",
-                # Runs that follow each other are to be told apart.
+                # Distinguishes consecutive runs.
                 opacity=1 if run.ordinal % 2 else 0.6,
                 tip=_words(run),
             )

@@ -13,7 +13,7 @@ messages.where("sender = 'Detector.one'").groupBy("tag_run").count().show()
 frames in a table of your own; `to_cdtp` and the others are the way back; `register` makes them functions of SQL, and `pandas_udfs` has the same for pandas. All give the same
 values for the same bytes.
 `runs`, `gaps`, `pair_requests`, `topics`, `contents` and `rollout` put messages together: those of a run, a request with its reply, what
-passed through a topic, a content with what was said of it, and a configuration on its way to an endpoint. They take batches and streams.
+passed through a topic, a content with its Confirm or Reject, and a configuration on its way to an endpoint. They take batches and streams.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The process that Spark's workers are forked from: pyspark's, without what it does for nothing.
+"""The process that Spark's workers are forked from: pyspark's, without its needless work.
 
-It tells of workers that were hung up on, and looks for garbage after every task, among all that was ever imported.
+pyspark's prints an error for each worker that Spark disconnects, and collects garbage after every task, among all
+imported modules.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _run = daemon.worker
 
 
 def _worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - pyspark gives it so
-    """Runs a task. What the first one leaves, the modules it imported, is no garbage later either."""
+    """Runs a task. The modules that the first one imported are frozen, as they never become garbage."""
     code = _run(sock, authenticated)
     if not gc.get_freeze_count():
         gc.collect()

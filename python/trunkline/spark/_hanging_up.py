@@ -1,7 +1,7 @@
-"""What pyspark's daemons print when Spark hangs up on a worker, and need not.
+"""Silences needless errors of pyspark's daemons when Spark disconnects a worker.
 
-A worker that waits for its next task, or has just started, when Spark closes its connection fails at telling so, and
-pyspark prints that as if something were wrong.
+When Spark disconnects a worker that waits for its next task, or has just started, the worker fails to report that, and
+pyspark prints a needless error.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ def _print_exc() -> None:
 
 
 def hush(daemon: ModuleType) -> None:
-    """Has the workers of a daemon end in silence when they are hung up on."""
+    """Lets the workers of a daemon end silently when they are disconnected."""
     quiet = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)
     daemon.traceback = quiet  # type: ignore[attr-defined]
 
 
 def hush_planner() -> None:
-    """The same of this process, where it is one that Spark asks for a data source.
+    """The same for this process, if it plans a data source for Spark.
 
-    Spark forks those from pyspark's own daemon, whatever the session names, and hangs up after a minute without a question.
+    Spark forks planners from pyspark's own daemon, whatever the session names, and disconnects them after an idle minute.
     """
     program = sys.modules["__main__"]
     if getattr(program.__spec__, "name", None) == "pyspark.daemon":

@@ -77,7 +77,7 @@ def _version(java: Path) -> int | None:
 
 
 def _wrap(java: Path, scratch: Path) -> Path:
-    """Makes a Java home whose `java` is without the option that this one does not know."""
+    """Makes a Java home with a `java` that leaves out the option that this one does not know."""
     home = scratch / "java"
     wrapper = home / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)

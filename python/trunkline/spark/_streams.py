@@ -56,7 +56,7 @@ def streamed(rows: DataFrame, name: str, window_us: int) -> DataFrame:
     table = Table(name, window_us)
     fold = table.fold()
     bundles = rows.mapInArrow(functools.partial(_bundled, fold.protocol), "bucket int, rows binary")
-    # It has what Spark calls, and no base class. Of a watermark, if there is one, it is told in event time only.
+    # It has the methods that Spark calls, without the base class. Spark passes a watermark only in event time.
     bucket: Any = Bucket(table)
     mode = "update" if fold.key else "append"
     given = bundles.groupBy("bucket").transformWithStateInPandas(bucket, "rows binary", mode, "EventTime")

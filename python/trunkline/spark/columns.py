@@ -165,8 +165,8 @@ def decode(
     double; text that is not UTF-8 is binary. The columns have what a recording has in place of secrets.
 
     For CDT they are `capture_id, segment, seq, received_at_ns, direction, topic, reply_to`, where `df` has them, then `type` (the kind of
-    message, as its subject says it; null for the subjects of others), `instance`, `replica` and `originator` (whom the subject
-    names), `correlation_id`, `timestamp_ms` (Unix time in milliseconds), `timestamp` (the same), `timeout_ms`, `endpoint_message_id`,
+    message, from its subject; null for foreign subjects), `instance`, `replica` and `originator` (from the
+    subject), `correlation_id`, `timestamp_ms` (Unix time in milliseconds), `timestamp` (the same), `timeout_ms`, `endpoint_message_id`,
     `app_version_name`, `endpoint_id`, `config_id`, `content_type`, `status_code`, `reason_phrase`, `originator_replica_id`,
     `content_bytes`, with `payload` the `content` itself, `error` and, in PERMISSIVE mode, `_corrupt_record` (the body of an invalid
     message). Missing values are null. `codec` and `bytes_encoding` set how bodies are encoded.
@@ -353,7 +353,7 @@ def from_mc0(
 
 
 def mc0_columns(frames: Sequence[Column | str], n_head: Column | str | None) -> dict[str, Column | str | None]:
-    """The columns of mc0 messages, where nobody has to say that no frame is before the verb.
+    """The columns of mc0 messages; by default no frame comes before the verb.
 
     Raises:
         LocalProtocolError: There are not two columns or three.
@@ -507,7 +507,7 @@ def sent(
 
 
 def _head(found: Mapping[str, Column]) -> Column:
-    """The payload up to its body, all of it where nobody knows that."""
+    """The payload up to its body, or all of it if `n_head` is missing."""
     if "n_head" not in found:
         return found["payload"]
     payload, head = found["payload"], found["n_head"]
@@ -569,7 +569,7 @@ def decode_keeping(
     only = [name for name in names if name in wanted]
     found = {name: df[fields[name].name] for name in (inputs | _TYPES.keys()).intersection(fields)}
     if "protocol" in inputs and {"protocol", "payload"} <= found.keys():
-        # Of those whose messages are told without it, the payload stays in the JVM.
+        # The payload stays in the JVM for protocols that do not need it to find their messages.
         found["payload"] = F.when(~found["protocol"].isin(_without_payload()), found["payload"])
     frames = sent(decoder, found, wanted.intersection(only), df.columns)
 

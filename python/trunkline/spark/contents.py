@@ -1,4 +1,4 @@
-"""The contents of MTL, each with what was said of it, from decoded messages."""
+"""The contents of MTL, each with its Confirm or Reject, from decoded messages."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def contents(decoded: DataFrame) -> DataFrame:
       same body where `decoded` has the column `body`;
     - `fate`: ``"confirmed"``; ``"rejected"``, for good, and ``"recycled"``, to be sent again; ``"refused"``, by a Response;
       ``"dead_lettered"``: rejected or recycled, and one alike went out later of the resource named likewise and ``.dead``;
-      or ``"open"``, where nothing was said of it, as where nothing is confirmed;
+      or ``"open"``, without any of these, as where nothing is confirmed;
     - `status`: of the Response that refused it;
     - `latency_ns`: from the content to what settled it;
     - `seq` and `settled_seq`: the rows of both; `sent_at_ns` and `settled_at_ns`: when they were recorded, in nanoseconds
       since 1970.
 
     A Confirm or Reject that is ``multiple`` settles all of its connection up to its sequence that are not settled (MTL-51); a
-    connection begins with the lease that is shown on it. A client does not tell its connections to one endpoint apart in what
-    it records: its contents are paired as long as it has one writer and one reader there at a time. The order of the rows does
+    connection begins with the lease that is shown on it. A client's capture does not distinguish its connections to one
+    endpoint: its contents are paired as long as it has one writer and one reader there at a time. The order of the rows does
     not matter. Of those that are open at a time a task keeps a million, and 256 MiB: the oldest of more leave as they stand.
 
     Of a stream a content is given when it comes and again when something becomes of it, by `capture_id` and `seq`: the last row is that

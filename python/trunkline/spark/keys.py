@@ -1,4 +1,4 @@
-"""What tells the rows of a table apart, so that a stream can bring it up to date."""
+"""The keys of tables, by which a stream updates their rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["keys_of"]
 
 
 def keys_of(table: str) -> tuple[str, ...]:
-    """The columns that tell the rows of a table apart, of those that `runs`, `gaps`, `pair_requests` and the others make.
+    """The key columns of a table that `runs`, `gaps`, `pair_requests` and the others make.
 
     A stream gives a row again when something has changed in it, and the last row of a key is the one that counts. Of `gaps`
     there are none: a row is given once, and never again.

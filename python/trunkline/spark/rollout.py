@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["rollout"]
 
-# What the way of a configuration is told from, of what `decode` gives.
+# The decoded columns that it needs.
 _NEEDED = tuple(name for name in Fold("rollout").needs if name != "capture_id")
 
 
@@ -30,7 +30,7 @@ def rollout(decoded: DataFrame) -> DataFrame:
     - `pulled_at`: when a target first answered with it, with a status of 2xx;
     - `applied_at`: when it was first reported that the endpoint has applied it, by a ConfigUpdated;
     - `time_to_applied_ns`: from the first announcement to that, in nanoseconds; null where either is missing or the announcement came
-      later, as of a configuration that is told of again;
+      later, as of a configuration that is announced again;
     - `announcements`, `pulls` and `reports`: how many of each there were.
 
     Times are those of receipt, timestamps. The capture of a role has its own announcements and reports as they went out, and as they

@@ -83,7 +83,7 @@ def session(
     times in UTC, has no web UI, leaves nothing in the working directory, passes frames to column functions in batches of 16 MiB, and shuffles into
     as many partitions as a local master has threads, at most 16. With a local master, checkpoints of streams start no processes.
 
-    A session that is configured elsewhere is used as it is, with only `options` added: an active session,
+    A session that exists is used as it is, with only `options` added: an active session,
     ``spark-submit``, or a Connect server in ``SPARK_REMOTE``.
 
     Args:
@@ -137,7 +137,7 @@ def begin(
         "spark.ui.showConsoleProgress": "false",
     }
     if is_local:
-        # Who is cut off leaves their files behind, in the temporary directory itself unless told otherwise.
+        # Processes that are killed leave their files behind, by default directly in the temporary directory.
         defaults["spark.local.dir"] = str(scratch)
         defaults["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
         if sockets is not None:
@@ -169,7 +169,7 @@ def _socket_dir(scratch: Path) -> Path | None:
 
 
 def _default_session() -> SparkSession | None:
-    """The session that threads have which were told of none, if it still runs."""
+    """The default session, if it still runs: that of threads without one of their own."""
     from pyspark.sql import SparkSession
 
     session = SparkSession._instantiatedSession  # noqa: SLF001 - pyspark has no other names for it
@@ -204,7 +204,7 @@ def _spark_at(home: Path | None) -> Iterator[None]:
 def _signals_held() -> Iterator[None]:
     """Lets SIGINT and SIGTERM wait until the JVM is there; a second one leaves at once.
 
-    A JVM that is starting tells Python its port by a file in a directory that pyspark removes when it is interrupted.
+    A starting JVM reports its port in a file, in a directory that pyspark removes when it is interrupted.
     Such a JVM stays for ever, with the standard output and error of this process open.
     """
     held: list[int] = []

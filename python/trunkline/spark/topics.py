@@ -30,8 +30,8 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     - `topic`;
     - `puts` and `deliveries`: the PUTs and the MESSAGEs that passed, those that were refused among the PUTs;
     - `bytes`: the bytes of their bodies; a middleware counts each once, as it was put, however many it delivered it to;
-    - `publishers` and `subscribers`: how many peers put something and had something delivered, as far as a middleware
-      tells its peers apart: null at a connector;
+    - `publishers` and `subscribers`: how many peers put something and had something delivered, at a middleware; null at a
+      connector, which has one peer;
     - `p50_ns`, `p99_ns`: percentiles of the way through a middleware, from the receipt of a PUT to the moment its
       MESSAGE was handed to a subscriber's connection, of the MESSAGEs of the window; null at a connector.
 
@@ -48,7 +48,7 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
 
     Args:
         decoded: What `decode` gives for ``"mc0"``, with the columns up to `body_bytes`; with `payload`, PUTs that differ
-            in nothing but their bodies are told apart. A batch or a stream.
+            only in their bodies are distinguished. A batch or a stream.
         window: How long a window is, as Spark writes it: ``"10 seconds"``, ``"1 hour"``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Calls whose replies are futures, in a simulation."""
+"""Calls that return their replies as futures, in a simulation."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Calls(Generic[Reply]):
         self._numbers = itertools.count()
 
     def put(self, verb: str, timeout_s: float | None, **given: Any) -> Future[Reply]:
-        """Asks the machine for something that is a call."""
+        """Submits a call to the machine."""
         need_open(self._engine)
         call = next(self._numbers)
         self._engine.ask(verb, call=call, timeout_s=timeout_s, **given)
@@ -64,7 +64,7 @@ class Calls(Generic[Reply]):
         return future
 
     def complete(self, kind: str, call: int, reply: Any = None) -> None:
-        """Ends a call: with a reply, or by what there was instead."""
+        """Completes a call with its reply or an error."""
         future, timeout_s = self._futures.pop(call, (None, None))
         if future is None or not future.set_running_or_notify_cancel():
             return
@@ -78,11 +78,11 @@ class Calls(Generic[Reply]):
             future.set_result(reply)
 
     def timeout_of(self, call: int) -> float | None:
-        """How long whoever made a call waits for the reply, in seconds; None without limit."""
+        """The timeout of a call in seconds; None without limit."""
         return self._futures[call][1] if call in self._futures else None
 
     def lose(self) -> None:
-        """Ends all there are: nobody will answer them."""
+        """Fails all pending calls."""
         for call in list(self._futures):
             self.complete("unanswered", call)
 

@@ -26,7 +26,7 @@ _OF_NATS = frozenset(
     {"servers", "credentials", "nkey_seed", "user", "password", "token", "tls", "capture", "capture_options", "metrics"}
 )
 
-# NATS has a place for bodies of up to so many bytes, unless it is told.
+# The default max_payload of NATS.
 MAX_PAYLOAD = 1 << 20
 
 
@@ -38,7 +38,7 @@ def _need_none(settings: dict[str, Any]) -> None:
 
 
 class _Connection:
-    """What roles ask of a connection besides sending."""
+    """The part of a connection that roles read."""
 
     max_payload = MAX_PAYLOAD
 
@@ -50,7 +50,7 @@ class _Engine(Engine):
         self._who = who
         super().__init__(world, who, [], [])
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         self._who.hear(kind, *details)
 
     def _lose(self) -> None:
@@ -58,12 +58,12 @@ class _Engine(Engine):
 
 
 class _Hearing(Member, Part):
-    """What both roles do with the events of others."""
+    """The base class of both roles: events of others."""
 
     _world: World
 
     def lose(self) -> None:
-        """Lets go of what is lost with a crash."""
+        """Discards what a crash loses."""
         self._events.clear()
         self._event_bytes = 0
 
@@ -102,7 +102,7 @@ class Target(_Hearing, _target.Offering):
         self._native = _Engine(self._world, self)
 
     def hear(self, kind: str, *details: Any) -> None:
-        """Takes what its machine has to say."""
+        """Handles an event of its machine."""
         if kind == "get":
             token, _, app, endpoint, config_id = details
             self._try(token, lambda: self._answer(token, self._store.get(app, endpoint, config_id)))
@@ -115,12 +115,12 @@ class Target(_Hearing, _target.Offering):
         elif kind == "updated":
             self._store.applied([(details[0], details[1], details[2], details[3])])
         else:
-            super()._tell(kind, *details)
+            super()._handle(kind, *details)
 
     def _try(self, token: int, answer: Any) -> None:
         try:
             answer()
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever asked is told that there is something
+        except Exception as error:  # noqa: BLE001 - the source gets an error response
             self._fail(token, error)
 
     def _take_in(
@@ -270,10 +270,10 @@ class Source(_Hearing, _source.Pulling):
             if watch in self._watches and not self._watches[watch].closed:
                 self._watches[watch].changes.append(response)
         else:
-            super()._tell(kind, *details)
+            super()._handle(kind, *details)
 
     def lose(self) -> None:
-        """Lets go of what is lost with a crash."""
+        """Discards what a crash loses."""
         super().lose()
         self._watches.clear()
         self._asked.lose()
@@ -390,7 +390,7 @@ class Source(_Hearing, _source.Pulling):
             raise self._unapplied(expected, self._applying[key], timeout_s) from None
         finally:
             self._applying.pop(key, None)
-        # Nobody says what id it has that is not waited for.
+        # Without a confirmation, the id is the expected one.
         return given or expected
 
     def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:

@@ -15,7 +15,7 @@ from trunkline.testing._world import Engine, Member, SimulatedNotices, World
 
 __all__ = ["Receiver", "Sender"]
 
-# Where a receiver listens, and senders dial, unless they are told otherwise.
+# Where a receiver listens and senders dial by default.
 ENDPOINT = "tcp://receiver:1"
 
 
@@ -51,14 +51,14 @@ class _SenderEngine(Engine):
     def wait_drained(self, timeout_s: float | None = None) -> bool:
         return self._world.until(lambda: not self.stats()["queued"] or self.closed, timeout_s)
 
-    def _tell(self, kind: str, *details: Any) -> None:
-        _sender.tell(self._notices, kind, *details)
+    def _handle(self, kind: str, *details: Any) -> None:
+        _sender.report(self._notices, kind, *details)
 
 
 class Sender(Member, cdtp.Sender):
     """A simulated `trunkline.cdtp.Sender`: the same keywords, of those of sockets ``bind`` and ``connect`` alone.
 
-    Without them, and without a group, it sends to the receiver that listens where nobody says. In a group it listens at a
+    Without them, and without a group, it sends to the receiver at the default endpoint. In a group it listens at a
     port of its own. Its messages carry the time of the simulation, from 1970 on. Its queue is unlimited.
     """
 
@@ -106,7 +106,7 @@ class _ReceiverEngine(Engine):
         except ClosedError:
             raise StopIteration from None
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         if kind == "messages":
             self._messages.extend(details[0])
         else:
@@ -119,7 +119,7 @@ class _ReceiverEngine(Engine):
 class Receiver(Member, cdtp.Receiver):
     """A simulated `trunkline.cdtp.Receiver`: the same keywords, of those of sockets ``bind`` and ``connect`` alone.
 
-    Without them, and without a group, it listens where senders dial that are not told otherwise. Its waits advance the
+    Without them, and without a group, it listens at the default endpoint of senders. Its waits advance the
     clock; if nothing more will ever arrive, they raise `RuntimeError`.
     """
 
@@ -134,6 +134,6 @@ class Receiver(Member, cdtp.Receiver):
         connect = endpoints("connect", self._options.get("connect", ()))
         finds = self._settings["group"] is not None
         notices = SimulatedNotices("cdtp", "receiver", self._on_drop)
-        told = bind or connect or finds
-        engine = _ReceiverEngine(self._world, self, bind if told else [ENDPOINT], connect, notices.tell)
+        is_given = bind or connect or finds
+        engine = _ReceiverEngine(self._world, self, bind if is_given else [ENDPOINT], connect, notices.report)
         self._native = engine

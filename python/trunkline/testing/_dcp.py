@@ -21,7 +21,7 @@ __all__ = ["Broker", "Client", "Worker", "echo"]
 # Where the broker listens.
 ENDPOINT = "tcp://broker:1"
 
-# What is told of a call, which is for its future.
+# Events of a call, for its future.
 _OUTCOMES = frozenset({"reply", "timed_out", "unanswered"})
 
 
@@ -35,10 +35,10 @@ class Broker(Member, _broker.Brokering):
     def _open(self) -> None:
         self._notices = SimulatedNotices("dcp", "broker", self._on_drop)
         engine = self._world.add(*self._machine(), bind=[ENDPOINT], connect=())
-        self._native = self._world.join(self, engine, self._tell, lambda: None)
+        self._native = self._world.join(self, engine, self._handle, lambda: None)
 
-    def _tell(self, kind: str, *details: Any) -> None:
-        _broker.tell(self._notices, kind, *details)
+    def _handle(self, kind: str, *details: Any) -> None:
+        _broker.report(self._notices, kind, *details)
 
     def close(self, *, drain_s: float = 5.0) -> None:
         """See `trunkline.dcp.Broker.close`; advances the clock until it is closed."""
@@ -74,13 +74,13 @@ class Worker(Member, _worker.Working):
         self._notices = SimulatedNotices("dcp", self._who, self._on_drop)
         engine = self._world.add(*self._machine(), bind=(), connect=[ENDPOINT])
         self._calls: Calls[Reply] = Calls(self._world, engine)
-        self._native = self._world.join(self, engine, self._tell, self._lose)
+        self._native = self._world.join(self, engine, self._handle, self._lose)
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         if kind in _OUTCOMES:
             self._calls.complete(kind, *details)
         elif kind != "request":
-            _worker.tell(self._notices, kind, *details)
+            _worker.report(self._notices, kind, *details)
         elif self._handler is None:
             self._requests.append(details[0])
         elif self._work_s:
@@ -122,7 +122,7 @@ class Worker(Member, _worker.Working):
         self._calls.lose()
 
     def _is_over(self) -> bool:
-        # Nobody takes them any more.
+        # Not handed out any more.
         while self._requests and not self.closed:
             request = self._requests.popleft()
             request.forward(request.service, request.data)
@@ -140,13 +140,13 @@ class Client(Member, _client.Asking):
         self._notices = SimulatedNotices("dcp", "client", self._on_drop)
         engine = self._world.add(*self._machine(), bind=(), connect=[ENDPOINT])
         self._calls: Calls[Reply] = Calls(self._world, engine)
-        self._native = self._world.join(self, engine, self._tell, self._calls.lose)
+        self._native = self._world.join(self, engine, self._handle, self._calls.lose)
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         if kind in _OUTCOMES:
             self._calls.complete(kind, *details)
         else:
-            self._notices.tell(kind, *details)
+            self._notices.report(kind, *details)
 
     def request(
         self,
@@ -183,7 +183,7 @@ class Client(Member, _client.Asking):
         """See `trunkline.dcp.Client.close`; advances the clock until it is closed."""
         self._native.close(drain_s)
         self._world.until(lambda: self.closed)
-        # What it had to say of its end is told by now.
+        # Its last replies have been handled.
         self._calls.lose()
 
 

@@ -18,7 +18,7 @@ __all__ = ["ENDPOINT", "Connector", "Middleware"]
 # Where the middleware listens.
 ENDPOINT = "tcp://middleware:1"
 
-# What is told of a call, which is for its future.
+# Events of a call, for its future.
 _OUTCOMES = frozenset({"done", "alive", "refused", "timed_out", "lost", "unanswered"})
 
 
@@ -32,10 +32,10 @@ class Middleware(Member, _middleware.Passing):
     def _open(self) -> None:
         self._notices = SimulatedNotices("mc0", "middleware", self._on_drop)
         engine = self._world.add(*self._machine(), bind=[ENDPOINT], connect=())
-        self._native = self._world.join(self, engine, self._tell, lambda: None)
+        self._native = self._world.join(self, engine, self._handle, lambda: None)
 
-    def _tell(self, kind: str, *details: Any) -> None:
-        _middleware.tell(self._notices, kind, *details)
+    def _handle(self, kind: str, *details: Any) -> None:
+        _middleware.report(self._notices, kind, *details)
 
     def reload(self) -> None:
         """See `trunkline.mc0.Middleware.reload`."""
@@ -60,15 +60,15 @@ class Connector(Member, _connector.Connecting):
         self._notices = SimulatedNotices("mc0", "connector", self._on_drop)
         engine = self._world.add(*self._machine(), bind=(), connect=[ENDPOINT])
         self._calls: Calls[Any] = Calls(self._world, engine)
-        self._native = self._world.join(self, engine, self._tell, self._lose)
+        self._native = self._world.join(self, engine, self._handle, self._lose)
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         if kind in _OUTCOMES:
             self._calls.complete(kind, *details)
         elif kind == "message":
             self._messages.append(details[0])
         else:
-            _connector.tell(self._notices, self._on_error, kind, *details)
+            _connector.report(self._notices, self._on_error, kind, *details)
 
     def _lose(self) -> None:
         self._messages.clear()

@@ -23,15 +23,15 @@ __all__ = ["QueueClient", "QueueServer", "Reader", "Writer"]
 ENDPOINT = "tcp://server:1"
 
 # Makes what answers the questions of an engine.
-_MakesDesk: TypeAlias = Callable[[Any], Callable[..., None]]
+_MakesAnswer: TypeAlias = Callable[[Any], Callable[..., None]]
 
 
 class _ServerEngine(Engine):
-    """As `trunkline._native.mtl.Server`; its questions are answered in the moment they are asked."""
+    """As `trunkline._native.mtl.Server`; its questions are answered at once."""
 
-    def __init__(self, world: World, who: QueueServer, notices: SimulatedNotices, desk: _MakesDesk) -> None:
+    def __init__(self, world: World, who: QueueServer, notices: SimulatedNotices, make_answer: _MakesAnswer) -> None:
         self._notices = notices
-        self._answer = desk(self)
+        self._answer = make_answer(self)
         super().__init__(world, who, [ENDPOINT], [])
 
     @property
@@ -59,11 +59,11 @@ class _ServerEngine(Engine):
     def bar(self, users: list[str]) -> None:
         self.ask("bar", users=users)
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         if kind in ("login", "command"):
             self._answer(kind, *details)
         else:
-            _server.tell(self._notices, kind, *details)
+            _server.report(self._notices, kind, *details)
 
 
 class QueueServer(Member, _server.Serving):
@@ -82,10 +82,10 @@ class QueueServer(Member, _server.Serving):
     def _open(self) -> None:
         notices = SimulatedNotices("mtl", "server", self._on_drop)
 
-        def desk(engine: Any) -> Callable[..., None]:
-            return _server.Desk(engine, self._authenticator, self._handlers, notices).answer
+        def make_answer(engine: Any) -> Callable[..., None]:
+            return _server.Answerer(engine, self._authenticator, self._handlers, notices).answer
 
-        engine: Any = _ServerEngine(self._world, self, notices, desk)
+        engine: Any = _ServerEngine(self._world, self, notices, make_answer)
         self._native = engine
 
     def close(self, *, drain_s: float = 5.0) -> None:
@@ -95,7 +95,7 @@ class QueueServer(Member, _server.Serving):
 
 
 class _CallingEngine(Engine):
-    """One whose verbs are answered: waits for an answer move the clock."""
+    """An engine with calls: waiting for a reply advances the clock."""
 
     def __init__(self, world: World, who: Any) -> None:
         super().__init__(world, who, [], [ENDPOINT])
@@ -116,10 +116,15 @@ class _ClientEngine(_CallingEngine):
     logs_in = False
 
     def __init__(
-        self, world: World, who: QueueClient, notices: SimulatedNotices, desk: _MakesDesk, lose: Callable[[], None]
+        self,
+        world: World,
+        who: QueueClient,
+        notices: SimulatedNotices,
+        make_answer: _MakesAnswer,
+        lose: Callable[[], None],
     ) -> None:
         self._notices = notices
-        self._answer = desk(self)
+        self._answer = make_answer(self)
         self._lose_more = lose
         super().__init__(world, who)
 
@@ -135,7 +140,7 @@ class _ClientEngine(_CallingEngine):
     def give_up(self, token: int, reason: str) -> None:
         self.ask("give_up", token=token, reason=reason)
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         if kind in ("begin", "challenge"):
             self._answer(kind, *details)
         elif kind == "unauthenticated":
@@ -151,7 +156,7 @@ class _ClientEngine(_CallingEngine):
         elif kind in ("entered", "reply", "garbled", "timed_out", "unanswered"):
             self._calls.complete(kind, *details)
         else:
-            self._notices.tell(kind, *details)
+            self._notices.report(kind, *details)
 
     def _lose(self) -> None:
         super()._lose()
@@ -172,10 +177,10 @@ class QueueClient(Member, _client.Client):
     def _open(self) -> None:
         notices = SimulatedNotices("mtl", "client", self._on_drop)
 
-        def desk(engine: Any) -> Callable[..., None]:
-            return _client.Desk(engine, self._credentials, notices).answer
+        def make_answer(engine: Any) -> Callable[..., None]:
+            return _client.Answerer(engine, self._credentials, notices).answer
 
-        engine: Any = _ClientEngine(self._world, self, notices, desk, self._lose)
+        engine: Any = _ClientEngine(self._world, self, notices, make_answer, self._lose)
         self._enter(engine)
         self._native = engine
 
@@ -268,7 +273,7 @@ class _FlowEngine(_CallingEngine):
     def rejects(self) -> list[int]:
         return list(super().stats()["rejects"])
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         if kind == "content":
             self._contents.append(details[0])
         elif kind == "wanted":
@@ -277,7 +282,7 @@ class _FlowEngine(_CallingEngine):
         elif kind in ("done", "refused", "timed_out", "unanswered"):
             self._calls.complete(kind, *details)
         else:
-            _flows.tell(self._notices, kind, *details)
+            _flows.report(self._notices, kind, *details)
 
     def _lose(self) -> None:
         self._contents.clear()

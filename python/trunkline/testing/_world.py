@@ -23,16 +23,16 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Somebody who takes part: what runs it, what hears of it, and what lets go of what is lost when it crashes."""
+    """A member of the simulation: its engine, its event handler, and what discards its state in a crash."""
 
     who: object
     engine: Simulated
-    tell: Callable[..., None]
+    handle: Callable[..., None]
     lose: Callable[[], None]
 
 
 class Closable(Protocol):
-    """Something that ends."""
+    """Something that can end."""
 
     @property
     def closed(self) -> bool:
@@ -40,28 +40,28 @@ class Closable(Protocol):
 
 
 def need_open(engine: Closable) -> None:
-    """Refuses what only a role that has neither crashed nor ended can do."""
+    """Refuses calls on a role that has crashed or ended."""
     if engine.closed:
         message = "this role is closed"
         raise ClosedError(message)
 
 
 class World:
-    """Who takes part, and the clock that moves them all."""
+    """The members of a simulation, and their clock."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.native = _native.Simulation(seed, steps)
         self._seed = seed
         self._parts: dict[int, Part] = {}
-        self._told: deque[tuple[int | None, tuple[Any, ...]]] = deque()
+        self._events: deque[tuple[int | None, tuple[Any, ...]]] = deque()
         self._planned: dict[int, Callable[[], object]] = {}
         self._plans = 0
 
     def add(self, kind: str, settings: Mapping[str, Any], *, bind: Sequence[str], connect: Sequence[str]) -> Simulated:
         return self.native.add(kind, {**settings, "bind": list(bind), "connect": list(connect)})
 
-    def join(self, who: object, engine: Simulated, tell: Callable[..., None], lose: Callable[[], None]) -> Simulated:
-        self._parts[engine.number] = Part(who, engine, tell, lose)
+    def join(self, who: object, engine: Simulated, handle: Callable[..., None], lose: Callable[[], None]) -> Simulated:
+        self._parts[engine.number] = Part(who, engine, handle, lose)
         return engine
 
     @property
@@ -93,7 +93,7 @@ class World:
         return True
 
     def take(self, waiting: deque[Kind], engine: Closable, timeout_s: float | None, what: str) -> Kind:
-        """Moves the clock until there is something to take, or the role is gone; `what` says what did not come in time."""
+        """Advances the clock until there is something to take, or the role is closed; `what` begins the error of a timeout."""
         self.until(lambda: waiting or engine.closed, timeout_s)
         if waiting:
             return waiting.popleft()
@@ -110,26 +110,26 @@ class World:
         return self.native.now_ns + round(seconds * _S)
 
     def _pass(self, end_ns: int | None, *, once: bool) -> bool:
-        """Lets something happen that is due by then, and tells whom it concerns; whether there was anything."""
+        """Runs what is due by then and dispatches the events; returns whether anything was due."""
         is_due = False
-        if not self._told:
-            told, is_due = self.native.run(end_ns, once=once)
-            self._told.extend(told)
-        is_due |= bool(self._told)
-        while self._told:
-            self._tell(*self._told.popleft())
+        if not self._events:
+            events, is_due = self.native.run(end_ns, once=once)
+            self._events.extend(events)
+        is_due |= bool(self._events)
+        while self._events:
+            self._dispatch(*self._events.popleft())
         return is_due
 
-    def _tell(self, number: int | None, told: tuple[Any, ...]) -> None:
-        kind, *details = told
+    def _dispatch(self, number: int | None, event: tuple[Any, ...]) -> None:
+        kind, *details = event
         if number is None:
             self._planned.pop(details[0])()
         else:
-            self._parts[number].tell(kind, *details)
+            self._parts[number].handle(kind, *details)
 
 
 class SimulatedNotices(Notices):
-    """Every line of the log, as it comes: nobody waits for a thread, and time does not pass as the log has it."""
+    """Notices that log every line at once: there is no thread, and simulated time does not limit lines."""
 
     def log(
         self,
@@ -150,7 +150,7 @@ class Engine:
         self._world = world
         kind, settings = who._machine()  # noqa: SLF001 - what both faces of a role share
         self._native = world.add(kind, settings, bind=bind, connect=connect)
-        world.join(who, self._native, self._tell, self._lose)
+        world.join(who, self._native, self._handle, self._lose)
 
     # What is sent in a simulation is with its network at once.
     unsent = False
@@ -173,7 +173,7 @@ class Engine:
         need_open(self._native)
 
     def raise_failure(self) -> None:
-        """Nothing fails here but what the simulation is told to."""
+        """Nothing: a simulated engine does not fail by itself."""
 
     def stats(self) -> dict[str, Any]:
         return self._native.stats()
@@ -182,7 +182,7 @@ class Engine:
         self.check_open()
         self._native.ask(verb, **given)
 
-    def _tell(self, kind: str, *details: Any) -> None:
+    def _handle(self, kind: str, *details: Any) -> None:
         raise NotImplementedError
 
     def _lose(self) -> None:
@@ -222,8 +222,8 @@ class Peer:
     def __init__(self, world: World, kind: str, bind: Sequence[str], connect: Sequence[str], /) -> None:
         self._world = world
         engine = world.add("bare", {"kind": kind}, bind=bind, connect=connect)
-        # What it has received is the test's, and outlives it.
-        self._native = world.join(self, engine, self._tell, lambda: None)
+        # `received` belongs to the test, and outlives a crash.
+        self._native = world.join(self, engine, self._handle, lambda: None)
         self.received = []
 
     @property
@@ -237,7 +237,7 @@ class Peer:
         return self._native.closed
 
     def send(self, frames: Sequence[Frame], *, to: bytes | None = None) -> None:
-        """Sends one message, of whatever frames; it arrives once the clock moves. `to` is whom a ROUTER sends it.
+        """Sends one message, of any frames; it arrives when the clock advances. `to` is the routing id for a ROUTER.
 
         Raises:
             LocalProtocolError: It has no frames.
@@ -255,5 +255,5 @@ class Peer:
             raise TimeoutError(message)
         return self.received.pop(0)
 
-    def _tell(self, _kind: str, frames: tuple[bytes, ...], _peer: bytes | None) -> None:
+    def _handle(self, _kind: str, frames: tuple[bytes, ...], _peer: bytes | None) -> None:
         self.received.append(frames)

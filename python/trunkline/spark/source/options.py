@@ -57,7 +57,7 @@ class Settings:
 
     Attributes:
         paths: The captures, or folders of captures.
-        protocol: The protocol whose messages to read; None for all.
+        protocol: The protocol of the messages to read; None for all.
         is_decoded: Whether to decode.
         mode: What to do with malformed messages.
         decoding: The options of decoding.
@@ -90,7 +90,7 @@ class Settings:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Settings:
-        """Reads the options, whose names Spark has in lower case.
+        """Reads the options; Spark converts their names to lower case.
 
         Raises:
             LocalProtocolError: An option is unknown, or has no such value.
@@ -218,7 +218,7 @@ class _Reading:
 
 
 def place_at(given: str, options: Mapping[str, str]) -> Place:
-    """Where `load` was told to read, with the options of a file system by their names in lower case.
+    """The path given to `load`, with the options of a file system under their names in lower case.
 
     Raises:
         LocalProtocolError: It is no place, or one that has no such options.

@@ -126,7 +126,7 @@ def _rows(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
     if selection is None:
         return _of_columns(given, read_batches(native(capture).reader(given.names)))
     selected = selection.of(capture)
-    if selected.is_told_by_rows and selection.where is None:
+    if selected.is_decided_by_rows and selection.where is None:
         return _of_columns(given, read_batches(native(capture).reader(given.names, selected.native)))
     from pyarrow import compute
 

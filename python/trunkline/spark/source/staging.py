@@ -23,8 +23,8 @@ _LEFT_S = 86_400
 def staging_of(target: Path) -> Path:
     """A directory beside a target for the files of a job, which this process plans.
 
-    Neither a search for captures nor Spark looks into what begins with a dot. The name says whose it is: this process is gone
-    before the job ends, but the one that started it ends with the job's driver.
+    Neither a search for captures nor Spark looks into directories that begin with a dot. The name has the id of the parent
+    process: this process ends before the job, its parent with the job's driver.
     """
     return target.with_name(f".{target.name}.{_machine()}.{os.getppid()}.{uuid.uuid4().hex[:8]}")
 

@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: what was read is let go of by the recorder's own limits."""
 
     def stop(self) -> None:
-        """Ends this process where the JVM is gone: pyspark would fail at telling it so, and print that as if it mattered."""
+        """Ends this process if the JVM is gone: pyspark would try to answer it, and print a needless error."""
         if isinstance(sys.exception(), EOFError):
             os._exit(0)
 

@@ -1,4 +1,4 @@
-"""What people are told on standard error: notes, and what is logged."""
+"""Notes and log lines on standard error."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from datetime import UTC, datetime
 
 from trunkline._jsonable import encode, plain
 
-__all__ = ["NO_READER", "hold_back", "log_as_json", "log_to_stderr", "tell", "tell_no_more", "tell_what_happened"]
+__all__ = ["NO_READER", "hold_back", "log_as_json", "log_to_stderr", "mute", "note", "release_held"]
 
-# What a write says when whoever read it is gone: a pipe, or a terminal.
+# The errors of a write to a pipe or a terminal that is closed.
 NO_READER = (errno.EPIPE, errno.EIO)
 
 
-# Whether what is told is read by machines: there is one command a process.
+# Whether notes are JSON; global, as a process runs one command.
 _as_json = False
 
 
-def tell(text: str, level: int = logging.INFO) -> None:
-    """Tells people what is no result, or machines, as a line of the log."""
+def note(text: str, level: int = logging.INFO) -> None:
+    """Writes a note that is no result: as text, or as JSON like a line of the log."""
     if _as_json:
         _write(_JsonLine().format(logging.LogRecord("trunkline", level, "", 0, text, None, None)))
     else:
@@ -30,7 +30,7 @@ def tell(text: str, level: int = logging.INFO) -> None:
 
 
 def _write(line: str) -> None:
-    """Writes a line for whoever reads it; if there is nobody, for nobody."""
+    """Writes a line, and ignores a closed reader."""
     try:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
@@ -40,8 +40,8 @@ def _write(line: str) -> None:
 
 
 def log_to_stderr() -> None:
-    """Shows what we log. What others do would be the traceback of something that is told in one line."""
-    handler = _Telling()
+    """Shows trunkline's log without tracebacks: errors are reported in one line."""
+    handler = _StderrHandler()
     if os.environ.get("TRUNKLINE_DEBUG") != "1":
         handler.addFilter(logging.Filter("trunkline"))
         handler.addFilter(_without_traceback)
@@ -50,37 +50,37 @@ def log_to_stderr() -> None:
 
 
 def log_as_json() -> None:
-    """Writes the log, and all else that is told, as JSON: one object a line and nothing before it."""
+    """Writes the log and notes as JSON: one object a line, without a prefix."""
     global _as_json  # noqa: PLW0603 - as it says
     _as_json = True
-    for handler in _telling():
+    for handler in _handlers():
         handler.prefix = ""
         handler.setFormatter(_JsonLine())
 
 
 def hold_back() -> None:
-    """Has logged what only happens, who connects and who leaves, but holds it back until a role has said what it does."""
+    """Enables INFO, e.g. of connections, but holds it back until the role has printed its first line."""
     logger = logging.getLogger("trunkline")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)
-    for handler in _telling():
+    for handler in _handlers():
         handler.hold()
 
 
-def tell_what_happened() -> None:
-    """Tells what was held back until a role has said what it does."""
-    for handler in _telling():
+def release_held() -> None:
+    """Writes what was held back."""
+    for handler in _handlers():
         handler.go_on()
 
 
-def tell_no_more() -> None:
-    """Says only what goes wrong from now on."""
-    for handler in _telling():
+def mute() -> None:
+    """Writes only warnings and errors from now on."""
+    for handler in _handlers():
         handler.end()
 
 
 class _Line(logging.Formatter):
-    """A line for people: what only happens has no level."""
+    """A line for people; INFO has no level name."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
@@ -97,12 +97,12 @@ class _JsonLine(logging.Formatter):
         return encode(plain(said | fields))
 
 
-def _telling() -> Iterator[_Telling]:
-    return (handler for handler in logging.getLogger().handlers if isinstance(handler, _Telling))
+def _handlers() -> Iterator[_StderrHandler]:
+    return (handler for handler in logging.getLogger().handlers if isinstance(handler, _StderrHandler))
 
 
-class _Telling(logging.Handler):
-    """Tells what is logged, where standard error is at that time: above a bar, if one is shown."""
+class _StderrHandler(logging.Handler):
+    """Logs to the current standard error: above a progress bar, if one is shown."""
 
     prefix = "trunkline: "
 
@@ -112,17 +112,17 @@ class _Telling(logging.Handler):
         self._is_over = False
 
     def hold(self) -> None:
-        """Holds back what only happens until the command has said what it does."""
+        """Holds back INFO."""
         self._held = []
 
     def go_on(self) -> None:
-        """Tells what was held back, and from now on everything at once."""
+        """Writes what was held back; from now on INFO is written at once."""
         held, self._held = self._held, None
         for record in held or ():
             self.emit(record)
 
     def end(self) -> None:
-        """Tells nothing more that only happens: the command has said how it ended."""
+        """Drops INFO from now on: the command has printed its last line."""
         self._is_over = True
 
     def emit(self, record: logging.LogRecord) -> None:
