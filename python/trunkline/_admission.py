@@ -6,8 +6,8 @@ import functools
 import logging
 from typing import TYPE_CHECKING
 
-from trunkline._attending import attend
 from trunkline._pool import Pool
+from trunkline._questions import poll_engine
 from trunkline._threads import survivable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Admission:
 
     def start(self) -> None:
         """Reads questions in a thread of its own, until the role ends."""
-        attend(self._guard, self.look, "trunkline-admission", self._pool.end)
+        poll_engine(self._guard, self.look, "trunkline-admission", self._pool.end)
 
     def look(self) -> None:
         """Handles the clients that came since the last call."""

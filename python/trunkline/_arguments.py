@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from trunkline._places import need_local
+from trunkline._locations import need_local
 
 __all__ = [
     "named",

@@ -40,10 +40,10 @@ __all__ = [
     "AsyncRole",
     "AsyncService",
     "AsyncStream",
-    "AttendedRole",
     "BlockingRole",
     "BlockingService",
     "Role",
+    "RoleWithQuestions",
 ]
 
 Native = TypeVar("Native", bound="_Engine")
@@ -421,7 +421,7 @@ class Role:
         at = self._metrics
         need_text("metrics", at, may_be_none=True)
         if at is not None:
-            from trunkline._exposing import exposed
+            from trunkline._exposition import exposed
 
             self._scrapes = exposed(self, at)
 
@@ -500,7 +500,7 @@ class Role:
         return f"<{type(self).__module__}.{type(self).__name__} {state}{where}>"
 
 
-class AttendedRole(Role):
+class RoleWithQuestions(Role):
     """A role with an engine that asks questions; the answering thread holds the engine."""
 
     def _notices_of(self, native: Any) -> Any:

@@ -34,7 +34,7 @@ from trunkline import _native
 from trunkline._frames import Frame
 from trunkline._roles import Role, endpoints
 from trunkline.errors import LocalProtocolError
-from trunkline.mtl.flows import Flowing
+from trunkline.mtl.flows import FlowBase
 
 __all__ = ["Close", "Connect", "Disconnect", "Driver", "Open", "Output", "Send", "Verdict", "Withdraw"]
 __dir__ = __all__.copy
@@ -290,7 +290,7 @@ def _described(
     role: type[Role], given: tuple[Any, ...], settings: dict[str, Any]
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The kind of a role's machine, how it is set up, and the options of the role, without a role that runs."""
-    if issubclass(role, Flowing):
+    if issubclass(role, FlowBase):
         # Only the flow knows its settings.
         return ("mtl.flow", *role._driven(*given, **settings))  # noqa: SLF001
     base = next((base for base in getattr(role, "__mro__", ()) if "_machine" in vars(base)), Role)

@@ -16,8 +16,8 @@ from peers.recorded import write
 from peers.s3 import S3
 from peers.waiting import until
 from trunkline import capture, cdtp
+from trunkline._locations import Url, location_of
 from trunkline._native.capture import existing, is_capture, position, published, sizes, sums
-from trunkline._places import Url, place_of
 from trunkline.errors import CaptureError, LocalProtocolError
 
 SEGMENTS = 5
@@ -345,8 +345,8 @@ def test_a_bucket_that_is_not_there_is_named(recorded, s3):
 
 
 def test_a_path_is_no_url(tmp_path):
-    assert place_of(tmp_path) == tmp_path
-    assert place_of("file:///a%20b/c") == place_of("/a b/c")
+    assert location_of(tmp_path) == tmp_path
+    assert location_of("file:///a%20b/c") == location_of("/a b/c")
     url = Url("s3://me:word@lab/runs/x/?region=eu")
     assert (str(url), os.fspath(url / "y"), url.name, (url / "y").name) == (
         "s3://lab/runs/x",

@@ -690,7 +690,7 @@ async def test_who_may_not_subscribe_is_told(tmp_path):
 
 
 async def test_what_waits_is_bounded_in_bytes(server, bare, monkeypatch):
-    from trunkline.cdt import _parts
+    from trunkline.cdt import _roles
     from trunkline.cdt import target as module
 
     is_free = threading.Event()
@@ -703,7 +703,7 @@ async def test_what_waits_is_bounded_in_bytes(server, bare, monkeypatch):
             return super().put(*given, **more)
 
     monkeypatch.setattr(module, "_MOST_HELD", 5_000)
-    monkeypatch.setattr(_parts, "_MOST_EVENT_BYTES", 3 * 512)
+    monkeypatch.setattr(_roles, "_MOST_EVENT_BYTES", 3 * 512)
     async with cdt.AsyncTarget("cdp", servers=server.url, store=Slow()) as target:
         answers = await bare.subscribe("_INBOX.test.held")
         push = nats.request(contentType="t", content={"bytes": "AAAA" * 1000})

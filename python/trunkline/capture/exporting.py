@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
 
 from trunkline import columns
+from trunkline._locations import need_local
 from trunkline._native.capture import mark_variants
-from trunkline._places import need_local
 from trunkline._text import as_text, finite
 from trunkline.capture import reading
 from trunkline.errors import LocalProtocolError

@@ -14,9 +14,9 @@ from trunkline import _native as _codec
 from trunkline import columns as _columns
 from trunkline._arguments import need_choice, need_number, need_path
 from trunkline._extras import how_to_install
+from trunkline._locations import Location, location_of
 from trunkline._native import capture as _native
 from trunkline._native import cdt, cdtp, dcp, mc0, mtl
-from trunkline._places import Place, place_of
 from trunkline._text import amount, counted, moment, readable
 from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.selecting import Selection, of_rows
@@ -80,7 +80,7 @@ class Capture:
         unfollowed: Messages of senders with names of more than 1024 bytes, which are in no run.
     """
 
-    path: Place
+    path: Location
     skipped: int
     let_go: int
     unfollowed: int
@@ -94,7 +94,7 @@ class Capture:
     ) -> None:
         need_path("path", path, may_be_url=True)
         need_number("max_message_bytes", max_message_bytes, least=1)
-        self.path = place_of(path)
+        self.path = location_of(path)
         self.skipped = 0
         self.let_go = 0
         self.unfollowed = 0
@@ -105,7 +105,7 @@ class Capture:
         self._info: CaptureInfo | None = None
 
     @property
-    def segments(self) -> list[Place]:
+    def segments(self) -> list[Location]:
         """The files of the published segments, oldest first."""
         return [self.path / name for name in self._native.files]
 

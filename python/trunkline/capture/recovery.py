@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 
 from trunkline._arguments import need_number, need_path
+from trunkline._locations import Location, location_of
 from trunkline._native import capture as _native
-from trunkline._places import Place, place_of
 
 __all__ = ["TARGET_BYTES", "Compaction", "Problem", "Recovery", "Verification", "compact", "recover", "verify"]
 
@@ -56,7 +56,7 @@ class Problem:
         what: The problem.
     """
 
-    path: Place
+    path: Location
     what: str
 
 
@@ -89,8 +89,8 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     Raises:
         CaptureError: There is no capture, or its directory cannot be read.
     """
-    segments, messages, unchecked, problems = _native.verify(place_of(path))
-    found = tuple(Problem(place_of(file), what) for file, what in problems)
+    segments, messages, unchecked, problems = _native.verify(location_of(path))
+    found = tuple(Problem(location_of(file), what) for file, what in problems)
     return Verification(segments, messages, unchecked, found)
 
 

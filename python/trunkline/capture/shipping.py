@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from trunkline._arguments import need_callable, need_path
 from trunkline._counters import Count, Level
+from trunkline._locations import Url, location_of
 from trunkline._native import capture as _native
-from trunkline._places import Url, place_of
 from trunkline.capture.stores import Store, store, words
 from trunkline.errors import CaptureError, LocalProtocolError
 
@@ -137,7 +137,7 @@ class Shipment:
     ) -> None:
         need_path("path", path)
         need_path("url", url, may_be_url=True)
-        self._here, there = Path(path), place_of(url)
+        self._here, there = Path(path), location_of(url)
         self._there = Target(there if isinstance(there, Url) else Url(there.absolute().as_uri()))
         self._deletes = delete_shipped
         self.total = Shipped()

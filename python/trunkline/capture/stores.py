@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from trunkline._extras import how_to_install
-from trunkline._places import Place, Url
+from trunkline._locations import Location, Url
 from trunkline._text import did_you_mean
 from trunkline.errors import CaptureError, LocalProtocolError
 
@@ -159,7 +159,7 @@ def _advised() -> Iterator[None]:
         raise PermissionError(words(error)) from error
 
 
-def is_readable(place: Place) -> bool:
+def is_readable(place: Location) -> bool:
     """Whether a place is one that captures can be read from: pyarrow knows how."""
     return isinstance(place, Path) or place.scheme in _SCHEMES
 
@@ -174,7 +174,7 @@ def _opened(text: str, _process: int) -> Store:
     return Store(Url(text))
 
 
-def is_folder(place: Place) -> bool:
+def is_folder(place: Location) -> bool:
     """Whether there is a folder, in a store also one that is nothing but the beginning of names.
 
     Raises:
@@ -188,7 +188,7 @@ def is_folder(place: Place) -> bool:
     return info is not None and info.type == FileType.Directory
 
 
-def exists(place: Place) -> bool:
+def exists(place: Location) -> bool:
     """Whether there is anything.
 
     Raises:
@@ -197,7 +197,7 @@ def exists(place: Place) -> bool:
     return place.exists() if isinstance(place, Path) else _asked(place, lambda opened: opened.info("") is not None)
 
 
-def folders(place: Place) -> list[str]:
+def folders(place: Location) -> list[str]:
     """The names of the folders in a folder, in order; none where it is gone.
 
     Raises:

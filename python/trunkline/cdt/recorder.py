@@ -13,14 +13,14 @@ from trunkline._counters import Count
 from trunkline._native import Messages
 from trunkline._native.cdt import fault
 from trunkline.cdt._connection import Happened
-from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector
+from trunkline.cdt._roles import AsyncCdtRole, BlockingCdtRole, CdtRole, connector
 from trunkline.cdt._tap import Tap
 from trunkline.cdt._waits import until
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out
 
-__all__ = ["AsyncRecorder", "Recorder", "RecorderStats", "Recording"]
+__all__ = ["AsyncRecorder", "Recorder", "RecorderBase", "RecorderStats"]
 
 
 # What says nothing of who only listens.
@@ -119,8 +119,8 @@ class _Ear:
             self.closed = True
 
 
-class Recording(Part):
-    """What a recorder does apart from waiting."""
+class RecorderBase(CdtRole):
+    """The base class of the recorder, without its waits."""
 
     @spelled_out(CdtOptions, without=_OF_ROLES, defaults=DEFAULTS)
     def __init__(
@@ -182,7 +182,7 @@ class Recording(Part):
         )
 
 
-class Recorder(Recording, BlockingPart):
+class Recorder(RecorderBase, BlockingCdtRole):
     """Records all messages of a deployment: it subscribes to all subjects that begin with `prefix`.
 
     Messages that are not CDT, or malformed, are recorded too.
@@ -214,7 +214,7 @@ class Recorder(Recording, BlockingPart):
         self._ear.tap.flush()
 
 
-class AsyncRecorder(Recording, AsyncPart):
+class AsyncRecorder(RecorderBase, AsyncCdtRole):
     """`Recorder` for asyncio: opened by ``async with``."""
 
     async def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:

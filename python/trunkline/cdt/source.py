@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeAlias, Unpack
 from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
 from trunkline._counters import Count, Latencies, Level, measured
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse
-from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, need_name, need_names
+from trunkline.cdt._roles import AsyncCdtRole, BlockingCdtRole, CdtRole, need_name, need_names
 from trunkline.cdt._waits import until
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import content_id
@@ -28,7 +28,7 @@ from trunkline.errors import (
 )
 from trunkline.options import spelled_out
 
-__all__ = ["AsyncSource", "AsyncWatch", "Confirm", "Pulling", "Source", "SourceStats", "Watch"]
+__all__ = ["AsyncSource", "AsyncWatch", "Confirm", "Source", "SourceBase", "SourceStats", "Watch"]
 
 Confirm = Literal["stored", "applied"]
 
@@ -122,8 +122,8 @@ class Watching:
 _Begun: TypeAlias = tuple[int, Watching]
 
 
-class Pulling(Part):
-    """What a source does apart from waiting."""
+class SourceBase(CdtRole):
+    """The base class of the source, without its waits."""
 
     @spelled_out(CdtOptions, defaults=DEFAULTS)
     def __init__(
@@ -499,7 +499,7 @@ class AsyncWatch:
         await self.close()
 
 
-class Source(Pulling, BlockingPart):
+class Source(SourceBase, BlockingCdtRole):
     """Pulls configurations from a target, pushes them to it, watches them, and reports which ones endpoints have applied.
 
     It runs in a thread that all blocking roles of CDT share, until it is closed; its methods may be called from any thread.
@@ -628,7 +628,7 @@ class Source(Pulling, BlockingPart):
         return Watch(self, app_version_name, endpoint_id)
 
 
-class AsyncSource(Pulling, AsyncPart):
+class AsyncSource(SourceBase, AsyncCdtRole):
     """`Source` for asyncio: opened by ``async with``; thousands of pulls may be in flight."""
 
     async def pull(

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, Unpack
 
 from trunkline._arguments import need_bytes, need_seconds, need_text, refuse
 from trunkline._counters import Count, Latencies, Level, measured
-from trunkline.cdt._parts import AsyncPart, BlockingPart, Part, connector, need_names
+from trunkline.cdt._roles import AsyncCdtRole, BlockingCdtRole, CdtRole, connector, need_names
 from trunkline.cdt._waits import cut_off
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.sqlite import SqliteStore
@@ -20,7 +20,7 @@ from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Store,
 from trunkline.errors import ConfigError, PeerLostError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out
 
-__all__ = ["AsyncTarget", "Offering", "Target", "TargetStats"]
+__all__ = ["AsyncTarget", "Target", "TargetBase", "TargetStats"]
 
 Result = TypeVar("Result")
 
@@ -108,8 +108,8 @@ def found(config: Config | None, app_version_name: str, endpoint_id: str, config
     return config
 
 
-class Offering(Part):
-    """What a target does apart from waiting."""
+class TargetBase(CdtRole):
+    """The base class of the target, without its waits."""
 
     @spelled_out(CdtOptions, defaults=DEFAULTS)
     def __init__(
@@ -458,7 +458,7 @@ class Offering(Part):
             raise TimeoutError(message)
 
 
-class Target(Offering, BlockingPart):
+class Target(TargetBase, BlockingCdtRole):
     """Stores configurations of endpoints, answers pulls, accepts pushes, and announces changes (CDT-38).
 
     It runs in a thread that all blocking roles of CDT share, until it is closed. Requests go to any replica of the
@@ -562,7 +562,7 @@ class Target(Offering, BlockingPart):
         self._run(self._wait(timeout_s))
 
 
-class AsyncTarget(Offering, AsyncPart):
+class AsyncTarget(TargetBase, AsyncCdtRole):
     """`Target` for asyncio: opened by ``async with``."""
 
     async def put(

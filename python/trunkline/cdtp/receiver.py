@@ -142,7 +142,7 @@ def sender_counts(counts: dict[str, Any]) -> dict[str, SenderCount]:
     return {name: SenderCount(**count) for name, count in counts["senders"].items()}
 
 
-class Receiving(Role):
+class ReceiverBase(Role):
     _native: _Receiver | None = None
 
     @spelled_out(RoleOptions)
@@ -197,7 +197,7 @@ class Receiving(Role):
         self._receiver.limit(count)
 
 
-class Receiver(Receiving, BlockingRole):
+class Receiver(ReceiverBase, BlockingRole):
     """Receives from senders, fair among its endpoints (CDTP-16, CDTP-17).
 
     Iterate over it, or call `receive`. A slow reader loses nothing: when the queue is full, sockets are not read, which slows
@@ -263,7 +263,7 @@ class Receiver(Receiving, BlockingRole):
         self._receiver.raise_failure()
 
 
-class AsyncReceiver(Receiving, AsyncStream[Message]):
+class AsyncReceiver(ReceiverBase, AsyncStream[Message]):
     """`Receiver` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
     async def receive(self, *, timeout_s: float | None = None) -> Message:

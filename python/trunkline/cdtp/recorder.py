@@ -109,7 +109,7 @@ class _Watch:
         return None
 
 
-class _Recording(Role):
+class _RecorderBase(Role):
     _native: _Receiver | None = None
 
     @spelled_out(SocketOptions, without="capture_overflow")
@@ -205,7 +205,7 @@ def _flush_failed(timeout_s: float | None) -> TimeoutError:
     return TimeoutError(f"the capture was not flushed within {timeout_s} s")
 
 
-class Recorder(_Recording, BlockingRole):
+class Recorder(_RecorderBase, BlockingRole):
     """Records everything it receives, bit for bit, in a directory that Spark and pyarrow can read.
 
     Malformed messages are recorded too, with the reason in the column ``error``. A slow disk makes the recorder stop
@@ -291,7 +291,7 @@ class Recorder(_Recording, BlockingRole):
         self._recorder.raise_failure()
 
 
-class AsyncRecorder(_Recording, AsyncRole):
+class AsyncRecorder(_RecorderBase, AsyncRole):
     """`Recorder` for asyncio: opened by ``async with``."""
 
     async def wait(

@@ -68,7 +68,7 @@ class SenderStats:
     transport: TransportName
 
 
-class Sending(Role):
+class SenderBase(Role):
     """What a sender does before and after it waits."""
 
     _native: _Sender | None = None
@@ -251,7 +251,7 @@ def report(notices: Notices, kind: str, endpoint: str, detail: str) -> None:
         notices.report(kind, endpoint, detail)
 
 
-class Sender(Sending, BlockingRole):
+class Sender(SenderBase, BlockingRole):
     """Streams messages to a receiver, and keeps what it cannot send yet (CDTP-18).
 
     Messages wait in the sender's own queue until there is a receiver with room; libzmq gets only a few at a time, since
@@ -380,7 +380,7 @@ class Sender(Sending, BlockingRole):
             sender.join()
 
 
-class AsyncSender(Sending, AsyncRole):
+class AsyncSender(SenderBase, AsyncRole):
     """`Sender` for asyncio: opened by ``async with``; what can wait is a coroutine."""
 
     async def send(

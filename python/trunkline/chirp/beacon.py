@@ -101,7 +101,7 @@ def _need_service(service: object) -> None:
         refuse("service", "a trunkline.chirp.Service", service)
 
 
-class _Beaconing(Role):
+class _BeaconBase(Role):
     _native: _Beacon | None = None
 
     @spelled_out()
@@ -225,7 +225,7 @@ class _Beaconing(Role):
         self._notices.log(logging.DEBUG, kind, readable(" ".join(words)), fields=named)
 
 
-class Beacon(_Beaconing, BlockingRole):
+class Beacon(_BeaconBase, BlockingRole):
     """Offers services of a host to its group, and reports what other hosts offer and request.
 
     Iterate over it, or call `receive`. An offer is reported when it is new, however often it is repeated. A host that
@@ -280,7 +280,7 @@ class Beacon(_Beaconing, BlockingRole):
         self._beacon.raise_failure()
 
 
-class AsyncBeacon(_Beaconing, AsyncStream[Event]):
+class AsyncBeacon(_BeaconBase, AsyncStream[Event]):
     """`Beacon` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
     async def receive(self, *, timeout_s: float | None = None) -> Event:

@@ -14,11 +14,11 @@ from trunkline.cli.signals import Stopping
 from trunkline.cli.stderr import mute
 
 if TYPE_CHECKING:
-    from trunkline.cdt._parts import BlockingPart
+    from trunkline.cdt._roles import BlockingCdtRole
 
 __all__ = ["opened"]
 
-Opened = TypeVar("Opened", bound="BlockingPart")
+Opened = TypeVar("Opened", bound="BlockingCdtRole")
 
 
 @contextmanager

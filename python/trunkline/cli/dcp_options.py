@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline._reaching import unreached
+from trunkline._reachability import unreached
 from trunkline.cli.options import dials, span
 
 __all__ = ["STATUS", "Endpoints", "HeartbeatInterval", "Liveness", "need_heartbeat", "no_broker"]

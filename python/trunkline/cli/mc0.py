@@ -16,7 +16,7 @@ import typer
 
 from trunkline import errors
 from trunkline._jsonable import named
-from trunkline._reaching import unreached
+from trunkline._reachability import unreached
 from trunkline._text import counted
 from trunkline.cli import running
 from trunkline.cli.content import Content, MessageView, Printer

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from trunkline._endpoints import Side, host_and_port, what_is_wrong
+from trunkline._locations import Location, location_of
 from trunkline._native import protocols
-from trunkline._places import Place, place_of
 from trunkline._text import did_you_mean, readable
 from trunkline.errors import LocalProtocolError
 
@@ -136,10 +136,10 @@ DecodingCodec = Annotated[
 ]
 
 
-def place(given: str) -> Place:
+def place(given: str) -> Location:
     """Where a capture is that is read."""
     try:
-        return place_of(given)
+        return location_of(given)
     except LocalProtocolError as error:
         message = f"{error}."
         raise typer.BadParameter(message) from None

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from trunkline import errors
 from trunkline._notices import connections
-from trunkline._reaching import unreached
+from trunkline._reachability import unreached
 
 __all__ = ["is_refused", "unless_refused"]
 

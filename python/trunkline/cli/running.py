@@ -89,7 +89,7 @@ def serving(what: Counting, state: Callable[[], str], at: str | None) -> Iterato
     if at is None:
         yield None
         return
-    from trunkline._exposing import served
+    from trunkline._exposition import served
 
     scrapes = served(type(what), lambda: what.stats, state, at)
     try:

@@ -136,7 +136,7 @@ def closing(close: Callable[[], object]) -> Iterator[None]:
 def _warn_unanswered() -> None:
     """Warns that no peer has answered yet: a role dials without end."""
     from trunkline._notices import connections
-    from trunkline._reaching import why_not
+    from trunkline._reachability import why_not
 
     if connections.dialled and not connections.made:
         where = readable(", ".join(sorted(connections.dialled)))

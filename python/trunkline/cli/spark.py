@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trunkline._places import need_local
+from trunkline._locations import need_local
 from trunkline._text import counted
 from trunkline.cli.apart import apart
 from trunkline.cli.family import Family

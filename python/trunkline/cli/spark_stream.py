@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trunkline._counters import Count, Level
-from trunkline._places import Place, need_local, place_of
+from trunkline._locations import Location, location_of, need_local
 from trunkline._text import counted
 from trunkline.cli.groups import grouped
 from trunkline.cli.options import (
@@ -113,7 +113,7 @@ def stream(
     from trunkline._native.capture import is_capture
     from trunkline.capture.stores import is_folder
 
-    there = place_of(capture)
+    there = location_of(capture)
     if not is_folder(there):
         message = f"{there}: does not exist"
         raise CaptureError(message)
@@ -154,7 +154,7 @@ def _in_words_of_the_command(checkpoint: Path | None) -> Iterator[None]:
 
 
 def _started(
-    session: SparkSession, options: Mapping[str, str], capture: Place, out: Path, checkpoint: Path, trigger: str
+    session: SparkSession, options: Mapping[str, str], capture: Location, out: Path, checkpoint: Path, trigger: str
 ) -> StreamingQuery:
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -203,7 +203,7 @@ class StreamProgress:
         """What it has done so far."""
         return self._streamed
 
-    def begins(self, capture: Place, out: Path, metrics_url: str | None) -> None:
+    def begins(self, capture: Location, out: Path, metrics_url: str | None) -> None:
         """Says that it has begun."""
         self.state = "serving"
         if metrics_url is not None or not self._output.json:

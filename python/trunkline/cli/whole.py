@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trunkline._locations import need_local
 from trunkline._native.capture import is_capture
-from trunkline._places import need_local
 from trunkline._processes import runs
 from trunkline.cli.apart import removed_unless_finished
 from trunkline.errors import LocalProtocolError

@@ -29,8 +29,8 @@ from trunkline.options import RoleOptions, spelled_out
 __all__ = [
     "AsyncBroker",
     "Broker",
+    "BrokerBase",
     "BrokerStats",
-    "Brokering",
     "ClientAddress",
     "QueueOverflow",
     "ServiceStats",
@@ -105,8 +105,8 @@ class BrokerStats:
     transport: TransportName
 
 
-class Brokering(Role):
-    """What a broker does apart from waiting."""
+class BrokerBase(Role):
+    """The base class of the broker, without its waits."""
 
     _native: _Broker | None = None
 
@@ -225,7 +225,7 @@ def _shown(service: bytes) -> str:
     return readable_bytes(service[:200])
 
 
-class Broker(Brokering, BlockingService):
+class Broker(BrokerBase, BlockingService):
     """Keeps a queue for each service and gives it to the workers that are free, the oldest of both first (DCP-29).
 
     It runs on a thread of its own until it is closed. Invalid and dropped messages are not reported on the wire (DCP
@@ -266,5 +266,5 @@ class Broker(Brokering, BlockingService):
     """
 
 
-class AsyncBroker(Brokering, AsyncService):
+class AsyncBroker(BrokerBase, AsyncService):
     """`Broker` for asyncio: opened by ``async with``."""

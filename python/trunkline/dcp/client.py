@@ -19,7 +19,7 @@ from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, need_client, opened
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
-__all__ = ["Asking", "AsyncClient", "Client", "ClientStats"]
+__all__ = ["AsyncClient", "Client", "ClientBase", "ClientStats"]
 
 _DRAIN_S = 5.0
 
@@ -56,8 +56,8 @@ class ClientStats:
     transport: TransportName
 
 
-class Asking(Role):
-    """What a client does apart from waiting."""
+class ClientBase(Role):
+    """The base class of the client, without its waits."""
 
     _native: _Client | None = None
 
@@ -111,7 +111,7 @@ def _read_notices(native: _Client, notices: Notices) -> None:
         notices.report(*notice)
 
 
-class Client(Asking, BlockingRole):
+class Client(ClientBase, BlockingRole):
     """Asks services of a broker; many requests at a time, from any number of threads (DCP-28).
 
     Every request ends in its own reply or in a `TimeoutError`, whatever order replies come in. A request that cannot be
@@ -214,7 +214,7 @@ class Client(Asking, BlockingRole):
             native.close(0.0)
 
 
-class AsyncClient(Asking, AsyncRole):
+class AsyncClient(ClientBase, AsyncRole):
     """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine."""
 
     def _open(self) -> None:

@@ -25,7 +25,7 @@ from trunkline._threads import survivable
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import RoleOptions, spelled_out
 
-__all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerStats", "Working", "report"]
+__all__ = ["AsyncWorker", "Handler", "OnError", "Worker", "WorkerBase", "WorkerStats", "report"]
 
 
 _DRAIN_S = 5.0
@@ -75,8 +75,8 @@ class WorkerStats:
     transport: TransportName
 
 
-class Working(Role):
-    """What a worker does apart from waiting."""
+class WorkerBase(Role):
+    """The base class of the worker, without its waits."""
 
     _native: _Worker | None = None
 
@@ -193,7 +193,7 @@ def report(notices: Notices, kind: str, *details: Any) -> None:
         notices.report(kind, *details)
 
 
-class Worker(Working, BlockingRole):
+class Worker(WorkerBase, BlockingRole):
     """Processes the requests for a service (DCP-12).
 
     Iterate over it and answer each request, or give `serve` a function. Heartbeats continue whatever you do meanwhile;
@@ -305,7 +305,7 @@ class Worker(Working, BlockingRole):
             self.close(drain_s=0.0)
 
 
-class AsyncWorker(Working, AsyncStream[Request]):
+class AsyncWorker(WorkerBase, AsyncStream[Request]):
     """`Worker` for asyncio: opened by ``async with``, iterated by ``async for``."""
 
     def _open(self) -> None:

@@ -24,7 +24,7 @@ from trunkline._text import counted, readable
 from trunkline.errors import PeerLostError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
-__all__ = ["AsyncConnector", "Connecting", "Connector", "ConnectorStats", "Headers", "Text", "report"]
+__all__ = ["AsyncConnector", "Connector", "ConnectorBase", "ConnectorStats", "Headers", "Text", "report"]
 
 _DRAIN_S = 5.0
 
@@ -73,8 +73,8 @@ class ConnectorStats:
     transport: TransportName
 
 
-class Connecting(Role):
-    """What a connector does apart from waiting."""
+class ConnectorBase(Role):
+    """The base class of the connector, without its waits."""
 
     _native: _Connector | None = None
 
@@ -173,7 +173,7 @@ def report(notices: Notices, on_error: OnError | None, kind: str, *details: Any)
         notices.report(kind, *details)
 
 
-class Connector(Connecting, BlockingRole):
+class Connector(ConnectorBase, BlockingRole):
     """Subscribes to topics and publishes messages, from any number of threads.
 
     A connection that is lost, or whose middleware is silent for 1.05 times `ttl_ms`, is made again: subscriptions are
@@ -365,7 +365,7 @@ class Connector(Connecting, BlockingRole):
             native.close(0.0)
 
 
-class AsyncConnector(Connecting, AsyncStream[Message]):
+class AsyncConnector(ConnectorBase, AsyncStream[Message]):
     """`Connector` for asyncio: opened by ``async with``, iterated by ``async for``; what can wait is a coroutine."""
 
     def _open(self) -> None:

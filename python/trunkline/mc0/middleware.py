@@ -19,7 +19,7 @@ from trunkline.errors import LocalProtocolError
 from trunkline.mc0.policy import Entry, read_policy
 from trunkline.options import RoleOptions, spelled_out
 
-__all__ = ["AsyncMiddleware", "Middleware", "MiddlewareStats", "Passing", "TopicStats", "report"]
+__all__ = ["AsyncMiddleware", "Middleware", "MiddlewareBase", "MiddlewareStats", "TopicStats", "report"]
 
 ClientOverflow = Literal["drop-newest", "drop-oldest", "disconnect"]
 
@@ -94,8 +94,8 @@ class MiddlewareStats:
     transport: TransportName
 
 
-class Passing(Role):
-    """What a middleware does apart from waiting."""
+class MiddlewareBase(Role):
+    """The base class of the middleware, without its waits."""
 
     _native: _Middleware | None = None
 
@@ -219,7 +219,7 @@ def report(notices: Notices, kind: str, *details: Any) -> None:
     notices.log(level, limited, f"client {client(*who)} {text}", fields=fields)
 
 
-class Middleware(Passing, BlockingService):
+class Middleware(MiddlewareBase, BlockingService):
     """Forwards messages to the clients that are subscribed to their topic (MC0-30).
 
     It runs on a thread of its own until it is closed. Each client has its own queue: one that does not read does not slow the
@@ -258,5 +258,5 @@ class Middleware(Passing, BlockingService):
     """
 
 
-class AsyncMiddleware(Passing, AsyncService):
+class AsyncMiddleware(MiddlewareBase, AsyncService):
     """`Middleware` for asyncio: opened by ``async with``."""

@@ -9,16 +9,16 @@ from typing import Any, Literal, TypeAlias, Unpack
 
 from trunkline import _notices
 from trunkline._arguments import named, need_callable, need_choice, need_flag, need_number, need_seconds, refuse
-from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
 from trunkline._native.mtl import Client as _Client
 from trunkline._native.mtl import Reply
 from trunkline._notices import Dropped, Notices
-from trunkline._reaching import unreached
+from trunkline._questions import answer_questions
+from trunkline._reachability import unreached
 from trunkline._roles import (
     AsyncRole,
-    AttendedRole,
     BlockingRole,
+    RoleWithQuestions,
     endpoints,
     give_up,
     native_options,
@@ -37,7 +37,7 @@ from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
 from trunkline.mtl.saslprep import saslprep
 from trunkline.options import DEFAULTS, RoleOptions, spelled_out
 
-__all__ = ["Answerer", "Asking", "AsyncClient", "Client", "ClientStats", "Confirm", "confirmation"]
+__all__ = ["Answerer", "AsyncClient", "Client", "ClientBase", "ClientStats", "Confirm", "confirmation"]
 
 Confirm: TypeAlias = Literal["none", "full"]
 
@@ -57,8 +57,8 @@ def confirmation(given: Confirm | None, profile: str) -> Confirm:
     return given
 
 
-class Asking(AttendedRole):
-    """What a client does apart from waiting."""
+class ClientBase(RoleWithQuestions):
+    """The base class of the client, without its waits."""
 
     _native: _Client | None = None
 
@@ -120,7 +120,7 @@ class Asking(AttendedRole):
         pending = native.told
         _notices.watch(pending, lambda: _report_all(pending, notices))
         answerer = Answerer(native, self._credentials, notices)
-        attend_questions(native.asked, answerer.answer, "trunkline-mtl-login", 1)
+        answer_questions(native.asked, answerer.answer, "trunkline-mtl-login", 1)
         opened(native, self._options, notices)
         self._opening = native
         try:
@@ -254,7 +254,7 @@ def _report_all(pending: Any, notices: Notices) -> None:
         notices.report(kind, *details)
 
 
-class Client(Asking, BlockingRole):
+class Client(ClientBase, BlockingRole):
     """Logs in to a server, sends commands, and opens data connections to write and read contents.
 
     The login is complete when the constructor returns. Commands are sent one at a time (MTL-01); after one
@@ -352,7 +352,7 @@ class Client(Asking, BlockingRole):
         self._finish(0.0)
 
 
-class AsyncClient(Asking, AsyncRole):
+class AsyncClient(ClientBase, AsyncRole):
     """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine."""
 
     def _open(self) -> None:

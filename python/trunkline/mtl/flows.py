@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trunkline import _notices
 from trunkline._arguments import named
-from trunkline._attending import attend_questions
 from trunkline._calls import AsyncCalls
 from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.mtl import Content
 from trunkline._native.mtl import Flow as _Flow
 from trunkline._notices import Notices
-from trunkline._roles import AsyncRole, AsyncStream, AttendedRole, BlockingRole, give_up, native_options
+from trunkline._questions import answer_questions
+from trunkline._roles import AsyncRole, AsyncStream, BlockingRole, RoleWithQuestions, give_up, native_options
 from trunkline._text import counted
 from trunkline.errors import (
     ClosedError,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from trunkline.options import RoleOptions
 
-__all__ = ["AsyncReader", "AsyncWriter", "FlowStats", "Flowing", "Reader", "Writer", "report"]
+__all__ = ["AsyncReader", "AsyncWriter", "FlowBase", "FlowStats", "Reader", "Writer", "report"]
 
 _DRAIN_S = 5.0
 
@@ -77,8 +77,8 @@ class FlowStats:
     transport: TransportName
 
 
-class Flowing(AttendedRole):
-    """What a data connection does apart from waiting."""
+class FlowBase(RoleWithQuestions):
+    """The base class of the data connection, without its waits."""
 
     _native: _Flow | None = None
 
@@ -222,7 +222,7 @@ class _Keeper:
 
     def keep(self, native: _Flow) -> None:
         answer = functools.partial(self.answer, native)
-        attend_questions(native.asked, answer, f"trunkline-mtl-{self._terms.who}", 1)
+        answer_questions(native.asked, answer, f"trunkline-mtl-{self._terms.who}", 1)
 
     def answer(self, native: _Flow, _kind: str, token: int) -> None:
         try:
@@ -260,8 +260,8 @@ def report(notices: Notices, kind: str, *details: Any) -> None:
         notices.report(kind, *details)
 
 
-class _Writing(Flowing):
-    """What a writer does apart from waiting."""
+class _WriterBase(FlowBase):
+    """The base class of the writer, without its waits."""
 
     # Whether the user has closed it: one that ended by itself reports then what was left unsent.
     _is_ended = False
@@ -272,7 +272,7 @@ class _Writing(Flowing):
         return self._flow.times()
 
 
-class Writer(_Writing, BlockingRole):
+class Writer(_WriterBase, BlockingRole):
     """Sends contents to resources; created by `Client.writer`.
 
     With confirmation, contents that were unconfirmed when the connection was lost are sent again, with ``redelivered`` in
@@ -352,7 +352,7 @@ class Writer(_Writing, BlockingRole):
             self.close(drain_s=0.0)
 
 
-class AsyncWriter(_Writing, AsyncRole):
+class AsyncWriter(_WriterBase, AsyncRole):
     """`Writer` for asyncio: opened by ``async with``; what can wait is a coroutine."""
 
     async def send(
@@ -399,7 +399,7 @@ class AsyncWriter(_Writing, AsyncRole):
             await self.close(drain_s=0.0)
 
 
-class Reader(Flowing, BlockingRole):
+class Reader(FlowBase, BlockingRole):
     """Receives the contents of the resources it summons; created by `Client.reader`. Iterates over them until it is closed.
 
     If the connection is lost, it obtains a new lease and summons its resources again by itself. Contents that were unconfirmed
@@ -481,7 +481,7 @@ class Reader(Flowing, BlockingRole):
         self._finish(_DRAIN_S)
 
 
-class AsyncReader(Flowing, AsyncStream[Content]):
+class AsyncReader(FlowBase, AsyncStream[Content]):
     """`Reader` for asyncio: opened by ``async with``, iterated by ``async for``; what can wait is a coroutine."""
 
     def _open(self) -> None:

@@ -20,13 +20,13 @@ from trunkline._arguments import (
     need_sequence,
     refuse,
 )
-from trunkline._attending import attend_questions
 from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._endpoints import need_endpoints
 from trunkline._native.mtl import Reply
 from trunkline._native.mtl import Server as _Server
 from trunkline._notices import Dropped, Notices, client_fields
-from trunkline._roles import AsyncService, AttendedRole, BlockingService, endpoints, native_options, opened
+from trunkline._questions import answer_questions
+from trunkline._roles import AsyncService, BlockingService, RoleWithQuestions, endpoints, native_options, opened
 from trunkline._text import client, readable
 from trunkline._threads import survivable
 from trunkline.errors import LocalProtocolError
@@ -35,7 +35,7 @@ from trunkline.mtl.sasl import Authenticator, Challenge, Welcome
 from trunkline.mtl.users import Users
 from trunkline.options import Endpoints, RoleOptions, spelled_out
 
-__all__ = ["Answerer", "AsyncServer", "ResourceStats", "Server", "ServerStats", "Serving", "report"]
+__all__ = ["Answerer", "AsyncServer", "ResourceStats", "Server", "ServerBase", "ServerStats", "report"]
 
 # The largest number that the engine takes for how often something happens.
 _MOST = 2**32 - 1
@@ -127,8 +127,8 @@ class ServerStats:
     transport: TransportName
 
 
-class Serving(AttendedRole):
-    """What a server does apart from waiting."""
+class ServerBase(RoleWithQuestions):
+    """The base class of the server, without its waits."""
 
     _native: _Server | None = None
 
@@ -242,7 +242,7 @@ class Serving(AttendedRole):
         pending = native.told
         _notices.watch(pending, lambda: _report_all(pending, notices))
         answerer = Answerer(native, self._authenticator, self._handlers, notices)
-        attend_questions(native.asked, answerer.answer, "trunkline-mtl-server", _THREADS, apart=["login"])
+        answer_questions(native.asked, answerer.answer, "trunkline-mtl-server", _THREADS, apart=["login"])
         self._native = opened(native, self._options, notices)
 
     @property
@@ -401,7 +401,7 @@ def report(notices: Notices, kind: str, *details: Any) -> None:
         notices.report(kind, *details)
 
 
-class Server(Serving, BlockingService):
+class Server(ServerBase, BlockingService):
     """Authenticates clients, leases them data connections, and delivers contents from writers to readers (MTL-01 … MTL-62).
 
     It runs on a thread of its own until it is closed. Profiles define how contents are routed: ``"test"`` has one resource
@@ -450,5 +450,5 @@ class Server(Serving, BlockingService):
     """
 
 
-class AsyncServer(Serving, AsyncService):
+class AsyncServer(ServerBase, AsyncService):
     """`Server` for asyncio: opened by ``async with``."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trunkline._jsonable import encode, plain
+from trunkline._locations import location_of
 from trunkline._native.capture import existing
-from trunkline._places import place_of
 from trunkline.capture.described import Run
 from trunkline.capture.reading import Capture, native, parts
 from trunkline.capture.reading import open as open_capture
@@ -39,7 +39,7 @@ class Following:
     """
 
     def __init__(self, capture: str | os.PathLike[str], name: str) -> None:
-        self._path = place_of(capture)
+        self._path = location_of(capture)
         self._name = name
         self._counters: dict[str, Counter] = {}
         # The segment that is counted next.

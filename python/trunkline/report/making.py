@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trunkline._places import need_local
+from trunkline._locations import need_local
 from trunkline.report.cdt import CdtSection
 from trunkline.report.cdtp import CdtpSection
 from trunkline.report.counting import counted_of, summary

@@ -11,7 +11,7 @@ import socket
 
 from pyspark import daemon
 
-from trunkline.spark._hanging_up import hush
+from trunkline.spark._disconnects import silence
 
 __all__: list[str] = []
 
@@ -28,6 +28,6 @@ def _worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - 
 
 
 if __name__ == "__main__":
-    hush(daemon)
+    silence(daemon)
     daemon.worker = _worker
     daemon.manager()

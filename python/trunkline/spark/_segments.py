@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trunkline._arrow import from_bytes, to_bytes
+from trunkline._locations import Location
 from trunkline._native import capture as _native
 from trunkline._native.analysis import divide
-from trunkline._places import Place
 from trunkline.capture.reading import Capture, parts
 from trunkline.capture.selecting import Selection, protocols_of
 from trunkline.report.local import total_of
@@ -46,7 +46,7 @@ class _Tasks:
         selection: Which messages; all if None.
     """
 
-    place: Place
+    place: Location
     segments: tuple[tuple[Span, ...], ...]
     selection: Selection | None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from trunkline._places import place_of
+from trunkline._locations import location_of
 from trunkline.capture.stores import is_readable
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
@@ -56,7 +56,7 @@ def report(
     from trunkline.report.model import Scope
 
     out = checked(out_html)
-    if isinstance(capture, str | os.PathLike) and is_readable(place_of(capture)):
+    if isinstance(capture, str | os.PathLike) and is_readable(location_of(capture)):
         import pyspark  # noqa: F401 - that it is missing is to be known before a capture is
 
         from trunkline.capture import reading
@@ -76,6 +76,6 @@ def report(
         from trunkline.spark.session import session
 
         # Another scheme is Spark's to know.
-        name, capture = name or str(place_of(capture)), capture_rows(session(), capture)
+        name, capture = name or str(location_of(capture)), capture_rows(session(), capture)
     total, counted = count_rows(capture, Scope())
     return made(counted, total, out, name, Scope())

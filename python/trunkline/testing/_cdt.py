@@ -11,7 +11,7 @@ from trunkline._arguments import need_bytes
 from trunkline._native.cdt import ConfigPushResponse, ConfigResponse
 from trunkline.cdt import source as _source
 from trunkline.cdt import target as _target
-from trunkline.cdt._parts import Event, Part, need_names
+from trunkline.cdt._roles import CdtRole, Event, need_names
 from trunkline.cdt.source import Confirm, refusal
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Stored, content_id
 from trunkline.cdt.target import CONTENT_TYPE
@@ -57,7 +57,7 @@ class _Engine(Engine):
         self._who.lose()
 
 
-class _Hearing(Member, Part):
+class _RoleBase(Member, CdtRole):
     """The base class of both roles: events of others."""
 
     _world: World
@@ -81,7 +81,7 @@ class _Hearing(Member, Part):
             raise StopIteration from None
 
 
-class Target(_Hearing, _target.Offering):
+class Target(_RoleBase, _target.TargetBase):
     """A simulated `trunkline.cdt.Target`: the same keywords, without those of NATS and captures, and the same counters.
 
     Its store answers at the moment it is asked; announcements that were pending when it crashed are not sent after a
@@ -243,7 +243,7 @@ class Watch:
         self.close()
 
 
-class Source(_Hearing, _source.Pulling):
+class Source(_RoleBase, _source.SourceBase):
     """A simulated `trunkline.cdt.Source`: the same keywords, without those of NATS and captures, and the same counters."""
 
     def __init__(self, world: World, name: str, /, **settings: Any) -> None:

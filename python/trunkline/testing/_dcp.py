@@ -25,7 +25,7 @@ ENDPOINT = "tcp://broker:1"
 _OUTCOMES = frozenset({"reply", "timed_out", "unanswered"})
 
 
-class Broker(Member, _broker.Brokering):
+class Broker(Member, _broker.BrokerBase):
     """A simulated `trunkline.dcp.Broker`: the same keywords, without those of sockets, and the same counters."""
 
     def __init__(self, world: World, /, **settings: Any) -> None:
@@ -46,7 +46,7 @@ class Broker(Member, _broker.Brokering):
         self._world.until(lambda: self.closed)
 
 
-class Worker(Member, _worker.Working):
+class Worker(Member, _worker.WorkerBase):
     """A simulated `trunkline.dcp.Worker`: the same keywords, without those of sockets, and the same counters.
 
     Without a handler, take its requests with `receive` and answer them when you like.
@@ -129,7 +129,7 @@ class Worker(Member, _worker.Working):
         return self.closed
 
 
-class Client(Member, _client.Asking):
+class Client(Member, _client.ClientBase):
     """A simulated `trunkline.dcp.Client`: the same keywords, without those of sockets, and the same counters."""
 
     def __init__(self, world: World, /, **settings: Any) -> None:

@@ -22,7 +22,7 @@ ENDPOINT = "tcp://middleware:1"
 _OUTCOMES = frozenset({"done", "alive", "refused", "timed_out", "lost", "unanswered"})
 
 
-class Middleware(Member, _middleware.Passing):
+class Middleware(Member, _middleware.MiddlewareBase):
     """A simulated `trunkline.mc0.Middleware`: the same keywords, without those of sockets, and the same counters."""
 
     def __init__(self, world: World, /, **settings: Any) -> None:
@@ -48,7 +48,7 @@ class Middleware(Member, _middleware.Passing):
         self._world.until(lambda: self.closed)
 
 
-class Connector(Member, _connector.Connecting):
+class Connector(Member, _connector.ConnectorBase):
     """A simulated `trunkline.mc0.Connector`: the same keywords, without those of sockets, and the same counters."""
 
     def __init__(self, world: World, /, **settings: Any) -> None:

@@ -66,7 +66,7 @@ class _ServerEngine(Engine):
             _server.report(self._notices, kind, *details)
 
 
-class QueueServer(Member, _server.Serving):
+class QueueServer(Member, _server.ServerBase):
     """A simulated `trunkline.mtl.Server`: the same keywords, without those of sockets and ``durable``, and the same counters.
 
     Its contents are in memory and lost in a crash.
@@ -289,7 +289,7 @@ class _FlowEngine(_CallingEngine):
         super()._lose()
 
 
-class _Flow(Member, _flows.Flowing):
+class _Flow(Member, _flows.FlowBase):
     """What a simulated data connection does like any other."""
 
     def __init__(self, world: World, terms: Terms) -> None:

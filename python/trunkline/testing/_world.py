@@ -22,7 +22,7 @@ Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Entry:
     """A member of the simulation: its engine, its event handler, and what discards its state in a crash."""
 
     who: object
@@ -52,7 +52,7 @@ class World:
     def __init__(self, seed: int, steps: int) -> None:
         self.native = _native.Simulation(seed, steps)
         self._seed = seed
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, Entry] = {}
         self._events: deque[tuple[int | None, tuple[Any, ...]]] = deque()
         self._planned: dict[int, Callable[[], object]] = {}
         self._plans = 0
@@ -61,7 +61,7 @@ class World:
         return self.native.add(kind, {**settings, "bind": list(bind), "connect": list(connect)})
 
     def join(self, who: object, engine: Simulated, handle: Callable[..., None], lose: Callable[[], None]) -> Simulated:
-        self._parts[engine.number] = Part(who, engine, handle, lose)
+        self._parts[engine.number] = Entry(who, engine, handle, lose)
         return engine
 
     @property
@@ -71,7 +71,7 @@ class World:
     def first(self, kind: type[Kind]) -> Kind | None:
         return next((part.who for part in self._parts.values() if isinstance(part.who, kind)), None)
 
-    def crash(self, who: object) -> Part:
+    def crash(self, who: object) -> Entry:
         part = next(part for part in self._parts.values() if part.who is who)
         part.engine.crash()
         part.lose()

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from trunkline._native import capture as _native
-from trunkline.spark._hanging_up import hush_planner
+from trunkline.spark._disconnects import silence_planner
 from trunkline.spark.source import reading
 from trunkline.spark.source.captures import find
 from trunkline.spark.source.offsets import need_start
@@ -34,7 +34,7 @@ __all__ = ["TrunklineSource"]
 
 _logger = logging.getLogger("trunkline.spark")
 
-hush_planner()
+silence_planner()
 
 
 class TrunklineSource(DataSource):

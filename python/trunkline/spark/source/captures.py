@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from trunkline._locations import Location
 from trunkline._native import capture as _native
-from trunkline._places import Place
 from trunkline._text import counted
 from trunkline.capture.stores import exists, folders, is_folder
 from trunkline.errors import CaptureError
@@ -38,7 +38,7 @@ class Found:
         next_segment: The number of the segment after the last published one.
     """
 
-    path: Place
+    path: Location
     capture_id: str
     next_segment: int
 
@@ -63,7 +63,7 @@ def find(settings: Settings) -> dict[str, Found]:
     return dict(sorted(found.items()))
 
 
-def _directories(settings: Settings) -> Iterator[Place]:
+def _directories(settings: Settings) -> Iterator[Location]:
     for place in settings.paths:
         if not is_folder(place):
             what = "is a file: name the directory of the capture" if exists(place) else "does not exist"
@@ -80,7 +80,7 @@ def _directories(settings: Settings) -> Iterator[Place]:
             raise CaptureError(message)
 
 
-def _below(folder: Place) -> Iterator[Place]:
+def _below(folder: Location) -> Iterator[Location]:
     """The captures in a folder, without what is in them."""
     for name in folders(folder):
         # Captures themselves have folders of theirs, which begin so.
@@ -93,7 +93,7 @@ def _below(folder: Place) -> Iterator[Place]:
             yield from _below(place)
 
 
-def _is_capture(place: Place) -> bool:
+def _is_capture(place: Location) -> bool:
     # Without a list of its segments, of which there may be a million.
     return is_folder(place / "_capture") or _native.is_capture(place)
 
@@ -114,7 +114,7 @@ def absent(there: Sequence[Span], wanted: Sequence[Span]) -> list[Span]:
     return gone
 
 
-def sizes(place: Place, spans: Sequence[Span]) -> list[int]:
+def sizes(place: Location, spans: Sequence[Span]) -> list[int]:
     """The bytes of segments, roughly where there are many."""
     step = max(1, len(spans) // (_SIZED if isinstance(place, Path) else _ASKED))
     sized = spans[::step]
@@ -124,7 +124,7 @@ def sizes(place: Place, spans: Sequence[Span]) -> list[int]:
     return [known.get(span, mean) for span in spans]
 
 
-def bytes_of(place: Place, numbers: range) -> int:
+def bytes_of(place: Location, numbers: range) -> int:
     """The bytes of segments by their numbers, roughly where there are many: no list of them is made."""
     each = _native.sizes(place, [*numbers[:: max(1, len(numbers) // _ASKED)]])
     return sum(each) * len(numbers) // max(1, len(each))
@@ -143,7 +143,7 @@ def first_of(found: Found) -> int:
     return next((first for first, _ in _native.published(found.path)), found.next_segment)
 
 
-def missing(place: Place, spans: Sequence[Span]) -> str:
+def missing(place: Location, spans: Sequence[Span]) -> str:
     """Says which segments are not there."""
     number = count(spans)
     named = [str(number) for first, last in spans[:_NAMED] for number in range(first, min(last + 1, first + _NAMED))]

@@ -12,14 +12,14 @@ from typing import Any, Literal
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 from trunkline._criteria import moment_ns, routing_id
-from trunkline._places import Place, Url, place_of
+from trunkline._locations import Location, Url, location_of
 from trunkline._text import did_you_mean
 from trunkline.capture.selecting import Selection, of_rows
 from trunkline.columns import EVERY, Decoder, protocols
 from trunkline.errors import LocalProtocolError
 from trunkline.spark.source.ddl import columns_of
 
-__all__ = ["QUERY", "Settings", "Start", "path_of", "place_at"]
+__all__ = ["QUERY", "Settings", "Start", "location_at", "path_of"]
 
 # Where a stream begins: a capture that is named at a segment, the others at their first.
 Start = Literal["earliest", "latest"] | Mapping[str, int]
@@ -73,7 +73,7 @@ class Settings:
             with the one that it goes on from. A `mode` may change, so that one which a malformed message ended goes on.
     """
 
-    paths: tuple[Place, ...]
+    paths: tuple[Location, ...]
     protocol: str | None = None
     is_decoded: bool = False
     mode: str = "PERMISSIVE"
@@ -188,7 +188,7 @@ class _Reading:
         chosen: tuple[str, ...] | None = self.value(name, read)
         return chosen
 
-    def paths(self) -> tuple[Place, ...]:
+    def paths(self) -> tuple[Location, ...]:
         """Where the captures are: what `load` was given."""
         of_files = {name: self._given.pop(name) for name in [*self._given] if name.startswith(_FILE_SYSTEM)}
         one, several = self.text("path"), self.text("paths")
@@ -199,7 +199,7 @@ class _Reading:
         else:
             message = f"name the capture: .load('runs/'), or {_VIEW}"
             raise LocalProtocolError(message)
-        return tuple(place_at(one, of_files) for one in given)
+        return tuple(location_at(one, of_files) for one in given)
 
     def refuse_others(self, protocol: str | None) -> None:
         """Raises an error at what is no option, or not one of this protocol."""
@@ -217,13 +217,13 @@ class _Reading:
             raise LocalProtocolError(message)
 
 
-def place_at(given: str, options: Mapping[str, str]) -> Place:
+def location_at(given: str, options: Mapping[str, str]) -> Location:
     """The path given to `load`, with the options of a file system under their names in lower case.
 
     Raises:
         LocalProtocolError: It is no place, or one that has no such options.
     """
-    place = place_of(given)
+    place = location_of(given)
     if isinstance(place, Path):
         if options:
             message = f"option {min(options)}: is for URLs of stores, and {given!r} is a path"
@@ -247,7 +247,7 @@ def path_of(given: str) -> Path:
     Raises:
         LocalProtocolError: It names no file system of this machine.
     """
-    place = place_of(given)
+    place = location_of(given)
     if isinstance(place, Url):
         message = f"{place}: captures are written to file systems of this machine; trunkline capture ship copies them to stores"
         raise LocalProtocolError(message)

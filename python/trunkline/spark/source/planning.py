@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
-from trunkline._places import Place
+from trunkline._locations import Location
 from trunkline.spark.source.captures import Span, sizes
 from trunkline.spark.source.reading import Part
 
@@ -19,7 +19,7 @@ _LEAST_BYTES = 1 << 20
 _MOST_SEGMENTS = 4096
 
 
-def parts(captures: Mapping[Place, Sequence[Span]]) -> list[Part]:
+def parts(captures: Mapping[Location, Sequence[Span]]) -> list[Part]:
     """Divides the segments of captures among tasks, by their bytes, each capture's in order."""
     sized = {place: [*zip(spans, sizes(place, spans), strict=True)] for place, spans in captures.items()}
     total = sum(size for of_capture in sized.values() for _, size in of_capture)

@@ -12,8 +12,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from trunkline import capture as _capture
+from trunkline._locations import Location
 from trunkline._native.capture import existing
-from trunkline._places import Place
 from trunkline._text import did_you_mean
 from trunkline.capture.decoding import Decoding, read_batches
 from trunkline.capture.reading import Capture, native
@@ -33,10 +33,10 @@ _logger = logging.getLogger("trunkline.spark")
 class Part(InputPartition):
     """Segments of one capture that one task reads, in order."""
 
-    place: Place
+    place: Location
     segments: tuple[Span, ...]
 
-    def __init__(self, place: Place, segments: tuple[Span, ...]) -> None:
+    def __init__(self, place: Location, segments: tuple[Span, ...]) -> None:
         super().__init__(None)
         self.place, self.segments = place, segments
 

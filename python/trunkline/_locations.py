@@ -1,4 +1,4 @@
-"""Where captures are that are read: directories of this machine, and URLs of object stores and other file systems."""
+"""The locations of captures: directories of this machine, and URLs of object stores and other file systems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from trunkline.errors import LocalProtocolError
 
-__all__ = ["Place", "Url", "need_local", "place_of"]
+__all__ = ["Location", "Url", "location_of", "need_local"]
 
 # How a URL begins; a pathlib.Path keeps one of its two slashes. A drive of Windows has a single character.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(/?)")
@@ -21,7 +21,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(/?)")
 class Url(os.PathLike[str]):
     """The URL of a folder or a file, as `pyarrow.fs.FileSystem.from_uri` takes it: ``s3://bucket/runs?region=eu-west-1``.
 
-    As text it has neither what lets one in nor options, which `os.fspath` gives as well.
+    As text it has neither credentials nor options; `os.fspath` gives all of it.
 
     Attributes:
         text: All of it.
@@ -65,12 +65,12 @@ class Url(os.PathLike[str]):
         return self
 
 
-# Where a capture can be read.
-Place: TypeAlias = Path | Url
+# Where a capture can be read from.
+Location: TypeAlias = Path | Url
 
 
-def place_of(path: str | os.PathLike[str]) -> Place:
-    """What a path or a URL names; a URL of this machine's file system is a path.
+def location_of(path: str | os.PathLike[str]) -> Location:
+    """The location of a path or a URL; a ``file://`` URL becomes a path.
 
     Raises:
         LocalProtocolError: The URL names no path.
@@ -88,7 +88,7 @@ def place_of(path: str | os.PathLike[str]) -> Place:
 
 
 def need_local(path: str | os.PathLike[str]) -> None:
-    """Refuses the URL of what can be on a file system of this machine alone.
+    """Refuses a URL where only a path of this machine is supported.
 
     Raises:
         LocalProtocolError: It is one.

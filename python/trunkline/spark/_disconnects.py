@@ -10,7 +10,7 @@ import sys
 import traceback
 from types import ModuleType, SimpleNamespace
 
-__all__ = ["hush", "hush_planner"]
+__all__ = ["silence", "silence_planner"]
 
 
 def _print_exc() -> None:
@@ -18,17 +18,17 @@ def _print_exc() -> None:
         traceback.print_exc()
 
 
-def hush(daemon: ModuleType) -> None:
+def silence(daemon: ModuleType) -> None:
     """Lets the workers of a daemon end silently when they are disconnected."""
     quiet = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)
     daemon.traceback = quiet  # type: ignore[attr-defined]
 
 
-def hush_planner() -> None:
+def silence_planner() -> None:
     """The same for this process, if it plans a data source for Spark.
 
     Spark forks planners from pyspark's own daemon, whatever the session names, and disconnects them after an idle minute.
     """
     program = sys.modules["__main__"]
     if getattr(program.__spec__, "name", None) == "pyspark.daemon":
-        hush(program)
+        silence(program)

@@ -13,11 +13,11 @@ from trunkline._pool import Pool
 from trunkline._threads import Thread
 from trunkline.errors import ClosedError
 
-__all__ = ["attend", "attend_questions"]
+__all__ = ["answer_questions", "poll_engine"]
 
 
-class _Asking(Protocol):
-    """An engine that asks."""
+class _Engine(Protocol):
+    """An engine with events."""
 
     @property
     def closed(self) -> bool: ...
@@ -26,7 +26,7 @@ class _Asking(Protocol):
     def disarm(self) -> None: ...
 
 
-def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[], None]) -> None:
+def poll_engine(engine: _Engine, look: Callable[[], None], name: str, end: Callable[[], None]) -> None:
     """Calls `look` in a thread of its own whenever the engine has events, and `end` once the engine has ended.
 
     It is not the thread of the notices: a slow callback of another role would delay these answers.
@@ -36,12 +36,12 @@ def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         poll = select.poll()
         try:
-            poll.register(asking.fileno(), select.POLLIN)
-            while not asking.closed:
+            poll.register(engine.fileno(), select.POLLIN)
+            while not engine.closed:
                 # In Python's own wait: nothing of ours is under way when the interpreter ends.
-                if not asking.arm():
+                if not engine.arm():
                     poll.poll()
-                asking.disarm()
+                engine.disarm()
                 look()
         except ClosedError:
             # The engine has ended.
@@ -51,7 +51,7 @@ def attend(asking: _Asking, look: Callable[[], None], name: str, end: Callable[[
     Thread(run, name).start()
 
 
-def attend_questions(
+def answer_questions(
     asked: Told, answer: Callable[..., None], name: str, threads: int, *, apart: Sequence[str] = ()
 ) -> None:
     """Calls `answer` with each question, `(kind, *details)`, in one of so many threads; it must not raise.
@@ -70,4 +70,4 @@ def attend_questions(
         for one in (pool, *pools.values()):
             one.end()
 
-    attend(asked, look, f"{name}-questions", end)
+    poll_engine(asked, look, f"{name}-questions", end)

@@ -43,7 +43,7 @@ from trunkline.errors import (
     TimeoutError,  # noqa: A004 - trunkline's
 )
 
-__all__ = ["AsyncPart", "BlockingPart", "Event", "Part", "connector", "need_name", "need_names"]
+__all__ = ["AsyncCdtRole", "BlockingCdtRole", "CdtRole", "Event", "connector", "need_name", "need_names"]
 
 Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
 Result = TypeVar("Result")
@@ -151,8 +151,8 @@ def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Co
     return lambda deliver, happened: NatsConnection(servers, identity, name, connect_s, deliver, happened)
 
 
-class Part(Role):
-    """What a role of CDT does apart from waiting."""
+class CdtRole(Role):
+    """The base class of the roles of CDT, without their waits."""
 
     # A machine without a pump has no sockets to be set up, and no capture.
     _options: dict[str, Any]
@@ -371,7 +371,7 @@ def _cost(event: Event) -> int:
     return _EVENT_BYTES + len(content or b"")
 
 
-class BlockingPart(Part, BlockingRole):
+class BlockingCdtRole(CdtRole, BlockingRole):
     """A role of CDT with blocking calls; an iterator over the events of others."""
 
     def _open(self) -> None:
@@ -417,7 +417,7 @@ class BlockingPart(Part, BlockingRole):
             self.close(drain_s=0.0)
 
 
-class AsyncPart(Part, AsyncRole):
+class AsyncCdtRole(CdtRole, AsyncRole):
     """A role of CDT for asyncio; an asynchronous iterator over the events of others."""
 
     async def __aenter__(self) -> Self:
