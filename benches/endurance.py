@@ -21,16 +21,16 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, TextIO
 
 import msgpack
 import zmq
 
-from benches.bystanders import PATIENCE_S, Keys, Running, bare, certificates, listening
+from benches.harness import Keys, bare, certificates, listening
 from benches.mc0.peers import answers, noop, put, sub
 from benches.measure import RESULTS, machine, save
 from benches.mtl.peers import confirm, content, dismiss, enter, leased, redeem, response, said, sequence_of
+from benches.processes import PATIENCE_S, RoleProcess
 from trunkline import Curve, cdtp, dcp, mc0, mtl
 
 NAME = "endurance"
@@ -253,16 +253,11 @@ def stranger(target: Target) -> None:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
 
 
-def files(running: Running) -> int:
-    """The descriptors that a role has."""
-    return sum(1 for _ in Path(f"/proc/{running.pid}/fd").iterdir())
-
-
-def exercise(name: str, running: Running, keys: Keys | None, seed: int, end: float, watched: Watched) -> None:
+def exercise(name: str, running: RoleProcess, keys: Keys | None, seed: int, end: float, watched: Watched) -> None:
     """Lets peers come and go at a role until the end."""
     target = Target(running.endpoint, keys, random.Random(seed))
     lives = ROLES[name][1]
-    files_before, rss = files(running), []
+    files_before, rss = running.files, []
     began = time.monotonic()
     quarter = (end - began) / 4
     try:
@@ -272,7 +267,7 @@ def exercise(name: str, running: Running, keys: Keys | None, seed: int, end: flo
             for _ in range(target.chance.randrange(3)):
                 stranger(target)
                 watched.strangers += 1
-            rss.append((time.monotonic(), running.rss_mib()))
+            rss.append((time.monotonic(), running.rss_mib))
             time.sleep(target.chance.uniform(0, min(QUIET_S, quarter / 10)))
         if name == "cdtp record":
             running.until(lambda stats: stats["received"] >= watched.messages)
@@ -280,7 +275,7 @@ def exercise(name: str, running: Running, keys: Keys | None, seed: int, end: flo
                 watched.wrong.append(f"{received} messages recorded of {watched.messages}")
         # Strangers that were cut off within a handshake have ten seconds.
         until = time.monotonic() + PATIENCE_S
-        while (left := files(running) - files_before) > 0 and time.monotonic() < until:
+        while (left := running.files - files_before) > 0 and time.monotonic() < until:
             time.sleep(0.1)
         watched.files_left = max(left, 0)
         second = statistics.median(mib for at, mib in rss if quarter <= at - began < 2 * quarter)

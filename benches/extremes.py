@@ -18,9 +18,10 @@ from typing import Any
 
 import zmq
 
-from benches.bystanders import PATIENCE_S, bare, listening
 from benches.endurance import GREETING, READY
+from benches.harness import bare, listening
 from benches.measure import machine, save
+from benches.processes import PATIENCE_S
 from trunkline import Curve, cdtp
 
 TRANSPORTS = ("zmtp", "libzmq")
@@ -77,7 +78,7 @@ def many(transport: str, count: int, *, are_silent: bool, requests: int) -> dict
             with bare(zmq.DEALER, broker.endpoint) as worker, bare(zmq.DEALER, broker.endpoint) as client:
                 worker.send_multipart([*HEAD, b"\x01", b"echo"])
                 waits.append(statistics.quantiles((asked_us(client, worker) for _ in range(requests)), n=100))
-            memory.append(broker.rss_mib())
+            memory.append(broker.rss_mib)
             if len(memory) == 1:
                 _crowd(peers, broker.endpoint, count, are_silent=are_silent)
                 broker.until(lambda stats: are_silent or stats["peers"] >= count)

@@ -27,9 +27,10 @@ import msgpack
 import zmq
 
 from benches import strangers_known
-from benches.besieged import ANY, FILES, PATIENCE_S, Role, Seen, address, dialled, running
-from benches.bystanders import certificates
+from benches.harness import certificates
 from benches.measure import machine, save
+from benches.processes import PATIENCE_S, RoleProcess
+from benches.strangers_targets import ANY, FILES, Seen, address, dialled, running, started
 from trunkline import capture
 from trunkline.errors import CaptureError
 
@@ -61,7 +62,7 @@ def asks(seen: Seen, friends: tuple[Any, Any], count: int) -> None:
 
 
 @contextlib.contextmanager
-def served(seen: Seen) -> Iterator[tuple[Role, tuple[Any, Any]]]:
+def served(seen: Seen) -> Iterator[tuple[RoleProcess, tuple[Any, Any]]]:
     """A broker with two friends."""
     with running(seen, "dcp", "broker", "--bind", ANY) as broker:
         worker, client = dialled(broker, zmq.DEALER), dialled(broker, zmq.DEALER)
@@ -177,7 +178,7 @@ def kills(seen: Seen, end: float) -> None:
         directory = Path(folder) / "capture"
         rows = 0
         while time.monotonic() < end:
-            role = Role("cdtp", "record", "--bind", ANY, "--capture", str(directory), "--segment-bytes", "200000")
+            role = started("cdtp", "record", "--bind", ANY, "--capture", str(directory), "--segment-bytes", "200000")
             push = dialled(role, zmq.PUSH)
             until = time.monotonic() + random.uniform(0.2, 3.0)
             while time.monotonic() < until:
@@ -188,7 +189,7 @@ def kills(seen: Seen, end: float) -> None:
             role.end()
             push.close()
             seen.add(kills=1)
-            durable = rows + role.last.get("stats", {}).get("durable", 0)
+            durable = rows + role.stats.get("durable", 0)
             if random.random() < 0.5:
                 capture.recover(directory)
             checked = subprocess.run(
@@ -217,7 +218,7 @@ def full_disks(seen: Seen, end: float) -> None:
             return
         try:
             while time.monotonic() < end:
-                role = Role(
+                role = started(
                     "cdtp", "record", "--bind", ANY, "--capture", str(disk / "capture"), "--segment-bytes", "500000"
                 )
                 push = dialled(role, zmq.PUSH, sndtimeo=100)

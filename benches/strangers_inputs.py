@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zmq
 
-from benches.besieged import ANY, PATIENCE_S, Role, Seen, dialled, running
+from benches.processes import PATIENCE_S, RoleProcess
+from benches.strangers_targets import ANY, Seen, dialled, running, started
 from trunkline import cdtp
 
 TERABYTES = 10 << 40
@@ -188,7 +189,7 @@ def names_of_nothing(seen: Seen, end: float) -> None:
     """Requests for endpoints with names of 0.8 MB that a target does not know."""
     with tempfile.TemporaryDirectory() as folder:
         with nats_server(folder) as url:
-            target = Role("cdt", "target", "cdp", "--store", f"{folder}/store.db", "--nats", url)
+            target = started("cdt", "target", "cdp", "--store", f"{folder}/store.db", "--nats", url)
             try:
                 asyncio.run(_asking(seen, end, url, target))
                 seen.rss_mib = max(seen.rss_mib, target.rss_mib)
@@ -198,7 +199,7 @@ def names_of_nothing(seen: Seen, end: float) -> None:
                 target.end()
 
 
-async def _asking(seen: Seen, end: float, url: str, target: Role) -> None:
+async def _asking(seen: Seen, end: float, url: str, target: RoleProcess) -> None:
     client = nats.aio.client.Client()
     await client.connect(url)
     asked = {"timestamp": 0, "timeout": 5000, "endpointMessageId": "m", "appVersionName": "app-1"}

@@ -17,8 +17,9 @@ from typing import Any
 import zmq
 
 from benches import strangers_inputs
-from benches.besieged import ANY, Role, Seen, dialled, running
-from benches.bystanders import certificates
+from benches.harness import certificates
+from benches.processes import RoleProcess
+from benches.strangers_targets import ANY, Seen, dialled, running
 from trunkline import Curve, cdtp
 from trunkline.mtl.mechanisms import ScramSha256
 from trunkline.mtl.users import Users
@@ -30,7 +31,7 @@ LARGE = 1 << 20
 class Control:
     """A control connection of MTL that need not wait for its replies."""
 
-    def __init__(self, role: Role, **options: Any) -> None:
+    def __init__(self, role: RoleProcess, **options: Any) -> None:
         self.socket = dialled(role, zmq.DEALER, **options)
 
     def say(self, name: str, body: dict[str, Any], *envelope: bytes) -> None:
@@ -55,7 +56,7 @@ class Control:
         self.say("Connection.Authorize", body)
 
 
-def within(seen: Seen, role: Role, rss_mib: float, wait_ms: float) -> None:
+def within(seen: Seen, role: RoleProcess, rss_mib: float, wait_ms: float) -> None:
     """Looks at the memory of a role, and at what a friend has waited so far."""
     seen.rss_mib = max(seen.rss_mib, role.rss_mib)
     if seen.rss_mib > rss_mib:
@@ -72,7 +73,7 @@ def timed(seen: Seen, ask: Callable[[], object]) -> None:
 
 
 @contextlib.contextmanager
-def queues(seen: Seen, *options: str) -> Iterator[tuple[Role, Control]]:
+def queues(seen: Seen, *options: str) -> Iterator[tuple[RoleProcess, Control]]:
     """A server without logins, and a friend."""
     with running(seen, "mtl", "server", "--bind", ANY, "--anonymous", "--resource", "jobs", *options) as server:
         yield server, Control(server).enter()
@@ -216,7 +217,7 @@ def half_done(seen: Seen, end: float) -> None:
                     one.socket.close()
                 seen.add(sessions=200)
             within(seen, server, 200, 1000)
-            if server.last.get("stats", {}).get("sessions", 0) > 10_000:
+            if server.stats.get("sessions", 0) > 10_000:
                 seen.wrong.append("more than 10,000 sessions without a login")
 
 

@@ -17,8 +17,8 @@ from trunkline import Curve, cdtp, dcp, mc0, mtl
 from trunkline.errors import LocalProtocolError, TimeoutError
 
 ANY = "tcp://127.0.0.1:*"
-PROGRAM = Path(__file__).with_name("leaving.py")
-# `benches.leaving` runs it more often, with larger bodies.
+PROGRAM = Path(__file__).with_name("exits.py")
+# `benches.exits` runs it more often, with larger bodies.
 RUNS = int(os.environ.get("LEAVING_RUNS", "1"))
 LARGE = int(os.environ.get("LEAVING_BYTES", "3000000"))
 

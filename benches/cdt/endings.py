@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benches.bystanders import Running
 from benches.measure import free_endpoint
+from benches.processes import PATIENCE_S, RoleProcess
 from trunkline import ConfigError, PeerLostError, cdt
 
-PATIENCE_S = 60.0
 APP = "app-1"
 NOT_NOW = (TimeoutError, PeerLostError, ConfigError)
 
@@ -40,15 +39,13 @@ class Command:
     def again(self) -> None:
         """Starts it; gives nothing back before it is ready."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
-        self.running = Running(self._process)
+        self.running = RoleProcess(self._process)
 
     def end(self, how: signal.Signals) -> None:
         """Ends it; fails when it has ended by itself."""
         assert self._process is not None
         assert self._process.poll() is None, f"{' '.join(self._command)} has ended"
-        self._process.send_signal(how)
-        self._process.wait(PATIENCE_S)
-        self.running.end()
+        self.running.end(how)
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ from typing import Any
 
 import nats
 
-from benches.bystanders import kinds, percentile, table
 from benches.cdt.endings import APP, Command, Endings, endings, going_on, running, server, until
+from benches.harness import kinds, percentile, table
 from benches.measure import machine, save
 from trunkline import cdt
 
@@ -236,7 +236,7 @@ async def crowd(directory: Path, endpoints: int, versions: int, pulls: int) -> C
         start = time.monotonic()
         with running(*command) as serving:
             seen.start_s = time.monotonic() - start
-            before = serving.running.rss_mib()
+            before = serving.running.rss_mib
             async with cdt.AsyncSource("cmx", target="cdp", servers=url) as source:
 
                 async def pull(version: int | None) -> None:
@@ -258,7 +258,7 @@ async def crowd(directory: Path, endpoints: int, versions: int, pulls: int) -> C
                 seen.pulls_s = pulls // 100 * 100 / (time.monotonic() - start)
                 put = lambda number: source.push(APP, f"e-{number}", b"new %d" % number, timeout_s=30)  # noqa: E731 - one line
                 seen.put_ms = await timed(min(pulls // 10, endpoints), put)
-            seen.rss_mib = before, serving.running.rss_mib()
+            seen.rss_mib = before, serving.running.rss_mib
         start = time.monotonic()
         status = await asyncio.create_subprocess_exec(
             *Command.line("cdt", "status", APP, "--store", str(path)), stdout=asyncio.subprocess.PIPE

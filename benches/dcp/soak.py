@@ -21,18 +21,9 @@ from multiprocessing.synchronize import Barrier
 
 import zmq
 
-from benches.bystanders import (
-    PATIENCE_S,
-    attack_with,
-    dealers,
-    kinds,
-    listening,
-    percentile,
-    processes,
-    table,
-    withstand,
-)
+from benches.harness import attack_with, dealers, kinds, listening, percentile, processes, table, withstand
 from benches.measure import cpu_s, machine, save
+from benches.processes import PATIENCE_S
 
 HEAD = [b"", b"DGBX\x01"]
 REGISTER, PING, PONG, REQUEST, REPLY = (bytes([number]) for number in range(1, 6))
@@ -236,7 +227,7 @@ def crowd(clients: int, working: int, rounds: int, parts: int = 4) -> Crowd:
         took = max(one.result() for one in asking)
         cpu = cpu_s(running.pid) - cpu
         serving.result()
-        rss = running.rss_mib()
+        rss = running.rss_mib
     return Crowd(share * parts, working, peers, requests, took, rss, cpu / requests * 1e6, running.stats["dropped"])
 
 
@@ -273,7 +264,7 @@ def stalled(peers: int, count: int, rounds: int, idle_s: float) -> Stalled:
     without, with_it = [], []
     with listening("dcp", "broker") as running, workers(running.endpoint), dealers(running.endpoint, names) as sockets:
         ask_in_turn(sockets, len(sockets))
-        rss_without = running.rss_mib()
+        rss_without = running.rss_mib
         # In turn, since the machine is never quite quiet.
         for turn in range(rounds):
             without.append(ask_in_turn(sockets, count))
@@ -284,7 +275,7 @@ def stalled(peers: int, count: int, rounds: int, idle_s: float) -> Stalled:
                 running.until(lambda stats, full=full: stats["dropped"].get("peer_full", 0) > full)
                 running.until(lambda stats: all(one["free"] == one["workers"] for one in stats["services"]))
                 with_it.append(ask_in_turn(sockets, count))
-                rss_with, cpu = running.rss_mib(), cpu_s(running.pid)
+                rss_with, cpu = running.rss_mib, cpu_s(running.pid)
                 time.sleep(idle_s)
                 idle = (cpu_s(running.pid) - cpu) / idle_s * 100
     return Stalled(peers, without, with_it, rss_without, rss_with, idle, running.stats["dropped"])
@@ -315,7 +306,7 @@ def large(size_mib: int, count: int) -> Large:
         for number in range(count):
             socket.send_multipart(request(ECHO, number, data), copy=False)
             assert answered(socket) == number
-            rss.append(running.rss_mib())
+            rss.append(running.rss_mib)
         seconds = (time.monotonic() - start) / count
         assert running.stats["dropped"] == {}
     return Large(size_mib, count, seconds, rss)

@@ -17,8 +17,9 @@ from typing import Any
 
 import zmq
 
-from benches.bystanders import PATIENCE_S, Restarted
+from benches.harness import Restarted
 from benches.mc0.peers import answers, noop, put, sub, unsub
+from benches.processes import PATIENCE_S
 from trunkline import mc0
 
 TOPIC = b"load"

@@ -17,24 +17,14 @@ from dataclasses import asdict, dataclass
 
 import zmq
 
-from benches.bystanders import (
-    PATIENCE_S,
-    Running,
-    attack_with,
-    dealers,
-    kinds,
-    listening,
-    percentile,
-    processes,
-    table,
-    withstand,
-)
+from benches.harness import attack_with, dealers, kinds, listening, percentile, processes, table, withstand
 from benches.mc0.endings import Endings, endings
 from benches.mc0.peers import answers, noop, put, sub, unsub
 from benches.measure import cpu_s, machine, save
+from benches.processes import PATIENCE_S, RoleProcess
 
 
-def idle_percent(running: Running, seconds: float) -> float:
+def idle_percent(running: RoleProcess, seconds: float) -> float:
     """The CPU of one of whom nobody wants anything for so long; most of it is for telling its counters."""
     before = cpu_s(running.pid)
     time.sleep(seconds)
@@ -204,14 +194,14 @@ def crowd(clients: int, topics: int, each: int, rounds: int = 3, parts: int = 4,
                 start = cpu_s(running.pid)
                 there.wait(PATIENCE_S * 5)
                 running.until(lambda stats: stats["subscriptions"] == subscriptions)
-                rss.append(running.rss_mib())
+                rss.append(running.rss_mib)
                 if turn == 0:
                     cpu = (cpu_s(running.pid) - start) / subscriptions
                     idle = idle_percent(running, idle_s)
                 there.wait(PATIENCE_S)
                 there.wait(PATIENCE_S * 5)
                 running.until(lambda stats: stats["subscriptions"] == 0)
-                rss_without = running.rss_mib()
+                rss_without = running.rss_mib
                 there.wait(PATIENCE_S)
         except BaseException:
             # Whoever waits there has nothing to wait for any more.
@@ -256,7 +246,7 @@ def stalled(peers: int, count: int, rounds: int, idle_s: float) -> Stalled:
             socket.send_multipart(sub(topic, id_=b"1"))
             assert answers(socket.recv_multipart(), b"1")
         in_turn(sockets, len(sockets))
-        rss_without, idle_without = running.rss_mib(), idle_percent(running, idle_s)
+        rss_without, idle_without = running.rss_mib, idle_percent(running, idle_s)
         # In turn, since the machine is never quite quiet.
         for turn in range(rounds):
             without.append(in_turn(sockets, count))
@@ -265,7 +255,7 @@ def stalled(peers: int, count: int, rounds: int, idle_s: float) -> Stalled:
                 assert answers(deaf.recv_multipart(), b"1")
                 flood(running, sockets[0], 32 << 10)
                 with_it.append(in_turn(sockets, count))
-                rss_with = running.rss_mib()
+                rss_with = running.rss_mib
             # Its end is noticed with what cannot be sent to it.
             sockets[0].send_multipart(put(b"flood"))
             running.until(lambda stats: stats["clients"] == peers - 1)
@@ -276,7 +266,7 @@ def stalled(peers: int, count: int, rounds: int, idle_s: float) -> Stalled:
             flood(running, sockets[0], 256 << 10)
             # Until the kernel has what it takes.
             time.sleep(1.0)
-            rss_many, idle = running.rss_mib(), idle_percent(running, idle_s)
+            rss_many, idle = running.rss_mib, idle_percent(running, idle_s)
             in_turn(sockets, len(sockets))
     return Stalled(
         peers,
@@ -292,7 +282,7 @@ def stalled(peers: int, count: int, rounds: int, idle_s: float) -> Stalled:
     )
 
 
-def flood(running: Running, socket: zmq.Socket[bytes], size: int) -> None:
+def flood(running: RoleProcess, socket: zmq.Socket[bytes], size: int) -> None:
     """Puts messages until those who do not read lose some."""
     running.until(lambda stats: stats)
     full = running.stats["dropped"].get("peer_full", 0)

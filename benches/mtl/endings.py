@@ -16,10 +16,11 @@ from typing import Any
 
 import zmq
 
-from benches.bystanders import PATIENCE_S, Restarted
+from benches.harness import Restarted
 from benches.mc0.endings import Peer, dealer
 from benches.mtl.peers import PING, PONG, ask, confirm, content, enter, leased, redeem, sequence_of
 from benches.mtl.rivals import DISK
+from benches.processes import PATIENCE_S
 
 # What is stopped is so for shorter or longer than the server waits for a sign of life.
 STOPS_S = 3.0

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import zmq
 
-from benches.bystanders import processes
+from benches.harness import processes
 from benches.measure import Measured, cpu_s, environment, machine, native, save
 from benches.mtl.logins import ITERATIONS, log_in, users
 from benches.mtl.rivals import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import zmq
 
-from benches.bystanders import PATIENCE_MS, dealers
+from benches.harness import PATIENCE_MS, dealers
 from benches.mtl.peers import OPEN
 
 USER, PASSWORD, ITERATIONS, SALT = "ada", b"correct horse", 4096, b"sixteen bytes so"

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benches.bystanders import PATIENCE_S
 from benches.measure import environment, free_endpoint, proxy
+from benches.processes import PATIENCE_S
 
 PROXY = "zmq.proxy, XPUB and XSUB"
 # As many frames as a server has that knows its peers by their addresses; it can serve one reader alone.

@@ -18,16 +18,17 @@ from pathlib import Path
 
 import zmq
 
-from benches.bystanders import PATIENCE_S, Running, dealers, kinds, listening, percentile, processes, table
+from benches.harness import dealers, kinds, listening, percentile, processes, table
 from benches.measure import machine, save
 from benches.mtl.endings import Endings, endings
 from benches.mtl.logins import users
 from benches.mtl.peers import PING, PONG, confirm, content, enter, leased, redeem, said, sequence_of
 from benches.mtl.storms import Guesses, Monsters, Storm, behave, guesses, monsters, storm
+from benches.processes import PATIENCE_S, RoleProcess
 
 
 @contextlib.contextmanager
-def serving(*options: str) -> Iterator[Running]:
+def serving(*options: str) -> Iterator[RoleProcess]:
     """A server that lets everybody in, with two queues and a quiet host."""
     hosts = ["--virtual-host", "/", "--virtual-host", "quiet"]
     with listening("mtl", "server", "--anonymous", "--resource", "jobs", *hosts, *options) as running:
@@ -83,7 +84,7 @@ def vanished(clients: int, parts: int = 2) -> Vanished:
             for one in [pool.submit(vanish, running.endpoint, turn, part, share) for part in range(parts)]:
                 one.result()
             running.until(lambda stats: stats["sessions"] == stats["leases"] == 0)
-            rss.append(running.rss_mib())
+            rss.append(running.rss_mib)
         left = running.stats["sessions"]
     return Vanished(clients, time.monotonic() - start, rss, left)
 
@@ -120,7 +121,7 @@ def large(count: int, size: int, idle_s: float) -> Large:
                 writer.send_multipart(content(number, body), copy=False)
                 assert said(writer)[0][0] == 6
                 header, came = said(reader)
-                rss.append(running.rss_mib())
+                rss.append(running.rss_mib)
                 assert sequence_of(header) == number
                 assert hashlib.sha256(came).digest() == hashlib.sha256(body).digest()
                 reader.send_multipart(confirm(sequence_of(header)))
@@ -137,11 +138,11 @@ def large(count: int, size: int, idle_s: float) -> Large:
             percentile(times, 0.99),
             max(times) * 1000,
             max(rss),
-            running.rss_mib(),
+            running.rss_mib,
         )
 
 
-def beside(running: Running, meanwhile: Callable[[], object]) -> list[float]:
+def beside(running: RoleProcess, meanwhile: Callable[[], object]) -> list[float]:
     """How long the contents of a session of its own take while something else goes on."""
     over, times = threading.Event(), list[float]()
     name = b"beside-%d" % time.monotonic_ns()
@@ -180,10 +181,10 @@ def careless(contents: int, commands: int, idle_s: float) -> Careless:
     """A reader that never confirms beside one that does, then peers that never read a word."""
     with serving("--max-queue", "1000000") as running:
         without = beside(running, lambda: time.sleep(idle_s))
-        rss_without = running.rss_mib()
+        rss_without = running.rss_mib
         seen: list[int] = []
         times = beside(running, lambda: seen.extend(unconfirmed(running, contents)))
-        rss_unconfirmed = running.rss_mib()
+        rss_unconfirmed = running.rss_mib
         times += beside(running, lambda: unread(running, commands))
         return Careless(
             seen[0],
@@ -193,12 +194,12 @@ def careless(contents: int, commands: int, idle_s: float) -> Careless:
             percentile(times, 0.99),
             rss_without,
             rss_unconfirmed,
-            running.rss_mib(),
+            running.rss_mib,
             running.stats["dropped"],
         )
 
 
-def unconfirmed(running: Running, contents: int) -> tuple[int, int]:
+def unconfirmed(running: RoleProcess, contents: int) -> tuple[int, int]:
     """How many contents of a queue one gets who never confirms, and how many the other, who does."""
     with dealers(running.endpoint, [b"uc", b"uw", b"deaf", b"good"]) as (control, writer, deaf, good):
         enter(control)
@@ -225,7 +226,7 @@ def unconfirmed(running: Running, contents: int) -> tuple[int, int]:
         return kept, had
 
 
-def unread(running: Running, commands: int) -> None:
+def unread(running: RoleProcess, commands: int) -> None:
     """Pings and contents without end from some who read nothing; a queue that is full answers each content."""
     with dealers(running.endpoint, [b"xc", b"x-ping", b"x-write"], rcvhwm=1, rcvbuf=4096) as (
         control,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import zmq
 
-from benches.bystanders import attack_with, dealers, listening, percentile, processes, withstand
+from benches.harness import attack_with, dealers, listening, percentile, processes, withstand
 from benches.mtl.peers import (
     EMPTY,
     OPEN,

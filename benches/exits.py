@@ -1,6 +1,6 @@
 """Processes that send and leave at once by `os._exit`, or as a child of `fork`: how many of so many runs lost something.
 
-Run: python -m benches.leaving [--runs N]
+Run: python -m benches.exits [--runs N]
 """
 
 from __future__ import annotations

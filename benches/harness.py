@@ -23,8 +23,8 @@ import zmq
 import zmq.auth
 
 from benches.measure import free_endpoint
+from benches.processes import PATIENCE_S, RoleProcess
 
-PATIENCE_S = 60
 PATIENCE_MS = PATIENCE_S * 1000
 
 
@@ -75,58 +75,17 @@ def bare(kind: int, endpoint: str, options: Mapping[str, Any] = MappingProxyType
         yield dialling
 
 
-class Running:
-    """A role's process, and what it says of itself.
-
-    Attributes:
-        pid: Its process.
-        endpoint: Where it listens.
-        stats: What it said last.
-    """
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        self._lines = process.stdout
-        self.pid = process.pid
-        self.endpoint: str = json.loads(self._lines.readline())["endpoints"][0]
-        self.stats: dict[str, Any] = {}
-        self._reading = threading.Thread(target=self._read)
-        self._reading.start()
-
-    def _read(self) -> None:
-        for line in self._lines:
-            self.stats = json.loads(line)["stats"]
-
-    def rss_mib(self) -> float:
-        """Its memory."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-    def until(self, ready: Callable[[dict[str, Any]], object]) -> None:
-        """Waits for what it says of itself."""
-        end = time.monotonic() + PATIENCE_S
-        while not self.stats or not ready(self.stats):
-            assert time.monotonic() < end, self.stats
-            time.sleep(0.02)
-
-    def end(self) -> None:
-        """Waits for its last words."""
-        self._reading.join(PATIENCE_S)
-
-
 @contextlib.contextmanager
-def listening(*command: str, interval_s: float = 0.2) -> Iterator[Running]:
+def listening(*command: str, interval_s: float = 0.2) -> Iterator[RoleProcess]:
     """Runs `trunkline COMMAND`, which listens; it ends well, or this fails."""
     whole = [sys.executable, "-m", "trunkline", *command, "--bind", "tcp://127.0.0.1:*", "--json"]
     whole += ["--stats-interval", str(interval_s), "--drain-seconds", "0"]
     with subprocess.Popen(whole, stdout=subprocess.PIPE, text=True) as process:
         try:
-            running = Running(process)
+            running = RoleProcess(process)
             yield running
-            assert process.poll() is None, f"{' '.join(command)} has ended"
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE_S) == 0
-            running.end()
+            assert running.alive, f"{' '.join(command)} has ended"
+            assert running.end(signal.SIGTERM) == 0
         finally:
             process.kill()
 
@@ -244,7 +203,7 @@ class Withstood:
 
 
 def withstand(
-    running: Running,
+    running: RoleProcess,
     attack: Callable[[str, int, int], int],
     behave: Callable[[str, bytes, threading.Event], list[float]],
     count: int,
@@ -267,7 +226,7 @@ def withstand(
         try:
             running.until(lambda stats: stats["received"] > count / 10)
             while not all(one.done() for one in attacks):
-                rss.append(running.rss_mib())
+                rss.append(running.rss_mib)
                 time.sleep(0.2)
             peers = sum(one.result() for one in attacks)
         finally:
@@ -276,7 +235,7 @@ def withstand(
                 friend.join(PATIENCE_S)
         assert len(times) == len(friends), "one who behaves was not answered"
         seconds = time.monotonic() - start
-        rss.append(running.rss_mib())
+        rss.append(running.rss_mib)
     return Withstood(peers, seconds, [one for friend in times for one in friend], rss)
 
 
