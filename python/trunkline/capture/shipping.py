@@ -15,7 +15,7 @@ from trunkline._arguments import need_callable, need_path
 from trunkline._counters import Count, Level
 from trunkline._locations import Url, location_of
 from trunkline._native import capture as _native
-from trunkline.capture.stores import Store, store, words
+from trunkline.capture.stores import Store, explained, store
 from trunkline.errors import CaptureError, LocalProtocolError
 
 __all__ = ["Shipment", "ShipmentStats", "Shipped", "ship"]
@@ -170,7 +170,7 @@ class Shipment:
         try:
             return self._round(on_progress)
         except OSError as error:
-            message = f"{self._there.name}: {words(error)}"
+            message = f"{self._there.name}: {explained(error)}"
             raise CaptureError(message) from error
 
     def _round(self, on_progress: Callable[[int, int], object]) -> Shipped:

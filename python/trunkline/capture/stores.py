@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from pyarrow import NativeFile
     from pyarrow.fs import FileInfo, FileSystem
 
-__all__ = ["Store", "exists", "folders", "is_folder", "is_readable", "store", "words"]
+__all__ = ["Store", "exists", "explained", "folders", "is_folder", "is_readable", "store"]
 
 Answer = TypeVar("Answer")
 
-# How stores refuse a user, in the words of pyarrow.
+# The codes by which stores refuse a user, as pyarrow reports them.
 _REFUSED = re.compile(
     r"\b(ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|[A-Z_]*TOKEN[A-Z_]*|REQUEST_TIME_TOO_SKEWED"
     r"|(Expired|Invalid)Token|PERMISSION_DENIED|UNAUTHENTICATED|HTTP status 40[13])\b"
 )
-_WHO_ONE_IS = (
+_CREDENTIALS_HINT = (
     "the store does not know you, or does not let you do this here. Who you are comes from the environment, as AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, ~/.aws or the role of the machine, or from the URL, as s3://KEY:SECRET@bucket/folder"
 )
@@ -38,13 +38,13 @@ _SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "mock")
 
 
 class Store:
-    """What is below a URL.
+    """A folder at a URL.
 
     Args:
         url: The URL.
 
     Attributes:
-        name: The URL as people may see it.
+        name: The URL without credentials.
         files: The file system it is on.
         root: The path on that file system.
 
@@ -69,10 +69,10 @@ class Store:
             self.files, root = FileSystem.from_uri(os.fspath(url))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             known = "" if url.scheme in _SCHEMES else did_you_mean(url.scheme, _SCHEMES) or ""
-            message = f"{self.name}: {words(error)}{known}"
+            message = f"{self.name}: {explained(error)}{known}"
             raise LocalProtocolError(message) from None
         except OSError as error:
-            message = f"{self.name}: {words(error)}"
+            message = f"{self.name}: {explained(error)}"
             raise CaptureError(message) from error
         self.root = root.rstrip("/")
 
@@ -86,19 +86,19 @@ class Store:
         Raises:
             OSError: It cannot be opened; FileNotFoundError where there is none.
         """
-        with _advised():
+        with _explaining_refusals():
             file = self.files.open_input_file(self.path(name))
             return file, file.size()
 
     def info(self, name: str) -> FileInfo | None:
-        """What is there under a name, if anything is.
+        """The entry of a name, if there is one.
 
         Raises:
             OSError: The store cannot be asked, or has no such bucket.
         """
         from pyarrow.fs import FileType
 
-        with _advised():
+        with _explaining_refusals():
             (info,) = self.files.get_file_info([self.path(name)])
         if info.type != FileType.NotFound:
             return info
@@ -121,14 +121,14 @@ class Store:
         """
         from pyarrow.fs import FileSelector
 
-        with _advised():
+        with _explaining_refusals():
             found = self.files.get_file_info(FileSelector(self.path(folder), allow_not_found=True))
         if not found:
             self._need_bucket()
         yield from found
 
     def _need_bucket(self) -> None:
-        """Refuses a bucket that is not there, of which S3 says no more than that nothing is in it.
+        """Refuses a missing bucket: S3 reports it as empty.
 
         Raises:
             OSError: It is not there.
@@ -141,7 +141,7 @@ class Store:
         try:
             (info,) = self.files.get_file_info([bucket])
         except OSError:
-            # Who may read from a bucket need not be allowed to ask about it.
+            # Access to objects does not imply access to the bucket itself.
             return
         if info.type == FileType.NotFound:
             message = f"there is no bucket {bucket}"
@@ -149,23 +149,23 @@ class Store:
 
 
 @contextmanager
-def _advised() -> Iterator[None]:
-    """Raises `PermissionError` with advice where the store refuses the user."""
+def _explaining_refusals() -> Iterator[None]:
+    """Turns refusals of the store into `PermissionError` with advice."""
     try:
         yield
     except OSError as error:
         if not _REFUSED.search(str(error)):
             raise
-        raise PermissionError(words(error)) from error
+        raise PermissionError(explained(error)) from error
 
 
 def is_readable(place: Location) -> bool:
-    """Whether a place is one that captures can be read from: pyarrow knows how."""
+    """Whether captures can be read from a location: pyarrow supports its scheme."""
     return isinstance(place, Path) or place.scheme in _SCHEMES
 
 
 def store(url: str | os.PathLike[str]) -> Store:
-    """What is below a URL, opened once a process: a child cannot use what its parent has opened."""
+    """The store at a URL, opened once per process: a child cannot use a store of its parent."""
     return _opened(os.fspath(url), os.getpid())
 
 
@@ -175,7 +175,7 @@ def _opened(text: str, _process: int) -> Store:
 
 
 def is_folder(place: Location) -> bool:
-    """Whether there is a folder, in a store also one that is nothing but the beginning of names.
+    """Whether there is a folder; in a store it may be just a prefix of names.
 
     Raises:
         CaptureError: The store cannot be asked.
@@ -189,7 +189,7 @@ def is_folder(place: Location) -> bool:
 
 
 def exists(place: Location) -> bool:
-    """Whether there is anything.
+    """Whether there is a file or folder.
 
     Raises:
         CaptureError: The store cannot be asked.
@@ -215,21 +215,22 @@ def folders(place: Location) -> list[str]:
 
 
 def _asked(url: Url, ask: Callable[[Store], Answer]) -> Answer:
-    """What a store answers.
+    """The answer of a store.
 
     Raises:
-        CaptureError: It does not.
+        CaptureError: The store failed.
     """
     try:
         return ask(store(url))
     except OSError as error:
-        message = f"{url}: {words(error)}"
+        message = f"{url}: {explained(error)}"
         raise CaptureError(message) from error
 
 
-def words(error: BaseException) -> str:
-    """What an error says, without the names of codes and files that libraries put around it; with advice where the store refuses the user."""
-    said = str(error).partition(". Detail:")[0]
-    if _REFUSED.search(said) and not isinstance(error, PermissionError):
-        return f"{said.rstrip('.')}: {_WHO_ONE_IS}"
-    return said
+def explained(error: BaseException) -> str:
+    """The text of an error, without the details that pyarrow appends; with advice if the store refuses the user."""
+    text = str(error).partition(". Detail:")[0]
+    # A PermissionError has the advice already.
+    if _REFUSED.search(text) and not isinstance(error, PermissionError):
+        return f"{text.rstrip('.')}: {_CREDENTIALS_HINT}"
+    return text
