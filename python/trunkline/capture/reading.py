@@ -368,7 +368,7 @@ class Capture:
         return pyarrow.RecordBatchReader.from_batches(decoding.schema, chosen)
 
     def _warning_of_others(self, batches: Iterable[pa.RecordBatch], protocol: str) -> Iterator[pa.RecordBatch]:
-        """The same, and at the end a warning if all that was recorded is of other protocols."""
+        """The batches, and at the end a warning if all rows are of other protocols."""
         rows = 0
         for batch in batches:
             rows += batch.num_rows
@@ -485,16 +485,21 @@ class Capture:
 
 
 def warn_of_others(capture: Capture, protocol: str) -> None:
-    """Logs a warning where all that was recorded is of other protocols."""
+    """Logs a warning if all rows are of other protocols."""
     others = capture.info().protocols
     if others and others.keys().isdisjoint(_columns.names_of(protocol)):
-        # A file says what they are.
-        number, names = counted(sum(others.values()), "row"), readable(" or ".join(list(others)[:_NAMED]))
-        _logger.warning("none of %s is %s: name the protocol that was recorded, %s", number, protocol, names)
+        # The names come from a file.
+        warn_none_is(_logger, sum(others.values()), protocol, readable(" or ".join(list(others)[:_NAMED])))
+
+
+def warn_none_is(logger: logging.Logger, rows: int, protocol: str, *recorded: str) -> None:
+    """Logs a warning that no row is of a protocol, with the protocols that were recorded, if known."""
+    advice = ", ".join(("name the protocol that was recorded", *recorded))
+    logger.warning("none of %s is %s: %s", counted(rows, "row"), protocol, advice)
 
 
 def _warning_of_mismatches(batches: Iterable[pa.RecordBatch], mismatches: Counter[str]) -> Iterator[pa.RecordBatch]:
-    """The same, and at the end a warning of values that are null because they are of another type than requested."""
+    """The batches, and at the end a warning of values that are null because they have another type than requested."""
     yield from batches
     if mismatches:
         names = ", ".join(f"{readable(name)} ({count:,})" for name, count in mismatches.most_common(_NAMED))

@@ -1,4 +1,4 @@
-"""Directories of this machine as Spark takes them: as URIs, and by themselves as patterns."""
+"""Local directories as Spark takes them: as URIs, which it treats as patterns by default."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from trunkline._text import counted
 from trunkline.columns import names_of
 from trunkline.errors import CaptureError, LocalProtocolError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-__all__ = ["capture_rows", "spark_path", "tables", "warn_of_others"]
+__all__ = ["capture_rows", "spark_path", "tables", "warn_unless_recorded"]
 
 _logger = logging.getLogger("trunkline.spark")
 
-# An option by which Spark keeps itself from taking paths for patterns. To escape them does not do: Hadoop fails then on a colon.
+# Keeps Spark from treating paths as patterns. Escaping does not help: Hadoop then fails on a colon.
 _AS_NAMED = {"__globPaths__": "false"}
 
-# The longest name of a protocol that is looked at: a small segment may hold a huge one.
+# The longest name of a protocol that is read: a small segment may hold a huge one.
 _PROTOCOL_BYTES = 1024
 
 
@@ -35,7 +34,7 @@ def spark_path(path: str | os.PathLike[str]) -> str:
     >>> spark_path("/runs/12:30 [1]")
     'file:///runs/12:30 [1]'
     """
-    # Not `as_uri`: Spark takes a percent sign as it stands.
+    # Not `as_uri`: Spark does not decode percent signs.
     name = Path(os.path.abspath(path)).as_posix()  # noqa: PTH100 - a link is not followed
     try:
         name.encode()
@@ -48,12 +47,12 @@ def spark_path(path: str | os.PathLike[str]) -> str:
 
 
 def tables(session: SparkSession) -> DataFrameReader:
-    """Reads what a `spark_path` names, and not what that would match."""
+    """A reader that takes a `spark_path` as a name, not as a pattern."""
     return session.read.options(**_AS_NAMED)
 
 
 def capture_rows(session: SparkSession, directory: str | os.PathLike[str]) -> DataFrame:
-    """The published rows of a capture; if the directory has a scheme, of one, or several, that Spark is to find.
+    """The published rows of a capture; with a scheme, of one or several that Spark finds.
 
     Raises:
         LocalProtocolError: The name is not text: Java takes no other.
@@ -66,8 +65,8 @@ def capture_rows(session: SparkSession, directory: str | os.PathLike[str]) -> Da
     return reader.schema(capture_schema()).option("pathGlobFilter", reading.SEGMENTS).parquet(path)
 
 
-def warn_of_others(rows: DataFrame, protocol: str) -> None:
-    """Logs a warning where these are rows of captures on this machine, and none of a protocol."""
+def warn_unless_recorded(rows: DataFrame, protocol: str) -> None:
+    """Logs a warning if these are rows of captures on this machine, and none is of a protocol."""
     from trunkline.capture import reading
     from trunkline.capture.decoding import read_batches
 
@@ -89,7 +88,7 @@ def warn_of_others(rows: DataFrame, protocol: str) -> None:
                         return
                     number += batch.num_rows
     except CaptureError:
-        # It is no capture's, or Spark says what is wrong with it.
+        # It is no capture, or Spark reports what is wrong with it.
         return
     if number:
-        _logger.warning("none of %s is %s: name the protocol that was recorded", counted(number, "row"), protocol)
+        reading.warn_none_is(_logger, number, protocol)

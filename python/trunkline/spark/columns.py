@@ -14,7 +14,7 @@ from trunkline.errors import LocalProtocolError
 from trunkline.spark._comments import comment, commented
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
-from trunkline.spark._paths import warn_of_others
+from trunkline.spark._paths import warn_unless_recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -207,7 +207,7 @@ def decode(
     if not hasattr(df, "mapInArrow"):
         refuse("df", "a Spark DataFrame", df)
     decoded = decode_keeping(df, decoder, (*decoder.protocol.kept, *_own(df, decoder)), columns)
-    warn_of_others(df, protocol)
+    warn_unless_recorded(df, protocol)
     return decoded
 
 
