@@ -12,7 +12,7 @@ from trunkline import cdtp
 
 pytest_plugins = ["peers.hanging"]
 
-# Under nohup it is ignored, and the commands that tests tell of a closed terminal would inherit that.
+# Under nohup it is ignored, and commands would inherit that where tests send them SIGHUP.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The JVMs that tests start, for Spark, live too shortly to be worth what Java's second compiler and parallel collector take: two

@@ -1,4 +1,4 @@
-"""Processes that send and leave at once by `os._exit`: what a role reported as sent is with the system by then."""
+"""Processes that send and exit at once by `os._exit`: what a role reported as sent is with the system by then."""
 
 import asyncio
 import multiprocessing

@@ -1,4 +1,4 @@
-"""What bounds memory, against messages whose bytes say nothing of what they cost."""
+"""Bounds of memory, against messages that cost more than their bytes."""
 
 import contextlib
 import os
@@ -154,7 +154,7 @@ for line in sys.stdin:
 
 
 class Measured:
-    """A role in a process of its own, which tells how much memory it takes."""
+    """A role in a process of its own, with its memory."""
 
     def __init__(self, role):
         code = GROWTH.format(role=role)

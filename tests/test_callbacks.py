@@ -42,7 +42,7 @@ def test_a_callback_of_a_future_is_outlived_by_the_others(fatal, caplog):
         assert called == [bad]
     with dcp.Broker(bind=ANY) as broker, dcp.Client(connect=broker.endpoints) as client:
         for _ in range(2):
-            # Nobody takes it in time.
+            # No worker takes it in time.
             future = client.submit(b"nobody", b"1", timeout_s=0.5)
             future.add_done_callback(fatal)
             assert isinstance(future.exception(20), TimeoutError)
@@ -59,32 +59,32 @@ def test_a_callback_that_is_called_at_once_may_end_its_own_thread():
 
 @fatal
 def test_drops_are_told_after_one_whose_telling_failed(fatal, open_socket, caplog):
-    told = []
-    with mc0.Middleware(bind=ANY, on_drop=fatal) as one, mc0.Middleware(bind=ANY, on_drop=told.append) as other:
+    drops = []
+    with mc0.Middleware(bind=ANY, on_drop=fatal) as one, mc0.Middleware(bind=ANY, on_drop=drops.append) as other:
         for bus in (one, one, other):
             open_socket(zmq.DEALER, connect=bus.endpoints[0]).send_multipart([b"", b"bad"])
             if bus is one:
                 until(lambda: "on_drop raised" in caplog.text)
                 caplog.clear()
-        until(lambda: told)
+        until(lambda: drops)
 
 
 def test_a_log_that_fails_is_no_end_of_what_is_told(open_socket, caplog):
-    told = []
+    drops = []
 
     def fail(_record):
         raise ZeroDivisionError
 
     logger = logging.getLogger("trunkline.mc0")
-    with mc0.Middleware(bind=ANY, on_drop=told.append) as bus:
+    with mc0.Middleware(bind=ANY, on_drop=drops.append) as bus:
         logger.addFilter(fail)
         try:
             open_socket(zmq.DEALER, connect=bus.endpoints[0]).send_multipart([b"", b"bad"])
-            until(lambda: told)
+            until(lambda: drops)
         finally:
             logger.removeFilter(fail)
         open_socket(zmq.DEALER, connect=bus.endpoints[0]).send_multipart([b"", b"bad"])
-        until(lambda: len(told) == 2)
+        until(lambda: len(drops) == 2)
     logger.warning("still here")
     assert "still here" in caplog.text
 

@@ -1,4 +1,4 @@
-"""CURVE: keys in all their forms, and who is let in, against raw pyzmq sockets."""
+"""CURVE: keys in all their forms, and admission, against raw pyzmq sockets."""
 
 import copy
 import logging

@@ -29,7 +29,7 @@ class Loop:
         self.machine = machine
         self.context = context
         self.sockets = {}
-        self.told = []
+        self.events = []
 
     def now_ns(self):
         return time.monotonic_ns()
@@ -54,7 +54,7 @@ class Loop:
                 case Close(socket=number):
                     self.sockets.pop(number).close()
                     self.machine.handle_socket(self.now_ns(), number, "closed")
-        self.told += events(self.machine, self.now_ns())
+        self.events += events(self.machine, self.now_ns())
 
     def run_until(self, ready):
         end = time.monotonic() + PATIENCE_S
@@ -92,7 +92,7 @@ def test_a_broker_runs_in_a_loop_of_ones_own(context, open_socket):
         for socket in (worker, client):
             socket.connect(endpoint)
         worker.send_multipart([*HEAD, b"\x01", b"echo"])
-        loop.run_until(lambda: any(kind == "registered" for kind, *_ in loop.told))
+        loop.run_until(lambda: any(kind == "registered" for kind, *_ in loop.events))
         client.send_multipart([*HEAD, b"\x04", b"echo", b"", b"", b"hello"])
         loop.run_until(lambda: loop.machine.stats["services"][0]["requests"])
         assert worker.recv_multipart()[2:3] == [b"\x01"]
@@ -110,13 +110,13 @@ def test_a_receiver_tells_what_messages_were(context, open_socket):
         push = open_socket(zmq.PUSH)
         push.connect(loop.sockets[0].last_endpoint.decode())
         push.send_multipart([wire.header_s(), b"x"])
-        loop.run_until(lambda: any(kind == "messages" for kind, *_ in loop.told))
-        (messages,) = (details[0] for kind, *details in loop.told if kind == "messages")
+        loop.run_until(lambda: any(kind == "messages" for kind, *_ in loop.events))
+        (messages,) = (details[0] for kind, *details in loop.events if kind == "messages")
         assert [(one.sender, one.payload) for one in messages] == [("Det", (b"x",))]
         verdict = loop.machine.handle_message(loop.now_ns(), 0, [b"\xc1"])
         assert verdict == driver.Verdict("bad_header", None, None)
         loop.carry_out()
-        assert loop.told[-1][0] == "dropped"
+        assert loop.events[-1][0] == "dropped"
         loop.close()
 
 
@@ -199,7 +199,7 @@ def test_what_is_wrong_is_named():
         machine.handle_socket(0, 0, "connected")
     with pytest.raises(ValueError, match="reason="):
         machine.handle_socket(0, 0, "unsent", send=1)
-    # A socket that was never opened is nobody's.
+    # Events of a socket that was never opened are ignored.
     machine.handle_socket(0, 99, "sent", send=1)
     machine.handle_message(0, 99, [b"x"])
 
@@ -255,7 +255,7 @@ def test_a_data_connection_shows_its_lease_and_reads():
     content.confirm()
     (said,) = outputs(reader)
     assert mtl.decode(said.frames) == mtl.Message("confirm", sequence=1)
-    # Nobody is heard of for so long that it is to have another lease.
+    # The peer is silent for so long that the reader needs another lease.
     for at in range(1, 11):
         reader.handle_timeout(at * 10**9)
         outputs(reader)

@@ -91,7 +91,7 @@ def play():
     for number in range(5):
         child = os.fork()
         if child == 0:
-            # Whoever waits for ever is ended, and fails the test.
+            # A wait without end is killed, and fails the test.
             signal.alarm(20)
             code = 1
             try:

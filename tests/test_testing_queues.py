@@ -152,7 +152,7 @@ def test_sessions_and_leases_age_with_the_clock():
         assert (server.stats.sessions, server.stats.leases) == (1, 0)
         sim.advance(11)
         assert server.stats.sessions == 0
-        # It is opened again, and nobody notices.
+        # It is opened again, invisibly.
         assert client.command("Queue.List").status == 200
 
 

@@ -336,7 +336,7 @@ def test_sockets_and_contexts_of_pyzmq_are_refused(context, open_socket):
 
 
 def test_it_is_taken_by_itself_where_pyzmq_gives_no_libzmq_away():
-    """A process whose pyzmq is another implementation altogether."""
+    """A process with another implementation of pyzmq."""
     code = f"""
 import sys
 from trunkline import _native, cdtp, _roles

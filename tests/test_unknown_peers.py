@@ -60,7 +60,7 @@ def test_who_comes_when_there_is_no_room_is_hung_up_on_and_counted(open_socket, 
         assert is_hung_up(stranger)
         until(lambda: broker.stats.turned_away == 1)
         assert broker.stats.peers == 2
-        # Those who are in are served, and who comes after one of them has gone is let in.
+        # Connected peers are served, and after one of them has left another is admitted.
         first.send_multipart([*HEAD, b"\x02"])
         second.close()
         until(lambda: broker.stats.peers == 1)
@@ -142,8 +142,8 @@ def test_long_names_take_as_much_as_short_ones(open_socket):
             name = b"%06d" % number + b"x" * 1_000_000
             header = b"\xa5CDTP\x01" + msgpack.packb(name.decode()) + msgpack.packb(msgpack.Timestamp(1, 0)) + b"\x80"
             push.send_multipart([header, b"x"])
-        told, longest, megabytes = map(int, process.stdout.readline().split())
-    assert (told, longest) == (400, 200)
+        logged, longest, megabytes = map(int, process.stdout.readline().split())
+    assert (logged, longest) == (400, 200)
     # Each of them kept once would be 400 more.
     assert megabytes < 300
 

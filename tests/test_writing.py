@@ -66,14 +66,14 @@ def there_and_back(protocol, messages):
     return structs, back(protocol, structs)
 
 
-def told(name):
+def messages_of(name):
     return [each[2] if isinstance(each[2], tuple) else (each[2], None) for each in ALPHABET[name]]
 
 
 @pytest.mark.parametrize("name", OF)
 def test_recorded_messages_come_back_bit_for_bit(name):
     protocol = OF[name]
-    messages = told(name)
+    messages = messages_of(name)
     structs, found = there_and_back(protocol, messages)
     assert None not in structs.to_pylist()
     # A header of CDTP does not say its payload, a lease not more than its hash, and a reading of CDT passes over what is not its own.
@@ -102,7 +102,7 @@ FRAMES = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(messages=st.lists(FRAMES, min_size=1, max_size=5))
 def test_what_is_no_message_comes_back_as_it_was(protocol, messages):
-    # An answer without a body says that nobody has heard.
+    # An answer without a body reports that there is no subscriber.
     rows = [([frames[0] or b"x"], EVENT) if protocol == "cdt" else (frames, None) for frames in messages]
     structs, found = there_and_back(protocol, rows)
     for said, (frames, _), again in zip(structs.to_pylist(), rows, found, strict=True):
@@ -175,7 +175,7 @@ def test_records_say_the_same_when_they_are_read_again(records):
     structs, found = there_and_back("cdtp", [([made], None)])
     assert structs.to_pylist()[0]["error"] is None
     again, _ = there_and_back("cdtp", [(found[0], None)])
-    # Bytes of all frames are those of the header, whose tags may have been in more bytes.
+    # The bytes of all frames include the header, where tags may have taken more bytes.
     assert again.to_pylist()[0]["records"] == structs.to_pylist()[0]["records"]
 
 
@@ -267,8 +267,8 @@ def test_bodies_say_the_same_when_they_are_read_again(kind, codec, texts, times,
     structs = writing.decode_structs(**columns("cdt", [(made, f"kaa.v1.{subject}.{kind}")]))
     found = structs.to_pylist()[0]
     # Where it was said is in the subject, and the time is there a second time.
-    told = {"instance", "replica", "originator", "timestamp"}
-    assert {name: value for name, value in found.items() if value is not None and name not in told} == {
+    derived = {"instance", "replica", "originator", "timestamp"}
+    assert {name: value for name, value in found.items() if value is not None and name not in derived} == {
         name: value for name, value in said.items() if value is not None
     }
     assert writing.encode_structs(structs).to_pylist()[0]["payload"] == made

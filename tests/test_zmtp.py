@@ -32,7 +32,7 @@ def ready(kind, identity=b""):
 
 
 class Stranger:
-    """A connection whose every byte is written by hand."""
+    """A connection with every byte written by hand."""
 
     def __init__(self, endpoint):
         host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)

@@ -1,4 +1,4 @@
-"""Benches that nobody runs rot: each goes through once, in small."""
+"""Each bench runs once with small numbers, so that it does not rot."""
 
 import subprocess
 import sys

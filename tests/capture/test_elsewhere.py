@@ -1,4 +1,4 @@
-"""Captures that came from elsewhere, or lie where others may write: what is in them is held to be anything."""
+"""Captures from strangers, or in directories where others may write: their contents are not trusted."""
 
 import json
 import os
@@ -91,18 +91,18 @@ def test_a_link_in_the_place_of_a_file_to_be_written_goes(recorded, victim, open
 
 @pytest.mark.parametrize("name", ["_capture", "_runs"])
 def test_a_link_in_the_place_of_a_directory_is_not_followed(recorded, victim, name):
-    elsewhere = victim.parent
-    kept = [elsewhere / file for file in ("0000000077.parquet", "0000000077.jsonl", "manifest.parquet")]
+    outside = victim.parent
+    kept = [outside / file for file in ("0000000077.parquet", "0000000077.jsonl", "manifest.parquet")]
     for file in kept:
         file.write_text("of value")
     if name == "_capture":
         (recorded / name).rename(recorded / "away")
-    link(recorded / name, elsewhere)
+    link(recorded / name, outside)
     said = in_vain(recorded)
     assert said
     assert all("is not a directory" in words for words in said), said
     assert all(file.read_text() == "of value" for file in kept)
-    assert len(list(elsewhere.iterdir())) == 4
+    assert len(list(outside.iterdir())) == 4
 
 
 @pytest.mark.parametrize(
@@ -248,9 +248,9 @@ def test_lengths_in_a_journal_are_not_believed(journal, tmp_path):
         metadata = message.metadata.to_pybytes()
         assert metadata in batch
         for number in {message.body.size, 3} if message.body else ():
-            told = metadata.replace(struct.pack("<q", number), struct.pack("<q", HUGE))
-            assert told != metadata
-            spoilt.append(batch.replace(metadata, told))
+            claimed = metadata.replace(struct.pack("<q", number), struct.pack("<q", HUGE))
+            assert claimed != metadata
+            spoilt.append(batch.replace(metadata, claimed))
     paths = [
         laid_down(tmp_path / str(number), ".0000000000.journal", as_journal([header, record]))
         for number, record in enumerate(spoilt)
@@ -447,16 +447,16 @@ def test_a_report_does_not_wait_for_the_other_end_of_a_pipe(recorded):
 def test_sizes_that_add_up_to_more_than_a_number_holds_are_counted_as_far_as_it_goes(recorded, journal, tmp_path):
     most = pa.array([(1 << 63) - 1] * 3, pa.int64())
 
-    def told(table):
+    def claiming(table):
         return table.set_column(table.schema.get_field_index("n_bytes"), "n_bytes", most)
 
     segments = laid_down(tmp_path / "segments", "0000000000.parquet", b"")
     pq.write_table(
-        told(pq.read_table(recorded / "0000000000.parquet")), segments / "0000000000.parquet", compression="none"
+        claiming(pq.read_table(recorded / "0000000000.parquet")), segments / "0000000000.parquet", compression="none"
     )
     header, batch = journal
     sink = pa.BufferOutputStream()
-    table = told(pa.ipc.open_stream(batch).read_all())
+    table = claiming(pa.ipc.open_stream(batch).read_all())
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     journals = laid_down(

@@ -26,8 +26,8 @@ def recorded(tmp_path):
 
     def make(messages):
         recording = Import(tmp_path / "capture")
-        for number, (protocol, direction, peer, told) in enumerate(messages):
-            frames, topic = told if isinstance(told, tuple) else (told, None)
+        for number, (protocol, direction, peer, content) in enumerate(messages):
+            frames, topic = content if isinstance(content, tuple) else (content, None)
             at_ns = START_NS + number * STEP_NS
             recording.append(at_ns, frames, protocol=protocol, direction=direction, peer=peer, topic=topic)
         recording.commit()

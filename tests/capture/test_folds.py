@@ -35,8 +35,8 @@ def recorded(tmp_path):
     def make(protocol, messages, name="one", at=None, **options):
         lines = tmp_path / f"{name}.jsonl"
         with lines.open("w") as file:
-            for number, (direction, peer, told) in enumerate(messages):
-                frames, topic = told if isinstance(told, tuple) else (told, None)
+            for number, (direction, peer, content) in enumerate(messages):
+                frames, topic = content if isinstance(content, tuple) else (content, None)
                 when = START_NS + (number if at is None else at[number]) * STEP_NS
                 file.write(line(frames, when, direction=direction, peer=peer, topic=topic))
         capture.import_(lines, tmp_path / name, protocol=protocol, **options)
@@ -165,8 +165,8 @@ def test_only_what_one_role_saw_is_timed(recorded):
 
 
 def test_windows_of_topics(recorded):
-    told = [("in", b"p", put(b"t", b"xy"))] * 5
-    opened = recorded("mc0", told)
+    messages = [("in", b"p", put(b"t", b"xy"))] * 5
+    opened = recorded("mc0", messages)
     assert some(opened.topics(0.002), "puts", "bytes") == [(2, 4), (2, 4), (1, 2)]
     for wrong in (0, -1, float("nan"), float("inf"), 1e12):
         with pytest.raises(ValueError, match="window_s"):
@@ -175,9 +175,9 @@ def test_windows_of_topics(recorded):
 
 def test_an_event_that_came_back_is_counted_once(recorded):
     frames = event("ConfigUpdated"), event("ConfigNewAvailable")
-    told = [(way, None, each) for each in frames for way in ("out", "in")]
+    messages = [(way, None, each) for each in frames for way in ("out", "in")]
     other = event("ConfigUpdated", correlation="y")
-    found = recorded("cdt", [*told, ("in", None, other)]).rollout()
+    found = recorded("cdt", [*messages, ("in", None, other)]).rollout()
     assert some(found, "config_id", "announcements", "reports", "pulls", "time_to_applied_ns") == [("c", 1, 2, 0, None)]
 
 
@@ -205,8 +205,8 @@ def test_a_selection_picks_whole_things(recorded):
 
 def test_a_selection_may_begin_late_in_a_capture(recorded):
     """Of the segments before, nothing is selected."""
-    told = [("in", b"c", request(b"s" if number < 1900 else b"t", None)) for number in range(2000)]
-    opened = recorded("dcp", told, segment_bytes=400)
+    messages = [("in", b"c", request(b"s" if number < 1900 else b"t", None)) for number in range(2000)]
+    opened = recorded("dcp", messages, segment_bytes=400)
     assert len(opened.segments) > 2
     found = opened.requests(capture.Selection(where="seq >= 1900"))
     assert some(found, "request_seq") == [(number,) for number in range(1900, 2000)]
@@ -231,8 +231,8 @@ def batches(name, messages, rows, first=0):
         yield from decode(iter([batch.select(names)]))
 
 
-def row(protocol, seq, direction, peer, told):
-    frames, topic = told if isinstance(told, tuple) else (told, None)
+def row(protocol, seq, direction, peer, content):
+    frames, topic = content if isinstance(content, tuple) else (content, None)
     # A frame or none stands before the header; CDT has none.
     before = {"dcp": 1, "mc0": 1, "cdtp": 0, "mtl": 0}.get(protocol)
     envelope, header, payload = (

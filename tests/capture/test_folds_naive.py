@@ -165,7 +165,7 @@ def test_runs(messages, cut):
     assert set(found) == runs(batch.to_pylist())
 
 
-TOLD = st.lists(
+EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["one", "two"]),
         st.sampled_from(["in", "out"]),
@@ -197,14 +197,14 @@ def rollout(rows):
     for names, of in sorted(
         steps.items(), key=lambda each: [("" if name is None else f"\1{name}") for name in each[0]]
     ):
-        told, pulled, applied = (of[kind] for kind in ("ConfigNewAvailable", "ConfigResponse", "ConfigUpdated"))
-        took = applied[0] - told[0] if told and applied and applied[0] >= told[0] else None
-        found.append((*names, len(told), len(pulled), len(applied), took))
+        announced, pulled, applied = (of[kind] for kind in ("ConfigNewAvailable", "ConfigResponse", "ConfigUpdated"))
+        took = applied[0] - announced[0] if announced and applied and applied[0] >= announced[0] else None
+        found.append((*names, len(announced), len(pulled), len(applied), took))
     return found
 
 
 @settings(max_examples=200, deadline=None)
-@given(messages=TOLD, cut=st.integers(0, 40))
+@given(messages=EVENTS, cut=st.integers(0, 40))
 def test_rollout(messages, cut):
     names = ["capture_id", "direction", "type", "correlation_id", "endpoint_id", "config_id", "status_code"]
     rows = [

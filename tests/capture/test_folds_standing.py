@@ -168,20 +168,20 @@ def test_contents_that_nobody_settles_leave_no_trace_on_their_connections():
 
 
 def test_windows_older_than_the_watermark_are_over_and_late_rows_left_out():
-    told = [("in", b"p", put(b"t", b"x")), ("out", b"s", message(b"t", b"x"))]
+    messages = [("in", b"p", put(b"t", b"x")), ("out", b"s", message(b"t", b"x"))]
     stream = Stream("topics", window_us=2 * STEP_NS // 1000)
-    stream.take(told * 3)
+    stream.take(messages * 3)
     assert [each["puts"] for each in stream.rows.values()] == [1, 1, 1]
     before = dict(stream.rows)
     assert stream.take([], START_NS + 4 * STEP_NS) == []
     fold = Fold("topics", window_us=2 * STEP_NS // 1000, buckets=BUCKETS)
     fold.restore(stream.state)
     # A row of the second window, which is over, and one of the third, which is not.
-    for batch in batches("topics", told, 1, 2):
+    for batch in batches("topics", messages, 1, 2):
         assert fold.record(batch) == []
     assert fold.standing() == []
     assert fold.let_go == 2
-    for batch in batches("topics", told, 1, 4):
+    for batch in batches("topics", messages, 1, 4):
         fold.record(batch)
     assert [each["puts"] for batch in fold.standing() for each in batch.to_pylist()] == [2]
     assert stream.rows == before
@@ -203,27 +203,27 @@ def test_windows_make_way_for_later_ones():
 
 def test_deliveries_of_windows_that_make_way_have_their_latencies():
     count = (1 << 20) // BUCKETS
-    told = [("in", b"p", put(b"t", b"x")), ("out", b"s", message(b"t", b"x"))]
+    messages = [("in", b"p", put(b"t", b"x")), ("out", b"s", message(b"t", b"x"))]
     stream = Stream("topics", window_us=2 * STEP_NS // 1000)
-    given = stream.take([*told, *[("in", b"p", put(b"u", b"x"))] * (2 * count)])
+    given = stream.take([*messages, *[("in", b"p", put(b"u", b"x"))] * (2 * count)])
     first = next(each for each in given if each["topic"] == "t")
     assert (first["deliveries"], first["p50_ns"]) == (1, STEP_NS)
 
 
 def test_configurations_older_than_the_watermark_stay_as_they_stood():
-    def told(config):
+    def announced(config):
         return "in", None, event("ConfigNewAvailable", config)
 
     stream = Stream("rollout")
-    stream.take([told("c"), told("d")])
+    stream.take([announced("c"), announced("d")])
     stream.take([], START_NS + STEP_NS)
     # That of `d` goes on, what is late of `c` is left out, and an announcement of today begins anew.
     fold = Fold("rollout", buckets=BUCKETS)
     fold.restore(stream.state)
-    for batch in batches("rollout", [told("c")], 1, 0):
+    for batch in batches("rollout", [announced("c")], 1, 0):
         fold.record(batch)
     assert (fold.standing(), fold.let_go) == ([], 1)
-    given = stream.take([told("d"), told("c")])
+    given = stream.take([announced("d"), announced("c")])
     assert {each["config_id"]: each["announcements"] for each in given} == {"d": 2, "c": 1}
 
 

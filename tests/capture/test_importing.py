@@ -1,4 +1,4 @@
-"""Messages recorded elsewhere, brought into a capture."""
+"""Messages of other recordings, imported into a capture."""
 
 import gzip
 import json

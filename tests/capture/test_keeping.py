@@ -1,4 +1,4 @@
-"""How much of a capture is kept, and for whom: what strangers send does not change it."""
+"""How much of a capture is kept: messages of strangers do not change it."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def taken(path):
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def told(caplog, text):
+def logged(caplog, text):
     return [record for record in caplog.records if text in record.getMessage()]
 
 
@@ -57,8 +57,8 @@ def test_a_run_that_never_ends_holds_back_a_tenth(recording, tmp_path, caplog):
     for _ in range(20):
         publish([wire.header_s(), NOISE])
     assert taken(tmp_path / "capture") < 330_000
-    until(lambda: told(caplog, "a run has lasted so long"))
-    (record,) = told(caplog, "a run has lasted so long")
+    until(lambda: logged(caplog, "a run has lasted so long"))
+    (record,) = logged(caplog, "a run has lasted so long")
     assert (record.name, record.levelno) == ("trunkline.cdtp", logging.WARNING)
     (run,) = capture.open(tmp_path / "capture").runs()
     assert (run.sender, run.condition) == ("stranger", "ABORTED")
@@ -89,7 +89,7 @@ def test_what_is_written_beside_segments_counts(recording, tmp_path):
 def test_a_stranger_with_many_names_keeps_nobody_out(recording, tmp_path, caplog):
     publish = recording()
     publish(*([wire.header_b(0, wire.EOR, name=f"s{number}"), b"\x80"] for number in range(1000)))
-    assert not told(caplog, "more senders than runs are followed of")
+    assert not logged(caplog, "more senders than runs are followed of")
     publish(
         [wire.header_b(0, wire.BOR), b"\x80"],
         *([wire.header_b(number), b"x"] for number in range(1, 11)),
@@ -101,8 +101,8 @@ def test_a_stranger_with_many_names_keeps_nobody_out(recording, tmp_path, caplog
     assert [(run.messages, run.condition) for run in runs if run.sender == "Det"] == [(10, "GOOD")]
     assert (len(runs), opened.let_go, opened.unfollowed) == (1001, 1, 1)
     let_go = "more senders than runs can be followed for"
-    until(lambda: told(caplog, let_go))
-    assert len(told(caplog, let_go)) == 1
+    until(lambda: logged(caplog, let_go))
+    assert len(logged(caplog, let_go)) == 1
     said = subprocess.run(
         [sys.executable, "-m", "trunkline", "capture", "runs", tmp_path / "capture", "--json"],
         check=True,

@@ -90,8 +90,8 @@ def test_a_capture_of_an_earlier_version_is_read_and_taken_over(record, tmp_path
 
 
 @pytest.fixture
-def elsewhere(tmp_path):
-    """A directory that holds something else."""
+def foreign(tmp_path):
+    """A directory with other files."""
     (tmp_path / "a.txt").write_text("words")
     (tmp_path / "b.parquet").write_text("no segment")
     return tmp_path
@@ -105,16 +105,16 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("writer", WRITERS)
-def test_what_holds_something_else_is_not_written_to(elsewhere, writer):
+def test_what_holds_something_else_is_not_written_to(foreign, writer):
     with pytest.raises(CaptureError, match=r"is not a capture: it contains a\.txt; choose an empty"):
-        WRITERS[writer](elsewhere)
-    assert sorted(path.name for path in elsewhere.iterdir()) == ["a.txt", "b.parquet"]
+        WRITERS[writer](foreign)
+    assert sorted(path.name for path in foreign.iterdir()) == ["a.txt", "b.parquet"]
 
 
 @pytest.mark.parametrize("reader", [capture.open, capture.recover])
-def test_what_holds_something_else_is_not_read(elsewhere, reader):
+def test_what_holds_something_else_is_not_read(foreign, reader):
     with pytest.raises(CaptureError, match=r"is not a capture: it contains a\.txt$"):
-        reader(elsewhere)
+        reader(foreign)
 
 
 def test_what_is_hidden_or_comes_later_is_no_hindrance(record, tmp_path):

@@ -27,7 +27,7 @@ ROWS = 3 * SEGMENTS
 @pytest.fixture
 def folder(request):
     """A folder of the test's own."""
-    return "runs/" + "".join(letter if letter.isalnum() else "_" for letter in request.node.name)
+    return "runs/" + "".join(char if char.isalnum() else "_" for char in request.node.name)
 
 
 @pytest.fixture
@@ -260,9 +260,9 @@ def test_a_store_that_goes_away_and_comes_back(recorded):
     assert [next(events)["event"], next(events)["event"]] == ["ready", "shipped"]
     server.close()
     add(recorded, 1)
-    told = next(events)
-    assert (told["event"], told["wait_s"]) == ("retry", 2.0)
-    assert told["error"].startswith("s3://lab/runs/x: ")
+    retry = next(events)
+    assert (retry["event"], retry["wait_s"]) == ("retry", 2.0)
+    assert retry["error"].startswith("s3://lab/runs/x: ")
     again = S3(port)
     try:
         capture.ship(recorded, url)  # what is in it is gone with the server

@@ -1,4 +1,4 @@
-"""A process that writes to a store which another writes to at the same time, and tells what it was confirmed: see test_store_shared."""
+"""A process that shares a store with another writer, and prints what was confirmed to it: see test_store_shared."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ def put(store, endpoint, content, **options):
     return store.put("app-1", endpoint, content, content_type="text/plain", config_id=None, **options).config
 
 
-def work(store, name, count, told):
+def work(store, name, count, results):
     """Puts, pulls and counts up, in turn."""
     for number in range(count):
         endpoint = f"e-{number % 3}"
         config = put(store, endpoint, f"{name} {number}".encode())
-        told["put"].append((endpoint, config.config_id, config.content.decode()))
-        told["seen"].append((endpoint, store.get("app-1", endpoint).config_id))
+        results["put"].append((endpoint, config.config_id, config.content.decode()))
+        results["seen"].append((endpoint, store.get("app-1", endpoint).config_id))
         current = store.get("app-1", "counter")
         try:
             counted = put(store, "counter", b"%d" % (int(current.content) + 1), if_current=current.config_id)
         except ConfigError as error:
             if error.status_code != 409:
                 raise
-            told["outrun"] += 1
+            results["outrun"] += 1
         else:
-            told["counted"].append((current.config_id, counted.config_id))
+            results["counted"].append((current.config_id, counted.config_id))
 
 
 def main(name, path, threads, count):
     print("ready", flush=True)
     sys.stdin.readline()
     store = cdt.SqliteStore(path)
-    told = [{"put": [], "seen": [], "counted": [], "outrun": 0} for _ in range(int(threads))]
+    results = [{"put": [], "seen": [], "counted": [], "outrun": 0} for _ in range(int(threads))]
     workers = [
-        threading.Thread(target=work, args=(store, f"{name}-{number}", int(count), told[number]))
+        threading.Thread(target=work, args=(store, f"{name}-{number}", int(count), results[number]))
         for number in range(int(threads))
     ]
     for worker in workers:
@@ -45,7 +45,7 @@ def main(name, path, threads, count):
     for worker in workers:
         worker.join()
     store.close()
-    print(json.dumps(told))
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

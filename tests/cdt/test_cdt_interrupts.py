@@ -1,4 +1,4 @@
-"""Blocking roles of CDT whose user's code exits, or who are interrupted: each in a process of its own, where it may hang."""
+"""Blocking roles of CDT that are interrupted, or with callbacks that exit: each in a process of its own, where it may hang."""
 
 from __future__ import annotations
 

@@ -64,9 +64,9 @@ async def test_events_of_an_outage_are_each_told_once(server):
         async with nats.client(server.url) as bare:
             events = await bare.subscribe("kaa.v1.events.cdp.endpoint.config.ConfigNewAvailable")
             await bare.flush()
-            told = [json.loads((await nats.heard(events)).data)["configId"] for _ in put]
-            assert sorted(told) == sorted(put)
-            # What comes next is of the next put: nothing is told twice.
+            announced = [json.loads((await nats.heard(events)).data)["configId"] for _ in put]
+            assert sorted(announced) == sorted(put)
+            # The next event is of the next put: nothing is announced twice.
             last = await target.put("app-1", "e-0", b"last")
             assert json.loads((await nats.heard(events)).data)["configId"] == last
 
@@ -104,7 +104,7 @@ async def test_what_comes_while_a_target_opens_is_answered_once_it_is_open(serve
     statuses = []
 
     async def answered(message):
-        # Between two targets nobody listens, which the server says without a body.
+        # Between two targets there is no subscriber, which the server reports without a body.
         if message.data:
             statuses.append(json.loads(message.data)["statusCode"])
 
@@ -149,7 +149,7 @@ async def test_names_that_no_key_can_hold_cost_a_jetstream_target_nothing(server
 
 
 class Wrong(cdt.MemoryStore):
-    """A store whose `get` does something else."""
+    """A store with a broken `get`."""
 
     def __init__(self, does):
         super().__init__()

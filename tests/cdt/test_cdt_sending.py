@@ -17,7 +17,7 @@ INFO = b'INFO {"server_id": "a", "version": "2.10.0", "max_payload": 1048576}\r\
 
 
 class Slow:
-    """A connection that takes nothing for a while, and whose server is heard again only when it is read again."""
+    """A connection that sends nothing for a while, and receives only when it is read again."""
 
     def __init__(self, monkeypatch, connection: MemoryConnection) -> None:
         self.is_full = False
@@ -94,7 +94,7 @@ async def test_no_more_is_answered_at_one_time_than_may_wait(monkeypatch):
 
 
 class Odd:
-    """A server one of whose connections begins, or goes on, with something odd; the others are as they should be."""
+    """A server with one odd connection, which begins or continues with something wrong; the others are normal."""
 
     def __init__(
         self, greeting: bytes | None, later: bytes, which: Callable[[int], bool] = lambda number: number == 2
@@ -176,7 +176,7 @@ async def test_a_limit_that_changes_is_kept_to():
         info = json.loads(INFO[5:]) | {"max_payload": 1000}
         odd.first.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
         async with asyncio.timeout(60):
-            while source._native.connection.max_payload != 1000:  # noqa: ASYNC110 - nothing tells of it
+            while source._native.connection.max_payload != 1000:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0)
         with pytest.raises(ConfigError, match="413"):
             await source.push("app-1", "e-1", bytes(2000), timeout_s=60)

@@ -1,4 +1,4 @@
-"""Roles of CDT whose server hangs, and tasks that take a cancellation for themselves, as those of nats-py do."""
+"""Roles of CDT with a server that hangs, and tasks that swallow a cancellation, as those of nats-py do."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_a_server_that_hangs_for_a_while_is_heard_again(server, monkeypatch):
         with pytest.raises(PeerLostError):
             source.report_applied("app-1", "e-1", "v-1")
         server.signal(signal.SIGCONT)
-        # Its answer comes now, which nobody waits for any more.
+        # Its answer comes now, when no caller waits for it.
         assert source.push("app-1", "e-1", b"x", timeout_s=20) == target.get("app-1", "e-1").config_id
 
 
@@ -137,7 +137,7 @@ def test_what_is_asked_waits_for_room_and_takes_none_where_there_is_none(server,
         for _ in range(40):
             with pytest.raises(TimeoutError):
                 source.push("app-1", "e-1", content, timeout_s=0.02)
-        # Of each, four thirds; two that are let in at the same time may be beyond it.
+        # Of each, four thirds; two that are admitted at the same time may exceed it.
         assert source._pump._output_bytes < 4_000_000
         server.signal(signal.SIGCONT)
         assert source.push("app-1", "e-1", content, timeout_s=20) == target.get("app-1", "e-1").config_id

@@ -47,7 +47,7 @@ def test_every_vector_is_a_row(vector):
     subject, body = SUBJECTS[vector["type"]], bytes.fromhex(vector["frames"][0])
     (row,) = decoded([(subject, body)], payload=True, **settings(vector))
     if "error" in vector:
-        # Nothing at all is how NATS says that nobody has heard a request; a request is none without a body.
+        # With an empty message NATS reports a request without a subscriber; a request is not valid without a body.
         assert row["error"] == vector["error"]["kind"]
         assert row["_corrupt_record"] == body
         assert {value for name, value in row.items() if name not in ("error", "_corrupt_record")} == {None}

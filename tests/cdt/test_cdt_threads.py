@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-# What a machine tells is made of Python's objects, and making them lets other threads go on in the middle of it.
+# Events of a machine are Python objects, and making them lets other threads run in the middle of it.
 SCRIPT = """
 import sys, threading
 from trunkline import cdt

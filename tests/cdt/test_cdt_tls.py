@@ -1,4 +1,4 @@
-"""Servers that encrypt: whom roles believe, and what they say of others."""
+"""Servers with TLS: which ones roles trust, and how they report others."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def seed_and_user():
 
 
 async def served(server, **who):
-    """Whether a target and a source who are this are let in, and hear each other."""
+    """Whether a target and a source with these credentials are admitted, and hear each other."""
     async with (
         cdt.AsyncTarget("cdp", servers=server.url, **who) as target,
         cdt.AsyncSource("cmx", target="cdp", servers=server.url, **who) as source,

@@ -72,7 +72,7 @@ async def test_what_is_owed_is_told_by_the_next_one(server):
     async with cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as target:
         config_id = await target.put("app-1", "e-1", b"1")
         store = target._store
-        while await store.owed():  # noqa: ASYNC110 - nothing tells of it
+        while await store.owed():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.005)
         await store.put("app-1", "e-2", b"2", content_type="t", config_id="v")
         assert await store.owed() == [("app-1", "e-2", "v")]

@@ -35,28 +35,28 @@ others = st.sampled_from([b"PING\r\n", b"PONG\r\n", b"+OK\r\n", b"-ERR 'Slow'\r\
 
 
 class Heard:
-    """A client that notes what its parser tells it."""
+    """A client that records what its parser passes to it."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.parsed: list[object] = []
 
     async def _process_msg(self, number, subject, reply_to, body, block) -> None:
         if number in OURS:
-            self.told.append((OURS[number], None, subject, (reply_to, block or b"", body)))
+            self.parsed.append((OURS[number], None, subject, (reply_to, block or b"", body)))
         else:
-            self.told.append((number, subject, reply_to, body, block))
+            self.parsed.append((number, subject, reply_to, body, block))
 
     async def _process_ping(self) -> None:
-        self.told.append("ping")
+        self.parsed.append("ping")
 
     async def _process_pong(self) -> None:
-        self.told.append("pong")
+        self.parsed.append("pong")
 
     async def _process_err(self, error) -> None:
-        self.told.append(error)
+        self.parsed.append(error)
 
     async def _process_info(self, info) -> None:
-        self.told.append(info)
+        self.parsed.append(info)
 
 
 def inflow() -> Inflow:
@@ -69,7 +69,7 @@ def inflow() -> Inflow:
 async def all_of(parser: Parser, heard: Heard, *pieces: bytes) -> list[object]:
     for piece in pieces:
         await parser.parse(piece)
-    return heard.told
+    return heard.parsed
 
 
 @given(st.lists(st.one_of(messages(), messages(), others), max_size=8), st.lists(st.integers(0, 600), max_size=8))
@@ -83,9 +83,9 @@ def test_messages_are_read_as_nats_py_reads_them_however_they_are_cut(sent, cuts
         ours += taken
         rest.append(left)
     theirs, others = Heard(), Heard()
-    told = asyncio.run(all_of(Parser(theirs), theirs, stream))
-    assert ours == [one for one in told if isinstance(one, tuple) and len(one) == 4]
-    assert asyncio.run(all_of(Parser(others), others, *rest)) == [one for one in told if one not in ours]
+    parsed = asyncio.run(all_of(Parser(theirs), theirs, stream))
+    assert ours == [one for one in parsed if isinstance(one, tuple) and len(one) == 4]
+    assert asyncio.run(all_of(Parser(others), others, *rest)) == [one for one in parsed if one not in ours]
 
 
 def test_a_subscription_that_was_left_and_a_message_cut_off_by_another_connection():

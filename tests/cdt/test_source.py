@@ -241,7 +241,7 @@ async def test_what_nobody_applies_in_time_is_said_to_be_stored(server, bare):
             assert config_id in str(raised.value)
             with pytest.raises(TimeoutError, match=f"is stored as {config_id}, but nobody"):
                 await source.rollback("app-1", "e-1", config_id, confirm="applied", timeout_s=1)
-        # Who hears of it, and says nothing, may have stored it.
+        # A subscriber that does not answer may have stored it.
         await bare.subscribe(PUSHES)
         await bare.flush()
         with pytest.raises(TimeoutError, match=r"may be stored as v-2, but nobody"):
@@ -264,11 +264,11 @@ async def test_a_push_that_waits_for_nothing_has_no_reply_subject(server, bare):
 
 @pytest.mark.req("CDT-08", "CDT-40", "CDT-41", "CDT-42")
 async def test_tells_what_endpoints_have_taken_on(server, bare):
-    told = await bare.subscribe("kaa.v1.events.>")
+    events = await bare.subscribe("kaa.v1.events.>")
     await bare.flush()
     async with cdt.AsyncSource("cmx", target="cdp", servers=server.url, replica_id="r7") as source:
         await source.report_applied("app-1", "e-1", "v-1")
-        message = await nats.heard(told)
+        message = await nats.heard(events)
         assert message.subject == UPDATED
         said = json.loads(message.data)
         assert said.pop("correlationId")
@@ -389,7 +389,7 @@ async def test_a_watch_survives_restarts_of_target_and_server(tmp_path):
                     await target.put("app-1", "e-1", f"a {number}".encode())
                     assert (await watch.receive(timeout_s=20)).content == f"a {number}".encode()
                     server.stop()
-                    # A put is durable, whether anybody hears of it or not.
+                    # A put is durable, with or without subscribers.
                     config_id = await target.put("app-1", "e-1", f"b {number}".encode())
                     server.start()
                     assert (await watch.receive(timeout_s=20)).config_id == config_id

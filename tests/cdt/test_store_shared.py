@@ -18,7 +18,7 @@ WRITER = Path(__file__).with_name("store_writer.py")
 
 
 def written(path, *, threads, count):
-    """What two processes that begin at the same time are told, a dict for each of their threads."""
+    """What is confirmed to two processes that begin at the same time, a dict for each of their threads."""
     with contextlib.ExitStack() as cleaning:
         writers = []
         for name in "ab":
@@ -34,7 +34,7 @@ def written(path, *, threads, count):
             writer.stdin.flush()
         ended = [writer.communicate(timeout=60)[0] for writer in writers]
         assert [writer.returncode for writer in writers] == [0, 0]
-    return [told for text in ended for told in json.loads(text)]
+    return [result for text in ended for result in json.loads(text)]
 
 
 @pytest.mark.req("CDT-38")
@@ -48,21 +48,21 @@ def test_nothing_confirmed_is_lost_and_versions_are_in_order(tmp_path):
         endpoint: [assignment.config_id for assignment in store.history("app-1", endpoint)]
         for endpoint in ("e-0", "e-1", "e-2", "counter")
     }
-    for told in everything:
-        for endpoint, config_id, content in told["put"]:
+    for result in everything:
+        for endpoint, config_id, content in result["put"]:
             assert store.get("app-1", endpoint, config_id).content.decode() == content
         for endpoint, history in histories.items():
-            own = [history.index(config_id) for at, config_id, _ in told["put"] if at == endpoint]
-            seen = [history.index(config_id) for at, config_id in told["seen"] if at == endpoint]
+            own = [history.index(config_id) for at, config_id, _ in result["put"] if at == endpoint]
+            seen = [history.index(config_id) for at, config_id in result["seen"] if at == endpoint]
             assert own == sorted(own)
-            # What has been replaced is never seen again, by whichever process that was.
+            # A replaced configuration is never seen again, whichever process replaced it.
             assert seen == sorted(seen)
             assert all(later >= mine for mine, later in zip(own, seen, strict=True))
     assert sum(map(len, histories.values())) == store.count()
-    counted = [pair for told in everything for pair in told["counted"]]
+    counted = [pair for result in everything for pair in result["counted"]]
     assert sorted(counted) == sorted(map(list, zip(histories["counter"], histories["counter"][1:], strict=False)))
     assert int(store.get("app-1", "counter").content) == len(counted)
-    assert sum(told["outrun"] for told in everything) > 0
+    assert sum(result["outrun"] for result in everything) > 0
     store.close()
 
 

@@ -200,11 +200,11 @@ async def test_replicas_share_requests_in_a_queue_group(server, bare, queue):
 @pytest.mark.parametrize("include_content", [False, True])
 @pytest.mark.parametrize("wildcard", ["kaa.v1.events.*.endpoint.config.*", "kaa.v1.events.*.endpoint.>", "kaa.v1.>"])
 async def test_tells_all_of_a_configuration_once_it_is_stored(server, bare, include_content, wildcard):
-    told = await bare.subscribe(wildcard)
+    events = await bare.subscribe(wildcard)
     await bare.flush()
     async with cdt.AsyncTarget("cdp", servers=server.url, replica_id="r1", include_content=include_content) as target:
         config_id = await target.put("app-1", "e-1", b"{}", content_type="json")
-        message = await nats.heard(told)
+        message = await nats.heard(events)
         assert message.subject == "kaa.v1.events.cdp.endpoint.config.ConfigNewAvailable"
         event = json.loads(message.data)
         assert event.pop("correlationId")
@@ -220,7 +220,7 @@ async def test_tells_all_of_a_configuration_once_it_is_stored(server, bare, incl
         }
         assert (await target.get("app-1", "e-1")).config_id == config_id
     with pytest.raises(asyncio.TimeoutError):
-        await nats.heard(told, 0.05)
+        await nats.heard(events, 0.05)
 
 
 @pytest.mark.req("CDT-38", "CDT-39")
@@ -264,7 +264,7 @@ async def test_an_answer_of_another_type_changes_the_last_token(server, bare):
 @pytest.mark.req("CDT-31")
 async def test_what_no_message_can_hold_is_refused(server, bare):
     class Large(cdt.MemoryStore):
-        """A store with a configuration from elsewhere."""
+        """A store with a configuration that another program wrote."""
 
         def get(self, *_):
             return cdt.Config("large", "json", bytes(1 << 20))
@@ -446,7 +446,7 @@ async def test_knows_what_endpoints_have_taken_on(server, bare):
             await bare.publish(subject, nats.body(**event, configId=config_id))
         await target.receive(timeout_s=10)
         await target.receive(timeout_s=10)
-        # The store is told in a thread of its own.
+        # The store is updated in a thread of its own.
         rows = await target.rollout("app-1")
         while rows[0].applied is None:
             await asyncio.sleep(0.005)
@@ -631,7 +631,7 @@ def test_what_its_store_is_at_ends_before_it_is_closed(tmp_path, monkeypatch):
 
     def slow(store, *given):
         begun.set()
-        # Nobody closes it meanwhile.
+        # It is not closed meanwhile.
         assert not is_closed.wait(0.2)
         return history(store, *given)
 

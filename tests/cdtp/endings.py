@@ -117,9 +117,9 @@ def leave():
 
 
 def open_unsent():
-    """A sender to nobody, and what says that it is closing: it has queued the end of its run."""
+    """A sender without a receiver; prints when it is closing: it has queued the end of its run."""
 
-    def tell():
+    def report_closing():
         while native.stats()["queued"] < 3:
             time.sleep(0.01)
         say("waiting")
@@ -136,7 +136,7 @@ def open_unsent():
         sender = cdtp.Sender("Det", bind="tcp://127.0.0.1:*", header="B", linger_s=100, **capture)
         sender.send(b"x")
     native = sender._sender
-    threading.Thread(target=tell, daemon=True).start()
+    threading.Thread(target=report_closing, daemon=True).start()
     return sender
 
 
@@ -153,7 +153,7 @@ def interrupt_close():
 
 
 def leave_unsent():
-    """The interpreter exits with messages that nobody takes, and Ctrl-C ends that."""
+    """The interpreter exits with unsent messages, and Ctrl-C ends the wait for them."""
     globals()["kept"] = open_unsent()
 
 
@@ -165,7 +165,7 @@ def fork_and_leave():
             stack.enter_context(open_receiver()),
             stack.enter_context(cdtp.Recorder(f"{directory}-recorded", bind="tcp://127.0.0.1:*")),
         ]
-        told = [(role.endpoints, role.stats) for role in roles]
+        before = [(role.endpoints, role.stats) for role in roles]
         for role in roles:
             child = os.fork()
             if child == 0:
@@ -175,7 +175,7 @@ def fork_and_leave():
                         sys.exit(7)
                 except SystemExit:
                     role.close()
-                os._exit(7 if [(role.endpoints, role.stats) for role in roles] == told else 3)
+                os._exit(7 if [(role.endpoints, role.stats) for role in roles] == before else 3)
             _, status = os.waitpid(child, 0)
             assert os.waitstatus_to_exitcode(status) == 7, (role, status)
 

@@ -89,7 +89,7 @@ def test_a_sender_departs_when_all_is_sent(peer, open_socket):
         for _ in range(100):
             sender.send(b"x")
         port = peer.hears(OFFER, "det").port
-        # It closes while nobody has taken anything; whoever comes now still finds it.
+        # It closes before any receiver has come; one that comes now still finds it.
         sender._native.close(20)
         peer.send(pack(REQUEST, "Viewer"))
         assert peer.hears(OFFER, "det").port == port
@@ -171,7 +171,7 @@ def test_a_slow_reader_loses_nothing_of_a_departed_sender(peer, raw_sender):
         for sequence in range(400):
             sender.send(sequence)
         sender.depart()
-        # Nobody reads for longer than a departed sender is given.
+        # The receiver does not read for longer than a departed sender is given.
         end = time.monotonic() + 1.5
         while time.monotonic() < end:
             assert receiver.endpoints == (sender.endpoint,)

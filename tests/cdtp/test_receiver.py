@@ -218,7 +218,7 @@ def test_a_slow_reader_stops_the_sender_and_loses_nothing(open_socket, bounds):
 
         sending = threading.Thread(target=send)
         sending.start()
-        # Nobody reads: the sender comes to a stand long before its end.
+        # The receiver is not read: the sender stalls long before its end.
         assert not sent.wait(0.5)
         assert receiver.stats.queued <= 101
         assert [receiver.receive(timeout_s=20).sequence for _ in range(total)] == list(range(total))

@@ -147,11 +147,11 @@ def test_a_run_that_is_open_keeps_its_rows(directory, open_socket):
 def test_little_space_is_told_once(directory, open_socket, caplog, bounds, level):
     record_in_segments(directory, open_socket, [[wire.header_s(), b"x"]] * 3, **bounds)
 
-    def told():
+    def warned():
         return [(record.name, record.levelno) for record in caplog.records if "GiB left" in record.getMessage()]
 
-    until(lambda: told() or level is None)
-    assert told() == ([] if level is None else [("trunkline.cdtp", level)])
+    until(lambda: warned() or level is None)
+    assert warned() == ([] if level is None else [("trunkline.cdtp", level)])
 
 
 def test_reads_no_more_after_the_count(directory, open_socket):
@@ -274,7 +274,7 @@ async def test_asyncio_records_as_blocking_does(directory, open_socket):
 
 
 def test_a_wait_whose_time_passes_as_it_begins_ends_by_its_timeout(tmp_path, monkeypatch):
-    """A command that tells its counters waits again and again: once in millions its time was over between two looks."""
+    """A command that reports its counters waits again and again: once in millions its time was over between two looks."""
     with cdtp.Recorder(tmp_path / "capture", bind=ANY) as recorder:
         ticks = itertools.chain([0.0, 0.0, 0.9], itertools.count(1.5, 1.0))
         monkeypatch.setattr("trunkline.cdtp.recorder.time.monotonic", lambda: next(ticks))

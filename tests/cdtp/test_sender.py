@@ -110,9 +110,9 @@ def test_a_bool_of_numpy_is_one(pull, endpoint):
         sender.send(b"", tags={"good": good, "all": [good]})
         sender.end_run({"good": good})
     bor, dat, eor = (pull.recv_multipart() for _ in range(3))
-    told = [msgpack.unpackb(bor[1]), wire.unpack(dat[0])[-1], msgpack.unpackb(eor[1])]
-    assert told == [{"good": True}, {"good": True, "all": [True]}, {"good": True}]
-    assert all(isinstance(each["good"], bool) for each in told)
+    maps = [msgpack.unpackb(bor[1]), wire.unpack(dat[0])[-1], msgpack.unpackb(eor[1])]
+    assert maps == [{"good": True}, {"good": True, "all": [True]}, {"good": True}]
+    assert all(isinstance(each["good"], bool) for each in maps)
 
 
 @pytest.mark.req("CDTP-22")
@@ -293,8 +293,8 @@ def test_counts_what_was_at_risk_when_a_receiver_went(open_socket, caplog):
             while sender.stats.at_risk == 0:
                 assert time.monotonic() < deadline
             assert sender.stats.at_risk == 11
-            # What comes after waits for the next receiver. libzmq tells of the end before it takes the pipe away, and
-            # what is sent in between goes with the pipe.
+            # Later messages wait for the next receiver. libzmq reports the end before it removes the pipe, and what is sent
+            # in between is lost with the pipe.
             sender.send(b"y")
             again = open_socket(zmq.PULL, connect=sender.endpoints[0])
             while not again.poll(500):

@@ -109,14 +109,14 @@ def test_tells_what_changes(peer, beacon):
     peer.offer("Viewer.one", 1)
     peer.offer("viewer.one", 1)
     peer.depart("Det", 2000)
-    told = [beacon.receive(timeout_s=20) for _ in range(4)]
-    assert [(event.kind, event.endpoint) for event in told] == [
+    events = [beacon.receive(timeout_s=20) for _ in range(4)]
+    assert [(event.kind, event.endpoint) for event in events] == [
         ("offer", "tcp://127.0.0.1:1000"),
         ("depart", "tcp://127.0.0.1:1000"),
         ("offer", "tcp://127.0.0.1:2000"),
         ("depart", "tcp://127.0.0.1:2000"),
     ]
-    assert {event.host for event in told} == {md5(b"Det").hexdigest()}
+    assert {event.host for event in events} == {md5(b"Det").hexdigest()}
 
 
 @pytest.mark.req("CHIRP-04")
@@ -184,7 +184,7 @@ def test_hands_over_what_came_to_nothing(peer, caplog):
     assert [drop.frames for drop in dropped] == [(datagram,) for datagram in datagrams]
     assert dropped[2].error.offset == 41
     assert dropped[2].peer == f"127.0.0.1:{peer.port}".encode()
-    # Others may use this port as well: nobody is to be warned.
+    # Others may use this port as well: no warning.
     assert [record for record in caplog.records if record.name == "trunkline.chirp"] == []
 
 
@@ -250,10 +250,10 @@ def test_waits_run_out(beacon):
 def test_says_what_is_wrong(peer):
     with pytest.raises(ValueError, match="unicast"):
         chirp.Beacon("lab", "Det", chirp="unicast", port=peer.port)
-    with chirp.Beacon("lab", port=peer.port) as nobody:
-        assert nobody.host is None
+    with chirp.Beacon("lab", port=peer.port) as listener:
+        assert listener.host is None
         with pytest.raises(LocalProtocolError, match="name"):
-            nobody.offer(chirp.Service.DATA, 1)
+            listener.offer(chirp.Service.DATA, 1)
     with chirp.Beacon("lab", "Det", port=peer.port) as beacon, pytest.raises(LocalProtocolError, match="port"):
         beacon.offer(chirp.Service.DATA, 0)
 

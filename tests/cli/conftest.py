@@ -48,8 +48,8 @@ class Command:
     def ready(self) -> dict[str, Any]:
         return self.event("ready")
 
-    def told(self, text: str) -> str:
-        """The next line on stderr that has this in it."""
+    def logged(self, text: str) -> str:
+        """The next line on stderr that contains this text."""
         for line in self.process.stderr:
             if text in line:
                 return line
@@ -111,7 +111,7 @@ def run(start: Callable[..., Command]) -> Callable[..., tuple[str, str]]:
         command = start(*arguments, env=env)
         if feed is not None:
             peer, messages = feed
-            # A command that has read enough goes, and nobody takes the rest.
+            # A command that has read enough ends, and the rest is not sent.
             with suppress(zmq.Again):
                 peer.send(*messages)
         out, err = command.process.communicate(stdin)

@@ -94,7 +94,7 @@ def test_what_is_done_stays(begin, tmp_path):
     process, (*pids, _) = begin("pass")
     assert process.communicate(timeout=20) == ("", "")
     assert process.returncode == 0
-    # Nobody else is to look after what it has started.
+    # No process that it started is left.
     assert all(map(is_gone, pids))
     assert (tmp_path / "out").read_text() == "half"
     assert not list((tmp_path / "tmp").iterdir())
@@ -125,7 +125,7 @@ def test_work_ends_with_a_parent_that_is_killed(begin):
     process, (worker, *others, _) = begin("time.sleep(1000)")
     process.kill()
     until(lambda: is_gone(worker))
-    # Those have nobody any more, as after every SIGKILL.
+    # These are orphans now, as after every SIGKILL.
     for pid in others:
         os.kill(pid, signal.SIGKILL)
 

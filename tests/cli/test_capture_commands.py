@@ -186,7 +186,7 @@ def test_import_takes_what_cat_prints(run, recorded, tmp_path):
     ]
     (tmp_path / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run("capture", "import", "more.jsonl", "--capture", recorded)
-    # Either flow of MTL, which a name does not tell apart.
+    # Either flow of MTL, which a name does not distinguish.
     with mtl.Server(
         bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"], capture=tmp_path / recorded
     ) as server:

@@ -42,8 +42,8 @@ def test_requests_are_listed(run, broker):
 def test_and_printed_as_json_or_written(run, broker, tmp_path):
     broker(2)
     out, _ = run("capture", "requests", "capture", "--json", "--until", "2026-11-21T08:52:00.002")
-    (told,) = map(json.loads, out.splitlines())
-    assert (told["event"], told["client"], told["worker"], told["latency_ns"]) == (
+    (found,) = map(json.loads, out.splitlines())
+    assert (found["event"], found["client"], found["worker"], found["latency_ns"]) == (
         *("request", {"base64": "Y/8="}),
         *("w", 3_000_000),
     )

@@ -49,7 +49,7 @@ def test_a_report_replaces_a_report_and_nothing_else(run, recorded, tmp_path):
 
 @pytest.fixture
 def in_batches(run, tmp_path):
-    """A run of CDTP2, whose data are two messages of three records each."""
+    """A run of CDTP2 with two data messages of three records each."""
     frames = [[batch([0], BOR)], [batch([1, 2, 3])], [batch([4, 5, 6])], [batch([7], EOR)]]
     write(tmp_path / "batches.jsonl", frames, step_ns=10**9)
     run("capture", "import", "batches.jsonl", "--capture", "batches")

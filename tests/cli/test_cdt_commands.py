@@ -381,7 +381,7 @@ def test_a_signal_ends_who_still_connects(tmp_path, words, how):
         finally:
             process.kill()
             process.wait()
-    # Nobody says anything there, and a role gives up after 5 s.
+    # The peer is silent there, and a role gives up after 5 s.
     assert time.monotonic() - begun < 4
     assert (process.returncode, out, err) == (0, "", "trunkline: stopped (signal)\n")
 

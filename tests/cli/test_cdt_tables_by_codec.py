@@ -1,4 +1,4 @@
-"""Tables of CDT messages whose bodies are Avro, by `trunkline capture decode`, `capture export` and `spark decode`."""
+"""Tables of CDT messages with Avro bodies, by `trunkline capture decode`, `capture export` and `spark decode`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ UPDATED = "kaa.v1.events.cdp.endpoint.config.ConfigUpdated"
 
 @pytest.fixture
 def recorded(run, tmp_path):
-    told = [
+    messages = [
         cdt.ConfigUpdated(
             correlation_id="c", timestamp_ms=1, app_version_name="app-1", endpoint_id=endpoint, config_id="v"
         )
         for endpoint in ("e-1", "e-2")
     ]
-    write(tmp_path / "lines", [[cdt.encode(one, codec="avro")] for one in told], protocol="cdt", topic=UPDATED)
+    write(tmp_path / "lines", [[cdt.encode(one, codec="avro")] for one in messages], protocol="cdt", topic=UPDATED)
     run("capture", "import", "lines", "--capture", "capture")
     return tmp_path / "capture"
 

@@ -1,4 +1,4 @@
-"""Roles whose wall clock is set while they run: what they promise goes by the monotonic clock, and nothing is deleted for it."""
+"""Roles while the wall clock is set: their timeouts use the monotonic clock, and no segment is deleted because of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from peers import nats
 from peers.commands import spec
 from peers.mc0 import message, ok, put, sub
 from peers.mtl import confirm, content, flow, response, session, summon
-from peers.preload import build, tell
+from peers.preload import build, write_numbers
 from peers.waiting import until
 
 SOURCE = Path(__file__).parent / "jumping_clock.c"
@@ -41,7 +41,7 @@ class Clock:
         self.env = {"LD_PRELOAD": str(library), "JUMPING_CLOCK": str(file)}
 
     def set(self, ahead_s: int) -> None:
-        tell(self.file, struct.pack("q", ahead_s))
+        write_numbers(self.file, struct.pack("q", ahead_s))
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def test_a_second_signal_leaves_at_once(start, tmp_path):
 
 
 def test_a_command_with_an_end_of_its_own_is_cut_off_with_130():
-    # `--help` waits for nobody, so the command here is one that is stopped while it starts.
+    # `--help` waits for nothing, so the command here is one that is stopped while it starts.
     code = "import os, signal, sys; from trunkline.cli import ending; "
     code += "sys.exit(ending.guarded(lambda: (os.kill(os.getpid(), signal.SIGTERM), signal.pause())))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 130
@@ -234,7 +234,7 @@ def test_json_is_flushed_line_by_line(start, push):
 
 
 def without(stream, *arguments, cwd):
-    """A command one of whose standard streams is closed."""
+    """A command with one of its standard streams closed."""
     words = ["sh", "-c", f'exec "$@" {stream}', "sh", sys.executable, "-m", "trunkline", *arguments]
     return subprocess.run(words, check=False, capture_output=True, text=True, cwd=cwd, stdin=subprocess.DEVNULL)
 
@@ -246,7 +246,7 @@ def test_a_closed_output_is_one_that_nobody_reads(run, pull, tmp_path):
     for arguments in (("capture", "info", "c"), ("capture", "info", "c", "--json"), (*send, "--json")):
         ran = without(">&-", *arguments, cwd=tmp_path)
         assert (ran.returncode, wrong(ran.stderr)) == (0, "")
-    # What prints nothing needs nobody who reads.
+    # A command that prints nothing needs no reader.
     ran = without(">&-", *send, cwd=tmp_path)
     assert ran.returncode == 0
     assert pull.receive()[1] == b"x"
@@ -334,7 +334,7 @@ def test_a_terminal_that_is_asked_for_a_password_echoes_again(tmp_path):
     ids=["request", "ping"],
 )
 def test_a_bar_that_is_cut_off_gives_the_terminal_its_cursor_back(words, tmp_path, open_socket):
-    # Nobody ever answers there.
+    # This peer never answers.
     silent = open_socket(zmq.ROUTER, bind="tcp://127.0.0.1:*")
     main, terminal = os.openpty()
     words = [sys.executable, "-m", "trunkline", *words, "--connect", silent.last_endpoint.decode()]

@@ -7,7 +7,7 @@ import typer
 
 from trunkline.cli.app import app
 
-NOBODY = "tcp://127.0.0.1:1"
+UNREACHABLE = "tcp://127.0.0.1:1"
 
 
 def all_options(command, context):
@@ -40,20 +40,23 @@ def test_a_variable_is_an_option(run):
         "publish",
         "runs",
         "x",
-        env={"TRUNKLINE_MC0_PUBLISH_CONNECT": f"{NOBODY} tcp://127.0.0.1:2", "TRUNKLINE_MC0_PUBLISH_TIMEOUT": "0.1"},
+        env={
+            "TRUNKLINE_MC0_PUBLISH_CONNECT": f"{UNREACHABLE} tcp://127.0.0.1:2",
+            "TRUNKLINE_MC0_PUBLISH_TIMEOUT": "0.1",
+        },
         returncode=1,
     )
     assert out == ""
-    assert f"no middleware answers at {NOBODY} (nothing listens there), tcp://127.0.0.1:2 (" in err
+    assert f"no middleware answers at {UNREACHABLE} (nothing listens there), tcp://127.0.0.1:2 (" in err
     # What is said on the command line goes before it.
     _, err = run(
-        *("mc0", "publish", "runs", "x", "--timeout", "0.2", "--connect", NOBODY),
+        *("mc0", "publish", "runs", "x", "--timeout", "0.2", "--connect", UNREACHABLE),
         env={"TRUNKLINE_MC0_PUBLISH_TIMEOUT": "90"},
         returncode=1,
     )
     assert "timed out after 0.2 s" in err
     soon = {"TRUNKLINE_MC0_PUBLISH_TIMEOUT": "soon"}
-    _, err = run("mc0", "publish", "runs", "x", "--connect", NOBODY, env=soon, returncode=2)
+    _, err = run("mc0", "publish", "runs", "x", "--connect", UNREACHABLE, env=soon, returncode=2)
     assert "--timeout" in err
 
 
@@ -107,7 +110,7 @@ def test_a_file_has_a_table_for_each_command(run, configured, tmp_path):
 )
 def test_what_is_wrong_with_a_file_is_said(run, configured, text, said):
     config = configured(text)
-    for more in (["--check"], ["mc0", "ping", "--connect", NOBODY]):
+    for more in (["--check"], ["mc0", "ping", "--connect", UNREACHABLE]):
         _, err = run(*config, *more, returncode=2)
         assert f"trunkline.toml: {said}" in err
 

@@ -15,7 +15,7 @@ from peers.recorded import write
 
 @pytest.fixture
 def files(tmp_path):
-    """Folders of certificates: one with the server's, one with those to let in."""
+    """Folders of certificates: one with the server's, one with those of admitted clients."""
     (tmp_path / "keys").mkdir()
     (tmp_path / "allowed").mkdir()
     zmq.auth.create_certificates(tmp_path / "keys", "server")
@@ -24,7 +24,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def dial(context):
-    """Opens a raw client of a CURVE server; gives it, and whether it was let in."""
+    """Opens a raw client of a CURVE server; returns it, and whether it was admitted."""
     sockets = []
     outcomes = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 
@@ -55,11 +55,11 @@ def test_a_recorder_lets_in_those_on_its_list_and_reads_it_again(start, dial, fi
     keys = zmq.curve_keypair()
     server_key = zmq.auth.load_certificate(files / "keys/server.key")[0]
     assert not dial(endpoint, keys, server_key)[1]
-    recorder.told(keys[0].decode())
+    recorder.logged(keys[0].decode())
 
     (files / "allowed/friend.key").write_text("no key")
     recorder.signal(signal.SIGHUP)
-    recorder.told("not reloaded")
+    recorder.logged("not reloaded")
     (files / "allowed/friend.key").write_bytes(keys[0])
     recorder.signal(signal.SIGHUP)
     # It says nothing of a list that it has read.
@@ -160,7 +160,7 @@ def test_why_nobody_answers_is_said(start, run, files, keys, why, what_the_serve
     assert "no middleware answers at tcp://127.0.0.1:" in last
     assert why in last
     # With the address of the peer, unless it was gone before it could be asked for.
-    said = bus.told(what_the_server_says)
+    said = bus.logged(what_the_server_says)
     assert re.search(rf"middleware: tcp://127\.0\.0\.1:\d+: (tcp://127\.0\.0\.1:\d+: )?.*{what_the_server_says}", said)
 
 
@@ -204,10 +204,10 @@ def test_a_role_that_runs_on_is_let_in_once_its_key_is_allowed(start, run, files
     at = ("--connect", broker.ready()["endpoints"][0].replace("127.0.0.1", host))
     key = ("--curve-server-key", files / "keys/server.key")
     worker = start("dcp", "worker", "echo", "--echo", *at, "--curve-secret", files / "keys/late.key_secret", *key)
-    worker.told("the peer does not allow this key")
+    worker.logged("the peer does not allow this key")
     (files / "allowed/late.key").write_bytes((files / "keys/late.key").read_bytes())
     broker.signal(signal.SIGHUP)
-    worker.told("connected")
+    worker.logged("connected")
     out, _ = run("dcp", "request", "echo", "hello", *at, "--curve-secret", files / "keys/ops.key_secret", *key)
     assert out == "hello\n"
 

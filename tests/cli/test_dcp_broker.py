@@ -127,7 +127,7 @@ def test_only_services_that_are_allowed_are_registered(start, peers, dial):
     (endpoint,) = command.ready()["endpoints"]
     peers(endpoint)
     dial(zmq.DEALER, endpoint).send_multipart(register(b"other"))
-    command.told("may not offer other")
+    command.logged("may not offer other")
     command.signal(signal.SIGTERM)
     assert [service["service"] for service in command.event("stopped")["stats"]["services"]] == ["echo"]
 
@@ -149,7 +149,7 @@ def test_only_those_on_the_list_are_let_in(start, context, tmp_path):
         socket.connect(endpoint)
         socket.send_multipart(register(b"echo"))
         if public == stranger[0]:
-            command.told(public.decode())
+            command.logged(public.decode())
     assert socket.recv_multipart() == register(b"echo")
     command.signal(signal.SIGTERM)
     assert command.event("stopped")["stats"]["refused"] == 1
@@ -159,7 +159,7 @@ def test_only_those_on_the_list_are_let_in(start, context, tmp_path):
 
 def test_people_read_what_it_does(start):
     command = start("dcp", "broker", "--bind", "tcp://127.0.0.1:*")
-    assert "broker listening on tcp://127.0.0.1:" in command.told("listening")
+    assert "broker listening on tcp://127.0.0.1:" in command.logged("listening")
     command.signal(signal.SIGINT)
     out, err = command.end()
     assert out == ""

@@ -44,6 +44,6 @@ def test_segments_are_cut_as_they_are_told(run, tmp_path, start):
     broker.signal(signal.SIGTERM)
     broker.event("stopped")
     broker.end()
-    # A message each: five requests, and what is asked of the broker once nobody has replied.
+    # A message each: five requests, and the query of the broker's status after no reply came.
     info = capture.open(tmp_path / "b").info()
     assert info.segments == info.messages > 5

@@ -18,7 +18,7 @@ HEAD = [b"", b"DGBX\x01"]
 
 
 class Broker(Peer):
-    """Answers as it is told to."""
+    """Answers as the test says."""
 
     def ask(self):
         """The sender, the correlation id and the data of a request."""

@@ -57,7 +57,7 @@ def work(start, broker):
     """Starts a worker, which has registered."""
 
     def work(*arguments):
-        # Unless told otherwise it says nothing because of the time alone, and has patience with a broker that is slow.
+        # By default it sends nothing because of the time alone, and tolerates a slow broker.
         patient = ("--heartbeat-interval", "60")
         command = start("dcp", "worker", "work", "--connect", broker.endpoint, "--json", *patient, *arguments)
         ready = command.ready()
@@ -102,7 +102,7 @@ def test_runs_a_program_for_each_request(work, broker):
     assert broker.reply() == (b"C", [b"<one two>\n"])
     broker.ask(b"bad\n")
     assert broker.reply() == (b"C", [])
-    assert "non-zero exit status 1" in command.told("handler failed")
+    assert "non-zero exit status 1" in command.logged("handler failed")
     command.signal(signal.SIGTERM)
     broker.let_go()
     assert command.event("stopped")["stats"]["failed"] == 1
@@ -137,7 +137,7 @@ def test_a_traceback_is_there_for_those_who_ask(start, broker, tmp_path):
     broker.next(b"\x01")
     broker.ask()
     broker.reply()
-    command.told("Traceback")
+    command.logged("Traceback")
     command.signal(signal.SIGTERM)
 
 

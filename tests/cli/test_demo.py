@@ -45,7 +45,7 @@ def test_a_signal_cuts_it_off_and_nothing_is_left(start, tmp_path, when, number)
     if when == "recording":
         until(lambda: list((tmp_path / "tmp").glob("*/trunkline-demo-*/capture")))
     else:
-        command.told(when)
+        command.logged(when)
     left = descendants(command.process.pid)
     command.signal(number)
     out, _ = command.end(130)

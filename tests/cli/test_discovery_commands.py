@@ -57,7 +57,7 @@ def test_watch_asks_and_prints(start, chirper, group):
 
 def test_watch_prints_for_people(start, chirper, group):
     command = start("chirp", "watch", "--group", group)
-    command.told(f"watching {group}")
+    command.logged(f"watching {group}")
     chirper.send(pack(OFFER, "Det", 4000, group=group))
     host = hashlib.md5(b"Det").hexdigest()
     assert command.process.stdout.readline() == f"offer {host} data tcp://127.0.0.1:4000\n"
@@ -180,9 +180,9 @@ def test_what_is_announced_is_logged_if_that_is_wanted(start, chirper, group):
         pass
     chirper.send(pack(OFFER, "det.one", 4000, group=group))
     command.event("offer")
-    told = json.loads(command.told(": offer"))
-    assert told["message"] == f"{group}: offer data of Det.One tcp://127.0.0.1:4000"
-    assert (told["level"], told["kind"], told["service"]) == ("DEBUG", "offer", "data")
-    assert told["endpoint"] == "tcp://127.0.0.1:4000"
+    line = json.loads(command.logged(": offer"))
+    assert line["message"] == f"{group}: offer data of Det.One tcp://127.0.0.1:4000"
+    assert (line["level"], line["kind"], line["service"]) == ("DEBUG", "offer", "data")
+    assert line["endpoint"] == "tcp://127.0.0.1:4000"
     command.signal(signal.SIGINT)
     command.end()

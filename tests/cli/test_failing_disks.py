@@ -11,7 +11,7 @@ import pytest
 
 from peers import nats
 from peers.mtl import confirm, content, flow, response, session, summon
-from peers.preload import build, tell
+from peers.preload import build, write_numbers
 
 SOURCE = Path(__file__).parent / "failing_disk.c"
 ANY = "tcp://127.0.0.1:*"
@@ -31,7 +31,7 @@ class Disk:
 
     def fail(self, after: int, calls: int) -> None:
         self._calls = calls
-        tell(self._rule, struct.pack("qq", after, calls))
+        write_numbers(self._rule, struct.pack("qq", after, calls))
 
     @property
     def failed(self) -> bool:
@@ -81,7 +81,7 @@ def test_a_server_confirms_what_is_stored_and_rejects_the_rest(disk, start, dial
         found.append(int(reader.recv_multipart()[1]))
     assert sorted(found) == sorted(set(found))
     assert confirmed <= set(found)
-    # What was written when its sync failed is there for whoever starts next, as nothing could be written over it.
+    # Rows whose sync failed are still there after a restart, as nothing could be written over them.
     assert set(found) - confirmed <= (rejected if calls == FOR_EVER else set())
 
 

@@ -86,7 +86,7 @@ def test_a_frozen_target_answers_when_it_goes_on(start, run, tmp_path):
         (tmp_path / "config.json").write_text('{"rate": 1}')
         run("cdt", "put", "app", "one", "config.json", *where)
         freeze(target)
-        # Nobody waits longer than it says.
+        # No command waits longer than its timeout.
         _, err = run("cdt", "pull", "app", "one", *where, "--timeout", "0.3", returncode=1)
         assert "0.3 s" in err
         asking = start("cdt", "pull", "app", "one", *where, "--timeout", "30")
@@ -109,7 +109,7 @@ def test_a_recorder_without_memory_keeps_what_is_durable(start, run, push):
     large = spec("D", bytes(4 << 20))
     end = time.monotonic() + 5
     while process.poll() is None and time.monotonic() < end:
-        # It may be gone, or have hung up on whoever sends so much, with its queue full.
+        # It may be gone, or have disconnected this sender with its queue full.
         with suppress(zmq.Again):
             push.socket.send_multipart(large)
     # Who is out of memory itself ends as if it were killed; who only had none for a message lives on.

@@ -12,7 +12,7 @@ import zmq
 from peers.commands import Peer, besides_progress
 from peers.mc0 import Middleware, connect, error, message, noop, ok, pack, put, sub
 
-NOBODY = "tcp://127.0.0.1:9"
+UNREACHABLE = "tcp://127.0.0.1:9"
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_subscribe_prints_bodies_as_they_are(start, bus):
     command = start("mc0", "subscribe", "runs", "--connect", bus.endpoint, "--ttl", "0", "--count", "2")
     assert bus.hears().frames == connect()
     said = bus.confirms(b"SUB")
-    command.told("subscribed to 1 topic at")
+    command.logged("subscribed to 1 topic at")
     bus.say(said.peer, message(b"runs", b"one ", "wörld\x1b[2J".encode()))
     bus.say(said.peer, message(b"runs", b"two\nlines"))
     out, err = command.end()
@@ -218,11 +218,11 @@ def test_refusals_of_what_is_not_confirmed_are_reported_each_time(start, run, tm
 
 
 def test_publish_to_nobody_is_a_time_out(run):
-    out, err = run("mc0", "publish", "runs", "x", "--connect", NOBODY, "--timeout", "0.1", returncode=1)
+    out, err = run("mc0", "publish", "runs", "x", "--connect", UNREACHABLE, "--timeout", "0.1", returncode=1)
     assert out == ""
     assert "message 0 timed out after 0.1 s" in err
-    assert f"no middleware answers at {NOBODY}" in err
-    out, err = run("mc0", "publish", "runs", "x", "--no-confirm", "--connect", NOBODY, "--json", returncode=1)
+    assert f"no middleware answers at {UNREACHABLE}" in err
+    out, err = run("mc0", "publish", "runs", "x", "--no-confirm", "--connect", UNREACHABLE, "--json", returncode=1)
     assert "not sent, or not confirmed, within 5.0 s: 1 message" in err
     (stopped,) = events(out)
     assert stopped["stats"]["timeouts"] == 1
@@ -240,13 +240,13 @@ def test_publish_to_nobody_is_a_time_out(run):
     ids=str,
 )
 def test_publish_wrongly_used_exits_with_2(run, arguments, what):
-    out, err = run("mc0", "publish", "runs", *arguments, "--connect", NOBODY, returncode=2)
+    out, err = run("mc0", "publish", "runs", *arguments, "--connect", UNREACHABLE, returncode=2)
     assert out == ""
     assert what in err
 
 
 def test_subscribe_is_idle_from_its_start(run):
-    out, _ = run("mc0", "subscribe", "runs", "--idle", "0.1", "--json", "--connect", NOBODY)
+    out, _ = run("mc0", "subscribe", "runs", "--idle", "0.1", "--json", "--connect", UNREACHABLE)
     (stopped,) = events(out)
     assert (stopped["event"], stopped["reason"]) == ("stopped", "idle")
 
@@ -268,10 +268,10 @@ def test_ping_tells_round_trips(start, bus):
 
 
 def test_ping_without_an_answer_exits_with_1(start, run, bus):
-    out, err = run("mc0", "ping", "--connect", NOBODY, "--timeout", "0.1", returncode=1)
+    out, err = run("mc0", "ping", "--connect", UNREACHABLE, "--timeout", "0.1", returncode=1)
     assert out == ""
     assert "ping 0 was not answered within 0.1 s" in err
-    assert f"no middleware answers at {NOBODY}" in err
+    assert f"no middleware answers at {UNREACHABLE}" in err
     command = start("mc0", "ping", "--connect", bus.endpoint, "--count", "2", "--timeout", "1", "--json")
     bus.hears(b"CONNECT")
     bus.hears(b"NOOP")

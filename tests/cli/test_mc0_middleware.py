@@ -78,7 +78,7 @@ def test_takes_every_setting(start, ask):
 
 def test_people_are_told_in_words(start, ask):
     command = start(*MIDDLEWARE[:-1])
-    line = command.told("middleware listening on")
+    line = command.logged("middleware listening on")
     endpoint = line.split()[4].rstrip(";")
     assert ask(endpoint, noop(b"1"))[1] == ok(b"1")
     command.signal(signal.SIGTERM)
@@ -99,7 +99,7 @@ def test_sighup_reads_the_policy_again(start, ask, tmp_path):
     assert answer == ok(b"1")
     policy.write_text(POLICY + "publish = 7\n")
     command.signal(signal.SIGHUP)
-    assert "policy.toml, line 4: publish must be a list" in command.told("stay in effect")
+    assert "policy.toml, line 4: publish must be a list" in command.logged("stay in effect")
     policy.write_text('[[allow]]\nclient = "*"\nsubscribe = ["u"]\n')
     command.signal(signal.SIGHUP)
     assert b"the policy has changed" in peer.recv_multipart()[3]
@@ -207,8 +207,8 @@ def test_names_that_are_not_text_are_told_apart(start, run, ask):
     topics = command.event("stopped")["stats"]["topics"]
     assert sorted((topic["topic"] for topic in topics), key=str)[-2:] == names
     out, _ = run("capture", "cat", "capture", "--type", "SUB", "--json")
-    told = [json.loads(line)["messages"][0] for line in out.splitlines()]
-    assert [each["topics"] for each in told if each["id"] == {"base64": "/Q=="}] == [names[::-1]]
+    messages = [json.loads(line)["messages"][0] for line in out.splitlines()]
+    assert [each["topics"] for each in messages if each["id"] == {"base64": "/Q=="}] == [names[::-1]]
 
 
 def test_says_nothing_when_told_not_to(start, run):

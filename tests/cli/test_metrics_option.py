@@ -28,11 +28,11 @@ def options():
 
 def test_every_command_that_tells_its_counters_serves_them_too():
     found = options()
-    telling = [path for path, names in found.items() if "--stats-interval" in names]
-    assert len(telling) >= 14
-    assert [path for path in telling if "--metrics" not in found[path]] == []
-    # What these do, they tell batch by batch.
-    others = [path for path, names in found.items() if "--metrics" in names and path not in telling]
+    with_stats = [path for path, names in found.items() if "--stats-interval" in names]
+    assert len(with_stats) >= 14
+    assert [path for path in with_stats if "--metrics" not in found[path]] == []
+    # These report batch by batch.
+    others = [path for path, names in found.items() if "--metrics" in names and path not in with_stats]
     assert sorted(others) == ["trunkline capture ship", "trunkline spark stream"]
 
 
@@ -127,7 +127,7 @@ def test_what_ends_by_itself_has_no_metrics(run, recorded):
 
 def test_people_are_told_where_they_are(start):
     command = start("dcp", "broker", "--bind", ANY, "--metrics", ":0")
-    assert ", metrics at http://127.0.0.1:" in command.told("broker listening on")
+    assert ", metrics at http://127.0.0.1:" in command.logged("broker listening on")
     command.signal(signal.SIGTERM)
     command.end()
 
@@ -139,7 +139,7 @@ def test_without_it_nothing_is_said(start):
 
 def test_others_are_warned_of(start):
     command = start("dcp", "broker", "--bind", ANY, "--metrics", "0.0.0.0:0")
-    assert "/metrics: whoever can connect reads the counters" in command.told("whoever")
+    assert "/metrics: whoever can connect reads the counters" in command.logged("whoever")
     command.signal(signal.SIGTERM)
     command.end()
 

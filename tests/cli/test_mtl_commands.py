@@ -265,7 +265,7 @@ def test_users_are_read_again_with_sighup(server, users, run, as_ada):
     until(gets_in)
     users.write_text("[users.ada]\nread = 5\n")
     command.signal(signal.SIGHUP)
-    assert "ada" in command.told("stay in effect")
+    assert "ada" in command.logged("stay in effect")
     run("mtl", "call", "Queue.List", *as_ada, env=again)
 
 

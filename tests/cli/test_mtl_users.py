@@ -14,8 +14,8 @@ from trunkline.mtl.users import Users
 
 
 def may_log_in(path, name, password):
-    door = Authenticator(Users.read(path))
-    answer = door.step("PLAIN", f"\0{name}\0{password}".encode(), b"", is_private=True, user_id=None)
+    authenticator = Authenticator(Users.read(path))
+    answer = authenticator.step("PLAIN", f"\0{name}\0{password}".encode(), b"", is_private=True, user_id=None)
     return answer if isinstance(answer, Welcome) else None
 
 
@@ -133,12 +133,12 @@ def test_the_password_is_no_argument(run):
 def test_a_program_adds_users(run, tmp_path):
     (tmp_path / "secret").write_bytes(b"sesame\r\nmore\n")
     add = ("mtl", "users", "add", "ada", "--file", "users.toml", "--password-file", "secret", "--json")
-    told = {"name": "ada", "file": "users.toml"}
-    assert json.loads(run(*add)[0]) == {"event": "added", **told}
+    fields = {"name": "ada", "file": "users.toml"}
+    assert json.loads(run(*add)[0]) == {"event": "added", **fields}
     assert may_log_in(tmp_path / "users.toml", "ada", "sesame")
-    assert json.loads(run(*add)[0]) == {"event": "changed", **told}
+    assert json.loads(run(*add)[0]) == {"event": "changed", **fields}
     (tmp_path / "secret").write_bytes(b"\xff")
     _, err = run(*add, returncode=1)
     assert "secret: the password is not UTF-8" in err
     remove = run("mtl", "users", "remove", "ada", "--file", "users.toml", "--json")
-    assert json.loads(remove[0]) == {"event": "removed", **told}
+    assert json.loads(remove[0]) == {"event": "removed", **fields}

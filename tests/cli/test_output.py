@@ -53,7 +53,7 @@ BESIDE_A_BAR = """if True:
 
 
 def shown(stdout=None):
-    """What a terminal shows of a command, as lines; its standard output may go elsewhere."""
+    """What a terminal shows of a command, as lines; its standard output may be redirected."""
     main, terminal = os.openpty()
     command = [sys.executable, "-c", BESIDE_A_BAR]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}

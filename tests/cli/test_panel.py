@@ -1,4 +1,4 @@
-"""What a terminal shows of roles that run on, and what is told where there is none."""
+"""What a terminal shows of running roles, and what is logged without one."""
 
 import dataclasses
 import io
@@ -123,13 +123,13 @@ def test_results_on_the_terminal_stand_alone(terminal, push):
 
 def test_a_sender_on_a_terminal_shows_what_goes(terminal, push, pull, tmp_path):
     (tmp_path / "file").write_bytes(b"x")
-    nobody = push.endpoint
+    unreachable = push.endpoint
     push.socket.close(linger=0)
     with (tmp_path / "out").open("w") as out:
-        shown = terminal("cdtp", "send", "--name", "D", "--connect", nobody, "--json", "file", stdout=out)
+        shown = terminal("cdtp", "send", "--name", "D", "--connect", unreachable, "--json", "file", stdout=out)
         until(lambda: "queued 1" in shown.text)
         shown.process.kill()
-    assert f"sending to {nobody}  0:00:0" in shown.text
+    assert f"sending to {unreachable}  0:00:0" in shown.text
     assert [json.loads(line)["event"] for line in (tmp_path / "out").read_text().splitlines()] == ["ready"]
     shown = terminal("cdtp", "send", "--name", "D", "--connect", pull.endpoint, "file", "-", stdin=subprocess.PIPE)
     until(lambda: re.search(r"1 in all.*sent 1", shown.text, re.DOTALL))
@@ -201,9 +201,9 @@ def test_connections_are_lines_beside_json_too_and_name_who_dialled(start, open_
     (endpoint,) = command.ready()["endpoints"]
     peer = open_socket(zmq.PUSH, connect=endpoint)
     peer.send_multipart(release("Det", 1, 0, b"\x80"))
-    said = [json.loads(command.told(words)) for words in ("connected", "began")]
+    said = [json.loads(command.logged(words)) for words in ("connected", "began")]
     peer.close(linger=0)
-    said.append(json.loads(command.told("disconnected")))
+    said.append(json.loads(command.logged("disconnected")))
     came, began, left = said
     address = re.fullmatch(rf"recorder: (tcp://127\.0\.0\.1:\d+) connected to {endpoint}", came["message"])[1]
     assert (came["kind"], came["endpoint"], came["address"]) == ("connected", endpoint, address)
@@ -238,7 +238,7 @@ def test_the_end_of_a_run_tells_its_condition_and_what_is_missing(start, push):
         release("Det.holes", 1, 0, identity), release("Det.holes", 0, 3, b"x"), release("Det.holes", 2, 5, b"\x80")
     )
     push.send(release("Det.bad", 1, 0, identity), release("Det.bad", 0, 1, b"x"), release("Det.bad", 2, 1, tainted))
-    # Nobody has seen it begin.
+    # Its BOR was not received.
     push.send(release("Det.late", 0, 7, b"x"), release("Det.late", 2, 8, identity))
     push.send(release("Det.good", 1, 0, identity))
     ends = [json.loads(line) for line in command.end()[1].splitlines()]
@@ -416,15 +416,15 @@ def test_counters_are_told_with_their_rates(start, push):
     )
     command.ready()
     push.send(release("Det", 0, 1, b"x"))
-    while not (told := command.event("stats"))["messages_per_s"]:
-        assert told["bytes_per_s"] == 0
-    assert (told["stats"]["received"], told["stats"]["bytes"]) == (1, 14)
-    assert told["bytes_per_s"] / told["messages_per_s"] == pytest.approx(14, rel=0.01)
+    while not (stats := command.event("stats"))["messages_per_s"]:
+        assert stats["bytes_per_s"] == 0
+    assert (stats["stats"]["received"], stats["stats"]["bytes"]) == (1, 14)
+    assert stats["bytes_per_s"] / stats["messages_per_s"] == pytest.approx(14, rel=0.01)
     assert command.event("stats")["messages_per_s"] == 0
     command.signal(signal.SIGINT)
     command.end()
     words = start("cdtp", "record", "--capture", "d", "--connect", push.endpoint, "--stats-interval", "0.05")
-    assert words.told("messages/s").endswith("; 0 messages/s; 0 B/s\n")
+    assert words.logged("messages/s").endswith("; 0 messages/s; 0 B/s\n")
     words.signal(signal.SIGINT)
 
 
@@ -438,8 +438,8 @@ def test_an_end_that_takes_long_says_what_it_is_at(monkeypatch):
     monkeypatch.setattr("trunkline.cli.running._SILENT_S", 0.0)
     with draining(5.0):
         until(lambda: screen.lines != [""])
-    told = "trunkline: finishing what has arrived, at most 5 s; Ctrl-C again ends at once"
-    assert screen.lines == [told, ""]
+    note = "trunkline: finishing what has arrived, at most 5 s; Ctrl-C again ends at once"
+    assert screen.lines == [note, ""]
 
 
 def test_sparklines():

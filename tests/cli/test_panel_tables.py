@@ -127,9 +127,9 @@ def test_a_recorder_on_a_narrow_terminal_shows_the_free_disk(tmp_path):
     counts = {"received": 1_234_567, "accepted": 1_234_567, "dropped": {}, "bytes": 10**12, "recorded": 1_234_567}
     counts |= {"durable": 1_234_000, "segments": 1_234, "duplicate_keys": 0, "chirp_dropped": 0, "senders": {}}
     stats = RecorderStats(**counts, runs={}, refused=0, turned_away=0, connection_failures={}, transport="zmtp")
-    told = next(line for line in lines(stats, 80, capture=tmp_path) if "recorded" in line)
-    assert re.search(r" · [\d.]+ [kMGT]B free · recorded 1,234,567 · on disk 1,234,000 ", told)
-    assert "accepted" not in told
+    line = next(line for line in lines(stats, 80, capture=tmp_path) if "recorded" in line)
+    assert re.search(r" · [\d.]+ [kMGT]B free · recorded 1,234,567 · on disk 1,234,000 ", line)
+    assert "accepted" not in line
 
 
 def batched(wire, messages):
@@ -155,8 +155,8 @@ def test_a_recorder_of_batches_counts_records(monkeypatch):
     counts = {"received": 4, "accepted": 3, "dropped": {}, "bytes": 9, "recorded": 4, "durable": 4, "segments": 0}
     counts |= {"duplicate_keys": 0, "chirp_dropped": 0, "senders": {"D": SenderCount(30, 9, 0)}, "runs": {}}
     monkeypatch.setattr("trunkline.cli.rates.time.monotonic", iter([0.0, 2.0]).__next__)
-    told = Rates().look(RecorderStats(**counts, refused=0, turned_away=0, connection_failures={}, transport="zmtp"))
-    assert (told["messages_per_s"], told["received_per_s"]) == (15, 2)
+    rates = Rates().look(RecorderStats(**counts, refused=0, turned_away=0, connection_failures={}, transport="zmtp"))
+    assert (rates["messages_per_s"], rates["received_per_s"]) == (15, 2)
 
 
 @pytest.mark.parametrize("width", range(30, 121, 5))

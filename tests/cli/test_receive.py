@@ -89,7 +89,7 @@ def test_the_last_line_has_the_counters(start, push):
 def test_count_counts_what_is_printed_and_nothing_more_is_read(start, push):
     command = start("cdtp", "receive", "--connect", push.endpoint, "--count", "3", "--json")
     command.ready()
-    # It may have gone before all are sent, and nobody takes the rest.
+    # It may end before all are sent, and the rest is not sent.
     with suppress(zmq.Again):
         push.send([b"bad"], spec("D"), [b"bad"], spec("D"), [b"bad"], *[spec("D")] * 50)
     assert [command.event()["event"] for _ in range(4)] == ["message", "message", "message", "stopped"]
@@ -221,8 +221,8 @@ def test_it_says_what_it_has_counted(run, push):
     two = batch("D", [1, {}, []], [2, {}, []])
     _, err = run("cdtp", "receive", "--connect", push.endpoint, "--count", "1", feed=(push, [two]))
     assert err.splitlines()[-1].endswith("; 1 record printed")
-    _, told = run("cdtp", "receive", "--connect", push.endpoint, "--count", "2", feed=(push, [two]))
-    assert told.splitlines()[-1].endswith("; 2 records printed")
+    _, last = run("cdtp", "receive", "--connect", push.endpoint, "--count", "2", feed=(push, [two]))
+    assert last.splitlines()[-1].endswith("; 2 records printed")
     for command, words in (("receive", "printing this many messages"), ("record", "wire messages")):
         assert words in " ".join(run("cdtp", command, "--help", env={"COLUMNS": "200"})[0].split())
 

@@ -115,8 +115,8 @@ def test_what_is_private_is_for_its_user_alone(run, push, tmp_path):
 def test_little_space_is_told(run):
     options = ["--idle", "0.3", "--warn-free-bytes", str(1 << 60)]
     _, err = run("cdtp", "record", "--capture", "c", "--bind", "tcp://127.0.0.1:*", *options)
-    (told,) = [line for line in err.splitlines() if "GiB left" in line]
-    assert told.startswith("trunkline: WARNING: ")
+    (warning,) = [line for line in err.splitlines() if "GiB left" in line]
+    assert warning.startswith("trunkline: WARNING: ")
 
 
 def test_segments_are_published_by_age(start, push, tmp_path):
@@ -209,7 +209,7 @@ def test_sender_recorder_and_receiver_count_the_same_records(run, start, tmp_pat
 )
 def test_what_nobody_answers_is_said(start, dialling):
     command = start(*dialling, "--connect", "tcp://no-such-host.invalid:9")
-    said = command.told("WARNING")
+    said = command.logged("WARNING")
     assert (
         "no connection to tcp://no-such-host.invalid:9 yet: still trying (no-such-host.invalid does not resolve)"
         in said

@@ -157,7 +157,7 @@ def test_a_segment_that_is_cut_short_is_named_in_one_line(run, recorded, tmp_pat
     out, err = run("spark", name, recorded, *rest, returncode=1)
     assert out == ""
     *progress, line = [line for line in err.splitlines() if "incubator modules" not in line]
-    assert all(told.startswith("trunkline: ") and told.endswith((": 0", ": 0 of 1")) for told in progress)
+    assert all(each.startswith("trunkline: ") and each.endswith((": 0", ": 0 of 1")) for each in progress)
     assert line.startswith("trunkline: error: ")
     assert segment.name in line
     assert "is not a Parquet file" in line or "Invalid Parquet file" in line
@@ -176,8 +176,8 @@ def test_what_cannot_be_written_is_said_before_spark_is_started(run, recorded, c
 def test_stream_decodes_what_is_there_and_what_comes_later(run, recorded, tmp_path):
     arguments = ("spark", "stream", recorded, "out", "--protocol", "cdtp", "--tags", "run=bigint", "--json")
     out, _ = run(*arguments, "--trigger", "available-now")
-    told = [json.loads(line) for line in out.splitlines()]
-    assert told == [
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert lines == [
         {"event": "batch", "id": 0, "rows": 5, "rows_with_error": 1, "segments_behind": 0},
         {
             "event": "stopped",

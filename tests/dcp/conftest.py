@@ -21,11 +21,11 @@ RAW = {
 
 
 def encrypted(native_options, curve):
-    """The options of a role with `curve`, unless it is told something else, or brings a socket."""
+    """The options of a role with `curve`, unless it has other security, or brings a socket."""
 
     def options(given, **more):
-        told = given.get("curve") is not None or given.get("socket") is not None
-        return native_options(given if told else {**given, "curve": curve}, **more)
+        is_given = given.get("curve") is not None or given.get("socket") is not None
+        return native_options(given if is_given else {**given, "curve": curve}, **more)
 
     return options
 
@@ -42,10 +42,10 @@ def security(request, monkeypatch):
 
 @pytest.fixture
 def open_socket(open_socket, security):
-    """Makes raw sockets that are as secure as our roles, unless they are told how to be."""
+    """Makes raw sockets with the security of our roles, unless their options set another."""
 
     def open_(kind, **options):
-        told = any(name.startswith("curve") for name in options)
-        return open_socket(kind, **({} if told else security.get(kind, {})), **options)
+        is_given = any(name.startswith("curve") for name in options)
+        return open_socket(kind, **({} if is_given else security.get(kind, {})), **options)
 
     return open_

@@ -269,7 +269,7 @@ def collect():
 
 
 def terminate_context():
-    """The user terminates the context: the roles are over, and whoever waits is told."""
+    """The user terminates the context: the roles end, and all waits raise."""
     for number in range(ROUNDS):
         context = zmq.Context()
         endpoint = f"inproc://broker-{number}"

@@ -26,7 +26,7 @@ def as_client(pair):
 
 @contextmanager
 def brokering(**options):
-    """A broker that does not wait for its workers at the end, and has patience with them unless told otherwise."""
+    """A broker that does not wait for its workers at the end, and by default tolerates slow ones."""
     broker = dcp.Broker(**{"bind": ANY, "heartbeat_interval_s": 60, **options})
     try:
         yield broker
@@ -146,7 +146,7 @@ def test_only_those_on_the_list_are_let_in(open_socket, dial, work, caplog):
 
 @pytest.mark.req("DCP-10", "DCP-11", "DCP-16", "DCP-18", "DCP-39", "DCP-44")
 def test_what_is_no_message_is_told_and_the_next_one_arrives(dial, work, caplog):
-    told = []
+    drops = []
     bad = {
         "bad_delimiter": [b"x", b"DGBX\x01", b"\x02"],
         "bad_protocol": [b"", b"XXXX\x01", b"\x02"],
@@ -157,7 +157,7 @@ def test_what_is_no_message_is_told_and_the_next_one_arrives(dial, work, caplog)
         "missing_client": [*reply(b"", b"x")],
         "missing_delimiter": [*PING[:2], b"\x04", b"echo", b"C"],
     }
-    with brokering(on_drop=told.append) as broker:
+    with brokering(on_drop=drops.append) as broker:
         worker, client = work(broker, b"W"), dial(broker, b"C")
         for frames in bad.values():
             client.send_multipart(frames)
@@ -165,10 +165,10 @@ def test_what_is_no_message_is_told_and_the_next_one_arrives(dial, work, caplog)
         assert data_of(worker.recv_multipart()) == [b"good"]
         assert broker.stats.dropped == dict.fromkeys(bad, 1)
         assert broker.stats.received == len(bad) + 2
-    assert [(drop.kind, list(drop.frames), drop.peer) for drop in told] == [
+    assert [(drop.kind, list(drop.frames), drop.peer) for drop in drops] == [
         (kind, frames, b"C") for kind, frames in bad.items()
     ]
-    assert all(drop.error.kind == drop.kind and drop.error.protocol == "dcp" for drop in told)
+    assert all(drop.error.kind == drop.kind and drop.error.protocol == "dcp" for drop in drops)
     until(lambda: any("bad_delimiter in frame 0" in record.message for record in caplog.records))
 
 
@@ -187,8 +187,8 @@ def test_a_callback_that_raises_harms_nobody(dial, work, caplog):
 @pytest.mark.req("DCP-29")
 @pytest.mark.parametrize(("overflow", "kept"), [("reject-newest", [0, 1, 2]), ("drop-oldest", [2, 3, 4])])
 def test_a_full_queue_drops_what_it_is_told_to(dial, work, overflow, kept):
-    told = []
-    with brokering(max_queue=3, overflow=overflow, on_drop=told.append) as broker:
+    drops = []
+    with brokering(max_queue=3, overflow=overflow, on_drop=drops.append) as broker:
         client = dial(broker, b"C")
         for number in range(5):
             client.send_multipart(request(b"echo", b"%d" % number))
@@ -200,7 +200,7 @@ def test_a_full_queue_drops_what_it_is_told_to(dial, work, overflow, kept):
             asked = worker.recv_multipart()
             assert data_of(asked) == [b"%d" % number]
             worker.send_multipart(answer(asked))
-    assert [(drop.kind, drop.error, drop.peer) for drop in told] == [("queue_full", None, b"C")] * 2
+    assert [(drop.kind, drop.error, drop.peer) for drop in drops] == [("queue_full", None, b"C")] * 2
 
 
 @pytest.mark.req("DCP-29")
@@ -217,8 +217,8 @@ def test_the_bytes_of_all_queues_are_bounded(dial):
 
 @pytest.mark.req("DCP-29")
 def test_a_request_waits_only_so_long(dial, work):
-    told = []
-    with brokering(queue_ttl_s=0.1, on_drop=told.append) as broker:
+    drops = []
+    with brokering(queue_ttl_s=0.1, on_drop=drops.append) as broker:
         client = dial(broker, b"C")
         client.send_multipart(request(b"echo", b"old"))
         until(lambda: broker.stats.dropped == {"queue_expired": 1})
@@ -227,7 +227,7 @@ def test_a_request_waits_only_so_long(dial, work):
         client.send_multipart(request(b"echo", b"new"))
         assert data_of(worker.recv_multipart()) == [b"new"]
         assert is_silent(client)
-    assert [(drop.kind, drop.frames[-1]) for drop in told] == [("queue_expired", b"old")]
+    assert [(drop.kind, drop.frames[-1]) for drop in drops] == [("queue_expired", b"old")]
 
 
 @pytest.mark.req("DCP-42")
@@ -270,8 +270,8 @@ def test_a_busy_worker_may_ask_for_more(dial, work, grants):
 
 @pytest.mark.req("DCP-20")
 def test_addresses_of_strangers_are_not_believed_if_you_say_so(dial, work):
-    told = []
-    with brokering(client_address="workers-only", on_drop=told.append) as broker:
+    drops = []
+    with brokering(client_address="workers-only", on_drop=drops.append) as broker:
         worker, client, victim = work(broker, b"W"), dial(broker, b"C"), dial(broker, b"V")
         client.send_multipart(request(b"echo", b"x", client=b"V"))
         asked = worker.recv_multipart()
@@ -283,7 +283,7 @@ def test_addresses_of_strangers_are_not_believed_if_you_say_so(dial, work):
         until(lambda: broker.stats.dropped == {"spoofed": 1})
         worker.send_multipart(answer(worker.recv_multipart(), b"true"))
         assert victim.recv_multipart() == reply(b"V", b"true")
-    assert told[0].kind == "spoofed"
+    assert drops[0].kind == "spoofed"
 
 
 @pytest.mark.req("DCP-11")
@@ -337,14 +337,14 @@ def test_the_log_says_what_a_drop_was_about(dial, caplog):
 
 @pytest.mark.req("DCP-27")
 def test_a_reply_to_nobody_is_counted(work):
-    told = []
-    with brokering(on_drop=told.append) as broker:
+    drops = []
+    with brokering(on_drop=drops.append) as broker:
         worker = work(broker, b"W")
         worker.send_multipart(reply(b"gone", b"x"))
         until(lambda: broker.stats.dropped == {"unroutable": 1})
         worker.send_multipart(PING)
         assert worker.recv_multipart() == PONG
-    assert [(drop.kind, drop.peer) for drop in told] == [("unroutable", b"gone")]
+    assert [(drop.kind, drop.peer) for drop in drops] == [("unroutable", b"gone")]
 
 
 def test_a_client_that_does_not_read_costs_nobody_else_anything(dial, work):

@@ -92,7 +92,7 @@ def test_asks_and_is_answered(router, client, pool, metadata, data):
     asked = router.receive()
     frames = asked[1]
     parts = [data] if isinstance(data, bytes) else [bytes(part) for part in data]
-    # Of the metadata the first part is the client's own: it tells its replies by it.
+    # The first part of the metadata is the client's correlation id.
     assert frames == request(b"echo", *parts, metadata=[frames[5], *metadata])
     assert len(frames[5]) == 16
     router.answer(asked, *parts, b"more")
@@ -236,7 +236,7 @@ def test_the_thread_of_the_futures_cannot_wait_for_one(router, client):
                 look()
             except LocalProtocolError as error:
                 outcomes.append(str(error))
-        # One that is done is no wait, and a new request waits for nobody but the engine.
+        # A future that is done does not wait, and a new request waits for the engine only.
         outcomes.append(first.result().data)
         outcomes.append(client.request(b"echo", b"inside", timeout_s=PATIENCE_S).data)
         waits.set()
@@ -298,7 +298,7 @@ def test_replies_nobody_fetches_stop_the_reading(router):
 
 @pytest.mark.req("DCP-36", "DCP-44")
 def test_what_is_no_reply_is_told_and_the_next_one_arrives(router):
-    told = []
+    drops = []
     bad = {
         "bad_protocol": [b"", b"XXXX", b"\x05"],
         "unexpected_type": register(b"echo"),
@@ -306,16 +306,16 @@ def test_what_is_no_reply_is_told_and_the_next_one_arrives(router):
         "missing_client": reply(b"", b"x"),
         "missing_delimiter": [*HEAD, b"\x05", b"C", b""],
     }
-    with dcp.Client(connect=router.endpoint, on_drop=told.append) as client:
+    with dcp.Client(connect=router.endpoint, on_drop=drops.append) as client:
         future = client.submit(b"echo", b"x")
         asked = router.receive()
         router.send(asked[0], *bad.values(), reply(asked[0], b"of nobody", metadata=[b"m"]), PING, RECONNECT)
         router.answer(asked, b"y")
         assert future.result(PATIENCE_S).data == (b"y",)
-        until(lambda: len(told) == 7)
+        until(lambda: len(drops) == 7)
         assert client.stats.dropped == {**dict.fromkeys(bad, 1), "unexpected_type": 3}
         assert client.stats.late == 1
-    assert [(drop.kind, list(drop.frames)) for drop in told[:5]] == list(bad.items())
+    assert [(drop.kind, list(drop.frames)) for drop in drops[:5]] == list(bad.items())
 
 
 def test_closing_ends_what_waits(router, pool):

@@ -54,7 +54,7 @@ class Hand:
 
 
 class Queue:
-    """A service: who waits for whom."""
+    """A service: its free workers and its queued requests."""
 
     def __init__(self):
         self.waiting = deque()
@@ -93,7 +93,7 @@ class Model:
         self.service(name)
         self.flush()
 
-    # DCP-33: a ping asks for one more request; grants do not pile up. DCP-40: one that is not registered is told to.
+    # DCP-33: a ping asks for one more request; grants do not pile up. DCP-40: an unregistered worker is told to register.
     def ping(self, peer):
         if hand := self.heard(peer):
             if self.busy_ping_grants:
@@ -240,7 +240,7 @@ class Model:
 
 
 class Brokering(RuleBasedStateMachine):
-    """Bare peers for workers, so that nothing is said that no rule says; our client, whose time runs out."""
+    """Bare peers for workers, so that only rules send messages; our client, with timeouts."""
 
     peers = Bundle("peers")
 

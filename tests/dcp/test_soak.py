@@ -15,7 +15,7 @@ def test_bad_messages_cost_those_who_behave_nothing():
     assert seen.answered > 0
     assert set(seen.dropped) <= {*error_kinds(), "queue_full", "queue_expired", "unroutable", "peer_full"}
     assert len(seen.dropped) > 7
-    # What waits for services nobody offers is bounded by 16 MiB, and so is the outbox of each peer that does not read.
+    # The queues of services without workers are bounded by 16 MiB, and so is the outbox of each peer that does not read.
     assert seen.rss_mib[-1] - seen.rss_mib[0] < 64
 
 

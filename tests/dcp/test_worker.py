@@ -71,7 +71,7 @@ def work(router):
     workers = []
 
     def work(**options):
-        # They say nothing because of the time alone, unless told to: a machine may be slow.
+        # By default they send nothing because of the time alone: a machine may be slow.
         options = {"connect": router.endpoint, "heartbeat_interval_s": 60, **options}
         workers.append(dcp.Worker(b"echo", **options))
         router.meet()
@@ -152,7 +152,7 @@ def test_serves_with_a_function(router, work, background):
     gate = threading.Barrier(4)
 
     def handle(got):
-        # Four at a time, or nobody gets past here.
+        # Passes only with four at a time.
         gate.wait(PATIENCE_S)
         return got.data[0].upper()
 
@@ -190,7 +190,7 @@ def fail(got):
 
 @pytest.mark.req("DCP-23")
 @pytest.mark.parametrize(
-    ("handler", "on_error", "told"),
+    ("handler", "on_error", "data"),
     [
         (fail, None, []),
         (fail, lambda _, error: [b"failed", error.args[0]], [b"failed", b"x"]),
@@ -201,12 +201,12 @@ def fail(got):
     ],
     ids=["raises", "on_error", "on_error-gives-none", "on_error-raises", "str", "int"],
 )
-def test_a_failed_handler_still_answers_with_the_metadata(router, work, background, caplog, handler, on_error, told):
+def test_a_failed_handler_still_answers_with_the_metadata(router, work, background, caplog, handler, on_error, data):
     worker = work()
     background(worker.serve, handler, on_error=on_error)
     for _ in range(2):
         router.send(request(b"echo", b"x", client=b"C", metadata=[b"m"]))
-        assert router.reply() == reply(b"C", *told, metadata=[b"m"])
+        assert router.reply() == reply(b"C", *data, metadata=[b"m"])
     until(lambda: worker.stats.failed == 2)
     until(lambda: any("the handler failed" in record.message for record in caplog.records))
     worker.stop()
@@ -403,8 +403,8 @@ def test_one_answer_a_request(router, work):
 
 @pytest.mark.req("DCP-10", "DCP-39", "DCP-44")
 def test_what_is_no_message_is_told_and_the_next_one_arrives(router, work):
-    told = []
-    worker = work(on_drop=told.append)
+    drops = []
+    worker = work(on_drop=drops.append)
     bad = {
         "bad_protocol": [b"", b"XXXX", b"\x04"],
         "bad_frame_count": [*PONG, b"x"],
@@ -414,7 +414,7 @@ def test_what_is_no_message_is_told_and_the_next_one_arrives(router, work):
     }
     router.send(*bad.values(), request(b"echo", b"good", client=b"C"))
     assert worker.receive(timeout_s=20).data == (b"good",)
-    assert [(drop.kind, list(drop.frames)) for drop in told] == list(bad.items())
+    assert [(drop.kind, list(drop.frames)) for drop in drops] == list(bad.items())
     assert worker.stats.dropped == dict.fromkeys(bad, 1)
     assert worker.stats.requests == 1
 
@@ -681,7 +681,7 @@ def test_asks_on_its_own_connection_while_it_has_a_request_in_hand(router, work,
     asked = router.next(b"\x04")
     correlation = asked[5]
     assert asked == request(b"other", b"a", b"", metadata=[correlation, b"n"])
-    # Another reply, and one to somebody else's request, are not taken for it.
+    # Another reply, and one to another client's request, are not taken for it.
     router.send(reply(b"W", metadata=[b"n"]), sub(asked, b"y", b""))
     thread.join(PATIENCE_S)
     assert replies == [dcp.Reply([b"y", b""], [b"n"])]

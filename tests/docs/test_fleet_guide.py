@@ -52,7 +52,7 @@ def test_the_commands_do_what_the_guide_says(commands, start, tmp_path):
         f"new_available app-1 endpoint-7 {config_id} by cdp",
         f"updated app-1 endpoint-7 {config_id} by trunkline",
     ]
-    # What is told is written down by the target in its own time.
+    # The target stores reports asynchronously.
     while (shown := start(status).communicate(timeout=60)[0].splitlines())[1].split()[2] == "-":
         pass
     assert shown[0].split() == ["endpoint_id", "current", "applied", "since"]

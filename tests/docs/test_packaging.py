@@ -91,13 +91,13 @@ def test_a_role_of_a_unit_ends_in_order(start, name):
 def test_a_role_of_a_unit_says_when_it_is_ready_and_when_it_stops(start, tmp_path, is_abstract):
     """As `Type=notify` wants it: systemd starts what comes after it then, and not before."""
     where = f"@trunkline-test-{os.getpid()}" if is_abstract else str(tmp_path / "notify")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.settimeout(30)
-        told.bind(where.replace("@", "\0"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.settimeout(30)
+        supervisor.bind(where.replace("@", "\0"))
         process = start("trunkline-dcp-broker", NOTIFY_SOCKET=where)
-        assert told.recv(100) == b"READY=1"
+        assert supervisor.recv(100) == b"READY=1"
         process.terminate()
-        assert told.recv(100) == b"STOPPING=1"
+        assert supervisor.recv(100) == b"STOPPING=1"
         assert process.wait(timeout=30) == 0
 
 

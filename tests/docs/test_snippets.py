@@ -57,10 +57,10 @@ def test_snippets_run_as_printed(page, tmp_path, monkeypatch, caplog):
     session = {"__name__": "__main__"}
     for snippet in snippets(page):
         exec(compile(snippet, str(page), "exec"), session)
-    # What happens on purpose gives no warning, but for the runs that miss messages, which two pages are about.
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("trunkline")]
+    # No example logs a warning, except the incomplete runs that two pages are about.
+    logged = [record.getMessage() for record in caplog.records if record.name.startswith("trunkline")]
     assert [
-        text for text in told if page.stem not in {"constellation", "runs"} or "ended: INCOMPLETE" not in text
+        text for text in logged if page.stem not in {"constellation", "runs"} or "ended: INCOMPLETE" not in text
     ] == []
 
 
@@ -75,7 +75,7 @@ def test_snippets_that_are_not_run_say_so_and_are_python():
 @pytest.mark.parametrize(("name", "examples"), list(doctested()))
 def test_docstrings_run_as_printed(name, examples):
     results = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
-    # All of them: also those of what is decorated, and none that stands where nobody looks for it.
+    # All of them: also those of decorated functions, and none where doctest does not look.
     assert (results.attempted, results.failed) == (examples, 0)
 
 

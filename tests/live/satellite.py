@@ -25,7 +25,7 @@ SENDER_CLASS = {"0.3": "RandomDataSender", "0.5.1": "RandomDataSender", "1.0.2":
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -80,7 +80,7 @@ class Satellite:
 
     def launch(self, config: dict[str, Any]) -> None:
         """From NEW to ORBIT."""
-        # 1.0.2 answers before it is all there, and fails at what it is told meanwhile.
+        # 1.0.2 answers before it is ready, and fails at commands until then.
         end = time.monotonic() + PATIENCE_S
         while not self.says("ready to launch!"):
             assert time.monotonic() < end, f"not ready: {self.log.read_text()}"

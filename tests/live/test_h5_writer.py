@@ -34,14 +34,14 @@ def test_a_live_writer_writes_what_our_export_is_held_against(tmp_path):
         for name, messages in hdf5.MESSAGES.items():
             for frames in messages:
                 sockets[name].send_multipart(frames)
-        # It waits for the EOR of those only of whom it has read a BOR.
+        # It waits for the EOR only of senders with a BOR.
         until(lambda: all(writer.says(f"Received EOR from {name}") for name in hdf5.MESSAGES))
         writer.do("stop", state="ORBIT")
     assert hdf5.described(tmp_path / "data_run_1.h5") == hdf5.golden()
 
 
 class _Offers:
-    """Offers data at ports by CHIRP, again and again: whoever starts later hears of them too."""
+    """Offers data at ports by CHIRP, again and again, for peers that start later too."""
 
     def __init__(self, group):
         self.ports = {}

@@ -285,7 +285,7 @@ def test_a_routing_id_is_its_holders_until_that_one_leaves(open_old):
         client.send_multipart(dcp_wire.request(b"echo", b"x"))
         assert holder.recv_multipart()[-1] == b"x"
         assert [service.service for service in broker.stats.services] == [b"echo"]
-        # It has come again and again, and now it is let in.
+        # It has dialled again and again, and now it is admitted.
         holder.close()
         assert other.recv_multipart() == dcp_wire.register(b"other")
         broker.close(drain_s=0)
@@ -313,7 +313,7 @@ def test_a_routing_id_is_handed_over_where_that_is_wanted(open_old):
 
 
 def watched(open_old, receiver, **options):
-    """A PUSH whose first message was received, and what says that it was hung up on."""
+    """A PUSH with its first message received, and the monitor of its disconnect."""
     push = open_old(zmq.PUSH, **options)
     gone = push.monitor(zmq.EVENT_DISCONNECTED)
     push.connect(receiver.endpoints[0])
@@ -431,7 +431,7 @@ def test_a_dealer_of_one_name_finds_a_broker_that_has_restarted(open_old):
         broker.close(drain_s=0)
 
 
-# Who is not let in.
+# Clients that are not admitted.
 
 
 def test_who_has_another_key_of_the_server_is_refused_on_both_sides(old, open_old):

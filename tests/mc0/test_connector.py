@@ -200,18 +200,18 @@ def test_a_ping_says_how_long_it_took(bus, threads):
 
 @pytest.mark.req("MC0-16")
 def test_errors_that_answer_nothing_are_told(bus, caplog):
-    told = []
+    reported = []
     with (
         caplog.at_level(logging.WARNING),
-        connected(bus, on_error=lambda m: told.append((m, threading.current_thread().name))) as (connector, peer),
+        connected(bus, on_error=lambda m: reported.append((m, threading.current_thread().name))) as (connector, peer),
     ):
         bus.say(peer, error(b"your topics\x1b are gone"))
-        until(lambda: told)
-        ((said, thread),) = told
+        until(lambda: reported)
+        ((said, thread),) = reported
         assert (said.verb, said.text) == ("ERROR", "your topics\x1b are gone")
         assert thread == "trunkline-notices"
         until(lambda: any("your topics\\x1b are gone" in text for text in caplog.messages))
-        # Nobody needs to read for it, and the role goes on.
+        # It needs no reader, and the role goes on.
         connector.put("runs", b"x")
         bus.hears(b"PUT")
 
@@ -534,7 +534,7 @@ def test_is_driven_by_hand():
     assert (events[1][2].topic, events[1][2].text) == ("runs", "no")
     assert events[2] == ("alive", 3, 0.001)
     assert events[3][1].body == (b"z",)
-    # Nobody is heard of: it hangs up at 1.05 times the TTL, having said at 0.95 that it is there.
+    # The peer is silent: it disconnects at 1.05 times the TTL, after a heartbeat at 0.95.
     assert driver.timeout_ns == 950_000_000
     driver.handle_timeout(950_000_000)
     assert list(driver.poll_output(950_000_000).frames) == noop()
@@ -610,10 +610,10 @@ async def _asked(bus, coroutine, verb):
 
 def test_asyncio_does_the_same(bus):
     async def run():
-        told, loop = [], asyncio.get_running_loop()
+        reported, loop = [], asyncio.get_running_loop()
         with pytest.raises(LocalProtocolError, match="async with"):
             await mc0.AsyncConnector(connect=bus.endpoint).ping()
-        async with mc0.AsyncConnector(connect=bus.endpoint, on_error=told.append) as connector:
+        async with mc0.AsyncConnector(connect=bus.endpoint, on_error=reported.append) as connector:
             peer = (await asyncio.to_thread(bus.hears, b"CONNECT")).peer
             said, _ = await _asked(bus, connector.subscribe("a", timeout_s=PATIENCE_S), b"SUB")
             assert said.frames == sub(b"a", id_=said.id)
@@ -644,7 +644,7 @@ def test_asyncio_does_the_same(bus):
             async for received in connector:
                 assert received.body == (b"2",)
                 break
-            await asyncio.to_thread(until, lambda: told)
+            await asyncio.to_thread(until, lambda: reported)
             with pytest.raises(TimeoutError):
                 await connector.receive(timeout_s=0.05)
         with pytest.raises(ClosedError):

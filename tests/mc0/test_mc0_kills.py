@@ -114,7 +114,7 @@ class Flow:
 
 
 def read(connector, over, seen):
-    """Has all that comes, until told otherwise."""
+    """Receives all messages until `over`."""
     while not over.is_set():
         with contextlib.suppress(TimeoutError):
             seen.append(int(connector.receive(timeout_s=0.05).body[0]))

@@ -187,7 +187,7 @@ class Bus(RuleBasedStateMachine):
         peer = self.all[at]
         self.say(peer, BAD[kind], has_lead)
         if kind == "missing_id":
-            # Nobody answers an answer.
+            # An answer is not answered.
             self.dropped[kind] += 1
         else:
             self.refuse(peer, kind, None)

@@ -24,7 +24,7 @@ def as_client(keys):
 
 @pytest.fixture(params=["tcp", "ipc", "inproc", "curve"])
 def place(request, context, tmp_path):
-    """What a middleware is told, and what a raw peer is, on each transport."""
+    """The options of a middleware and of a raw peer, on each transport."""
     where = {"ipc": f"ipc://{tmp_path}/bus", "inproc": "inproc://bus"}.get(request.param, ANY)
     ours = {"context": context} if request.param == "inproc" else {}
     theirs = {}
@@ -433,9 +433,9 @@ def test_a_reload_ends_what_is_not_allowed_any_more(guarded, policy, keys, caplo
     (keys / "daq1.key").write_bytes(third[0])
     bus.reload()
     for peer in (daq, ops):
-        told = peer.recv_multipart()
-        assert (told[1], len(told)) == (b"ERROR", 4)
-        assert b'"runs.1"' in told[3]
+        notice = peer.recv_multipart()
+        assert (notice[1], len(notice)) == (b"ERROR", 4)
+        assert b'"runs.1"' in notice[3]
     daq.send_multipart(put(b"a", b"x"))
     assert daq.recv_multipart() == message(b"a", b"x")
     assert ask(dial(third), put(b"a", b"x", id_=b"1")) == ok(b"1")

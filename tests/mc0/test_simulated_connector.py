@@ -83,12 +83,12 @@ def test_silence_is_timed_exactly(sim, caplog):
 
 
 def test_errors_are_told(sim):
-    told, dropped = [], []
-    bus, connector = Bus(sim), sim.add(mc0.Connector, on_error=told.append, on_drop=dropped.append, ttl_ms=None)
+    reported, dropped = [], []
+    bus, connector = Bus(sim), sim.add(mc0.Connector, on_error=reported.append, on_drop=dropped.append, ttl_ms=None)
     assert bus.hears() == connect()
     bus.says(error(b"gone"), [b"PONG"])
     sim.advance(1)
-    assert [said.text for said in told] == ["gone"]
+    assert [said.text for said in reported] == ["gone"]
     assert [drop.kind for drop in dropped] == ["unknown_verb"]
     assert connector.stats.dropped == {"unknown_verb": 1}
 

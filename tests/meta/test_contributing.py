@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md tells a contributor to write or to edit is where it says."""
+"""The files that CONTRIBUTING.md names exist."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ PATH = re.compile(r"`((?:rust|python|tests|docs|tools)/[\w./-]+|mkdocs\.yml|\.ci
 
 # The protocols that are done, and what their like is called where it has another name or none.
 PROTOCOLS = ("cdtp", "dcp")
-ELSEWHERE = {
+MOVED = {
     "rust/columns/src/cdtp.rs": "rust/columns/src/cdtp/mod.rs",
 }
 
@@ -22,7 +22,7 @@ def test_every_path_exists_for_each_protocol_that_is_done():
     for path in paths:
         for protocol in PROTOCOLS if "NAME" in path else ("",):
             named = path.replace("NAME", protocol)
-            assert (ROOT / ELSEWHERE.get(named, named)).exists(), named
+            assert (ROOT / MOVED.get(named, named)).exists(), named
 
 
 def test_every_command_is_one_of_the_makefile():

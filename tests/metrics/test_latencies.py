@@ -72,7 +72,7 @@ def test_all_three_of_dcp_count_every_reply():
         worker.stop()
         serving.join()
     assert [number(one) for one in seen] == [20, 20, 20]
-    # Whoever is nearer to the client waits longer.
+    # The nearer to the client, the longer the wait.
     assert seen[0].sum_ns > seen[1].sum_ns > seen[2].sum_ns > 0
 
 

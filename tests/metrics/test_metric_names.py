@@ -145,8 +145,8 @@ def services(names):
 def test_only_so_many_rows_are_told_and_how_many_are_not():
     stats = filled(dcp.BrokerStats, services=services(b"service %d" % at for at in range(MOST_ROWS + 250)))
     seen = samples(Collector(dcp.Broker, lambda: stats, lambda: True))
-    told = [labels for name, labels in seen if name == "trunkline_dcp_broker_service_queued"]
-    assert len(told) == MOST_ROWS
+    rows = [labels for name, labels in seen if name == "trunkline_dcp_broker_service_queued"]
+    assert len(rows) == MOST_ROWS
     assert value(seen, LEFT_OUT.name, counter="services") == 250
     senders = {f"Det{at}": cdtp.SenderCount(1, 1, 0) for at in range(MOST_ROWS + 1)}
     stats = filled(cdtp.ReceiverStats, senders=senders)

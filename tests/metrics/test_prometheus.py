@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a role, where one is installed; the parsers of its formats are tested elsewhere."""
+"""A real Prometheus scrapes a role, where one is installed; test_scrapes tests the formats."""
 
 import json
 import shutil

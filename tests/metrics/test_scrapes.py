@@ -63,7 +63,7 @@ def test_every_role_serves_its_counters_in_both_formats(name, accept, made):
     assert value(samples, "trunkline_role_up", role=f"{protocol}.{kind}") == 1
     assert {sample for sample, _ in samples if sample == "trunkline_build_info"}
     seen = {sample for sample, _ in samples if sample.startswith(f"trunkline_{protocol}_{kind}_")}
-    # What has labels has samples only where there is something to tell.
+    # Metrics with labels have samples only where there are rows.
     wanted = {series for metric in metrics_of(type(role)) if not metric.labels for series in metric.series}
     assert wanted <= seen
     assert len(wanted) >= 4
@@ -395,7 +395,7 @@ def test_a_role_that_is_forgotten_ends_its_server():
     before = threads()
     role = dcp.Broker(bind=ANY, metrics="0")
     url = role.metrics_url
-    with pytest.warns(ResourceWarning, match="unclosed Broker"):  # noqa: PT031 - it is told when it is collected
+    with pytest.warns(ResourceWarning, match="unclosed Broker"):  # noqa: PT031 - the warning comes when it is collected
         del role
         gc.collect()
     until(lambda: threads() == before)

@@ -1,8 +1,7 @@
 """Field tables, held against two libraries for AMQP that read and write the same dialect.
 
-What each of them does not do, or not well, is said here: pika has no float and cuts those it reads, pamqp has no bytes
-and writes the smallest letter that holds a number, halves of floats among them; times from 2106 on it takes for milliseconds. Both write decimals without zeros at their
-end.
+Their limits: pika has no float and truncates those it reads; pamqp has no bytes, writes the smallest type that holds a
+number, half floats among them, and takes times from 2106 on for milliseconds. Both write decimals without trailing zeros.
 """
 
 import math

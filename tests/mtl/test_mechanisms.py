@@ -100,11 +100,11 @@ def test_what_is_no_end_is_none(final):
         client.step(final)
 
 
-def log_in(mechanism, door, **where):
+def log_in(mechanism, authenticator, **where):
     """A login at our server; what it answers at last."""
     response, state = mechanism.step(None), b""
     for _ in range(16):
-        answer = door.step(mechanism.name, response, state, **where)
+        answer = authenticator.step(mechanism.name, response, state, **where)
         if not isinstance(answer, Challenge):
             return answer
         response, state = mechanism.step(answer.challenge), answer.state
@@ -113,11 +113,13 @@ def log_in(mechanism, door, **where):
 
 @pytest.mark.req("MTL-17", "MTL-18")
 def test_every_mechanism_lets_us_in():
-    door = Authenticator(Users.read({"ada": "secret"}), anonymous=True)
+    authenticator = Authenticator(Users.read({"ada": "secret"}), anonymous=True)
     for mechanism in (ScramSha256("ada", "secret"), Plain("ada", "secret"), External()):
-        assert log_in(mechanism, door, is_private=True, user_id="ada") == Welcome("ada", None, None)
+        assert log_in(mechanism, authenticator, is_private=True, user_id="ada") == Welcome("ada", None, None)
         assert mechanism.is_done
-    assert log_in(Anonymous("a trace"), door, is_private=False, user_id=None) == Welcome("anonymous", None, None)
+    assert log_in(Anonymous("a trace"), authenticator, is_private=False, user_id=None) == Welcome(
+        "anonymous", None, None
+    )
 
 
 @settings(max_examples=25)
@@ -128,9 +130,9 @@ def test_every_mechanism_lets_us_in():
 def test_any_name_and_password(name, password):
     from trunkline.mtl.saslprep import saslprep
 
-    door = Authenticator(Users.read({saslprep(name): password}))
+    authenticator = Authenticator(Users.read({saslprep(name): password}))
     for mechanism in (ScramSha256(name, password), Plain(name, password)):
-        assert log_in(mechanism, door, is_private=True, user_id=None).user == saslprep(name)
+        assert log_in(mechanism, authenticator, is_private=True, user_id=None).user == saslprep(name)
         assert hashlib.sha256(password.encode()).hexdigest() not in repr(mechanism)
 
 
@@ -143,7 +145,7 @@ def test_mechanisms_of_one_response_have_one():
 
 ALL = ["ANONYMOUS", "plain", "EXTERNAL", "SCRAM-SHA-256", "CRAM-MD5"]
 ADA = {"user": "ada", "password": "secret"}
-NOBODY = {"user": None, "password": None}
+NO_USER = {"user": None, "password": None}
 KEY = {"user": "ada", "password": None, "has_key": True}
 
 
@@ -154,8 +156,8 @@ KEY = {"user": "ada", "password": None, "has_key": True}
         (ALL, ADA, "SCRAM-SHA-256"),
         (ALL, {**ADA, "has_key": True}, "SCRAM-SHA-256"),
         (ALL, KEY, "EXTERNAL"),
-        (ALL, {**NOBODY, "has_key": True}, "EXTERNAL"),
-        (ALL, NOBODY, "ANONYMOUS"),
+        (ALL, {**NO_USER, "has_key": True}, "EXTERNAL"),
+        (ALL, NO_USER, "ANONYMOUS"),
         (["PLAIN"], {**ADA, "is_private": True}, "PLAIN"),
         (["PLAIN"], {**ADA, "mechanism": "PLAIN"}, "PLAIN"),
         (ALL, {**ADA, "mechanism": "PLAIN"}, "PLAIN"),
@@ -172,7 +174,7 @@ def test_the_strongest_that_fits_is_chosen(offered, given, chosen):
     [
         (["PLAIN"], ADA, "unencrypted"),
         (["PLAIN", "ANONYMOUS"], ADA, "unencrypted"),
-        (["SCRAM-SHA-256"], NOBODY, "give user= and password="),
+        (["SCRAM-SHA-256"], NO_USER, "give user= and password="),
         (["SCRAM-SHA-256"], {"user": "ada", "password": None}, "give user= and password="),
         (["EXTERNAL"], ADA, "a key that the server knows"),
         (["EXTERNAL"], {**ADA, "has_key": True}, "and no password"),

@@ -85,7 +85,7 @@ def test_a_reply_that_is_late_or_lost_leaves_the_client_usable(play):
     late = []
 
     def next_one(router, peer):
-        # What comes too late on the first connection is nobody's answer on the second.
+        # A late reply to the first connection is not taken for one on the second.
         answer(router, late[0], 200, {"n": 1})
         answer(router, peer, 200, {"n": 2})
 
@@ -456,7 +456,7 @@ def test_a_reader_that_lost_its_server_summons_again(data):
         sequence = int.from_bytes(frames[0][1:9], "big")
         assert frames == summon(sequence, "jobs")
         at.send_multipart([peer, *response(sequence, 200)])
-        # What was in hand before is another's: nothing is said of it.
+        # The earlier content belongs to another reader by now: it is not confirmed.
         first.confirm()
         at.send_multipart([peer, *content(1, "jobs", b"x", b"\0\0\0\x0e\x0bredeliveredt\x01")])
         again = reader.receive(timeout_s=20)
@@ -701,7 +701,7 @@ async def test_a_connection_that_is_cancelled_while_it_asks_for_its_lease_ends_a
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(opening, 20)
-        # Nobody waits for the lease any more: the client is free to ask for something else.
+        # The wait for the lease is over: the client is free for another request.
         assert (await asyncio.wait_for(client.command("A.B"), 20)).body["n"] == 1
 
 

@@ -55,8 +55,8 @@ def test_commands_and_data_are_one_capture(server, tmp_path):
         client.command("Queue.Info", {"name": "jobs"})
         assert client.stats.capture_lost == 0
     rows = said(tmp_path)
-    told = [(row["direction"], row["name"] or row["type"], row["status"]) for row in rows]
-    assert [name for way, name, _ in told if way == "out" and "." in name] == [
+    messages = [(row["direction"], row["name"] or row["type"], row["status"]) for row in rows]
+    assert [name for way, name, _ in messages if way == "out" and "." in name] == [
         "Connection.Open",
         *["Connection.Authorize"] * 3,
         "Connection.Profile",
@@ -64,7 +64,7 @@ def test_commands_and_data_are_one_capture(server, tmp_path):
         "Connection.Reader",
         "Queue.Info",
     ]
-    statuses = [status for way, name, status in told if (way, name) == ("in", "reply")]
+    statuses = [status for way, name, status in messages if (way, name) == ("in", "reply")]
     assert statuses == [401, 402, 402, 201, 200, 202, 202, 200]
     for expected in [
         ("out", "lease", None),
@@ -75,7 +75,7 @@ def test_commands_and_data_are_one_capture(server, tmp_path):
         ("in", "confirm", None),
         ("out", "confirm", None),
     ]:
-        assert expected in told
+        assert expected in messages
     contents = [row for row in rows if row["type"] == "content"]
     # The reader may have it before the writer has noted that it was taken.
     assert sorted((row["direction"], row["resource"], row["body"]) for row in contents) == [
@@ -99,10 +99,10 @@ def test_nothing_secret_is_recorded(server, tmp_path):
         assert secret not in kept
     members = [json.loads(frame) for frame in frames if frame.startswith(b"{")]
     for name in ("response", "challenge"):
-        told = [said[name] for said in members if name in said]
-        assert told
-        assert set(told) == {"…"}
-    # A lease that was shown can be told from another, and no more.
+        values = [said[name] for said in members if name in said]
+        assert values
+        assert set(values) == {"…"}
+    # A recorded lease can be distinguished from another, and no more.
     hashes = [said["lease"] for said in members if "lease" in said]
     assert len(set(hashes)) == len(hashes) == 3
     assert [frame for frame in frames if frame[:1] == b"\x01" and hashes[0].encode() in frame]
@@ -234,5 +234,5 @@ def test_a_client_goes_on_without_a_capture_that_failed(server, tmp_path, overfl
     command = [sys.executable, "-W", "ignore", "-c", FULL, server.endpoints[0], str(tmp_path / "capture"), overflow]
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
     assert done.stdout == "200 True\n"
-    # It is told once, whichever connection comes upon it.
+    # It is logged once, whichever connection finds it.
     assert len([line for line in done.stderr.splitlines() if "continuing without the capture" in line]) == 1

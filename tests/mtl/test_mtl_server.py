@@ -511,7 +511,7 @@ def test_a_users_file_that_is_cut_off_changes_nothing(start, open_socket, tmp_pa
     with pytest.raises(LocalProtocolError, match="it is empty"):
         server.reload()
     assert ada.ask("Queue.List")[0] == 200
-    # Of one whose users were all removed there is a line left.
+    # A file without users still has a line.
     path.write_text(whole.partition("[")[0])
     server.reload()
     until(lambda: ada.ask("Queue.List")[0] == 401)
@@ -563,7 +563,7 @@ def test_a_session_is_of_the_host_that_opened_it(start, open_socket):
     mine.enter(user="ada", password="sesame")
     mine.socket.close()
     until(lambda: not server.stats.peers)
-    # Who comes by the same name from elsewhere is somebody else.
+    # A peer with the same routing id from another address is another peer.
     other = Control(
         open_socket(zmq.REQ, connect=f"tcp://127.0.0.2:0;{host.removeprefix('tcp://')}:{port}", routing_id=b"ada")
     )

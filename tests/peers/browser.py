@@ -42,10 +42,10 @@ class Browser:
     def do(self, method: str, **parameters: Any) -> Any:
         """Has it do something; what comes of it."""
         number = next(self._numbers)
-        told: dict[str, Any] = {"id": number, "method": method, "params": parameters}
+        command: dict[str, Any] = {"id": number, "method": method, "params": parameters}
         if self._session is not None:
-            told["sessionId"] = self._session
-        self._to.write(json.dumps(told).encode() + b"\0")
+            command["sessionId"] = self._session
+        self._to.write(json.dumps(command).encode() + b"\0")
         while True:
             answer = json.loads(self._read())
             if answer.get("id") == number:

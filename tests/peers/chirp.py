@@ -64,14 +64,14 @@ class Peer:
         end = time.monotonic() + PATIENCE_S
         while True:
             self.socket.settimeout(max(end - time.monotonic(), 0.001))
-            datagram, told, _, self.source = self.socket.recvmsg(1 << 16, 64)
+            datagram, ancillary, _, self.source = self.socket.recvmsg(1 << 16, 64)
             if len(datagram) != 42 or datagram[:6] != b"CHIRP\x01":
                 continue
             heard = Heard(*struct.unpack("!B16s16sBH", datagram[6:]))
             known = not hosts or heard.host in {md5(host) for host in hosts}
             if heard.kind == kind and known and port in (None, heard.port):
                 self.datagram = datagram
-                ((_, _, ttl),) = told
+                ((_, _, ttl),) = ancillary
                 self.ttl = int.from_bytes(ttl, sys.byteorder)
                 return heard
 

@@ -40,8 +40,8 @@ CONFIG = {
 }
 METADATA = {"run_id": "run_1", "condition": "TAINTED", "condition_code": 1, "time_start": _AT, "deep": {"a": [1, None]}}
 
-# By sender: one with all kinds of values, one with more data than a chunk has, whose numbers are skipped, and one whose
-# last message does not come.
+# By sender: one with all kinds of values, one with more data than a chunk has and with skipped numbers, and one without its
+# last message.
 MESSAGES = {
     "Det.one": [
         batch("Det.one", [0, {"firmware": "1.2"}, []], [1, CONFIG, []], kind=1),

@@ -28,11 +28,11 @@ def command_of(arguments: Sequence[str]) -> str | None:
 def check(command: str, lines: str) -> None:
     """Each line is one of the command's, without a field that its schema does not name."""
     for line in lines.splitlines():
-        told = json.loads(line)
+        event = json.loads(line)
         events = _shapes(command)
-        assert told["event"] in events, f"trunkline {command} prints an event that its schema lacks: {line}"
-        wrong = [f"{error.json_path}: {error.message}" for error in events[told["event"]].iter_errors(told)]
-        assert not wrong, f"trunkline {command}, event {told['event']}: {wrong}"
+        assert event["event"] in events, f"trunkline {command} prints an event that its schema lacks: {line}"
+        wrong = [f"{error.json_path}: {error.message}" for error in events[event["event"]].iter_errors(event)]
+        assert not wrong, f"trunkline {command}, event {event['event']}: {wrong}"
 
 
 @cache

@@ -9,10 +9,10 @@ def repeating(name_bytes, records):
     return b"\xa5CDTP\x02" + msgpack.packb("x" * name_bytes) + b"\x00" + count + b"\x93\x00\x80\x90" * records
 
 
-# 312 kB, whose rows repeat 2.24 GB of a name: more than a column can have.
+# 312 kB of rows that repeat 2.24 GB of a name: more than a column can have.
 TOO_LARGE = repeating(32_000, 70_000)
 
-# 302 kB, whose rows repeat 150 MB of a name.
+# 302 kB of rows that repeat 150 MB of a name.
 RECORDS = 500
 MANY_BATCHES = repeating(300_000, RECORDS)
 

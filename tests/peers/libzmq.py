@@ -39,7 +39,7 @@ def library(version):
 
 
 class Libzmq:
-    """A process with one libzmq, whose sockets are used much like pyzmq's. Its end does not wait for what they have to send."""
+    """A process with one libzmq, with sockets much like pyzmq's. Its end does not wait for unsent messages."""
 
     def __init__(self, version):
         program = Path(__file__).with_name("libzmq_process.py")
@@ -50,10 +50,10 @@ class Libzmq:
     def ask(self, name, *arguments):
         pickle.dump((name, arguments), self.process.stdin, protocol=5)
         self.process.stdin.flush()
-        is_well, told = pickle.load(self.process.stdout)
+        is_well, result = pickle.load(self.process.stdout)
         if is_well:
-            return told
-        raise zmq.Again(*told) if told[0] == zmq.EAGAIN else zmq.ZMQError(*told)
+            return result
+        raise zmq.Again(*result) if result[0] == zmq.EAGAIN else zmq.ZMQError(*result)
 
     def socket(self, kind):
         return Socket(self, self.ask("socket", int(kind)))
@@ -102,7 +102,7 @@ class Socket:
         return self._ask("send", messages)
 
     def send_multipart(self, frames):
-        assert self.send_all([frames]) == 1, "nobody takes it"
+        assert self.send_all([frames]) == 1, "no peer takes it"
 
     def receive_all(self, count):
         return self._ask("receive", count)

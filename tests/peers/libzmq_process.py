@@ -81,9 +81,9 @@ class Process:
 
     def bind(self, number, endpoint):
         self._call("bind", number, endpoint.encode())
-        told, size = ctypes.create_string_buffer(256), c_size_t(256)
-        self._call("getsockopt", number, LAST_ENDPOINT, told, byref(size))
-        return told.value
+        value, size = ctypes.create_string_buffer(256), c_size_t(256)
+        self._call("getsockopt", number, LAST_ENDPOINT, value, byref(size))
+        return value.value
 
     def connect(self, number, endpoint):
         self._call("connect", number, endpoint.encode())

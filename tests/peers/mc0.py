@@ -49,8 +49,8 @@ def _id(id_):
     return [] if id_ is None else [(b"ID", id_)]
 
 
-class Said(NamedTuple):
-    """A message as it was said: by whom, what, and with which ID."""
+class Received(NamedTuple):
+    """A received message: its peer, its frames, and its ID."""
 
     peer: bytes
     frames: list[bytes]
@@ -68,11 +68,11 @@ def understood(peer, frames):
             break
         if key == b"ID":
             id_ = value
-    return Said(peer, frames, id_)
+    return Received(peer, frames, id_)
 
 
 class Middleware:
-    """A raw ROUTER that says what it is told to."""
+    """A raw ROUTER that sends what the test says."""
 
     def __init__(self, socket):
         self.socket = socket

@@ -102,7 +102,7 @@ class Control:
 
 
 def session(dial, endpoint):
-    """A session of nobody's at a server, by what `dial` opens."""
+    """An anonymous session at a server, on a socket that `dial` opens."""
     requester = dial(zmq.REQ, endpoint)
     requester.rcvtimeo = 20_000
     control = Control(requester)

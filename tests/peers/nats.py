@@ -95,7 +95,7 @@ def server(directory: Path, *lines: str) -> Iterator[Server]:
 
 
 class Flushing(Client):
-    """A client whose flush means something: that of nats-py sends its ping before the subscriptions that wait to be written."""
+    """A client with a flush that covers subscriptions: nats-py sends its ping before those that are still queued."""
 
     async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
         self._pongs.append(future or asyncio.get_running_loop().create_future())
@@ -137,7 +137,7 @@ def request(**fields: Any) -> bytes:
 
 
 async def settled(look: Any, timeout_s: float = 10) -> None:
-    """Waits until something is so that nothing tells of."""
+    """Polls until `look` returns true."""
     end = time.monotonic() + timeout_s
     while not look():
         assert time.monotonic() < end, "it never came to be"

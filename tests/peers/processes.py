@@ -34,7 +34,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether it runs no more; nobody need have asked for how it ended."""
+    """Whether it has ended, even if its parent has not reaped it."""
     return state(pid) in {"", "Z", "X"}
 
 

@@ -1,4 +1,4 @@
-"""Messages that were recorded elsewhere, as lines of JSON: what `capture import` reads."""
+"""Messages of other recordings, as lines of JSON: what `capture import` reads."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ AT = 1_700_000_000_000_000_000
 
 
 def line(frames: Sequence[bytes], received_at_ns: int = AT, *, peer: bytes | None = None, **fields: Any) -> str:
-    """A message, and what else is known of it."""
-    told = {"received_at_ns": received_at_ns, "frames": [b64encode(frame).decode() for frame in frames], **fields}
+    """A message with its other fields."""
+    row = {"received_at_ns": received_at_ns, "frames": [b64encode(frame).decode() for frame in frames], **fields}
     if peer is not None:
-        told["peer"] = b64encode(peer).decode()
-    return json.dumps(told) + "\n"
+        row["peer"] = b64encode(peer).decode()
+    return json.dumps(row) + "\n"
 
 
 def write(path: Path, messages: Iterable[Sequence[bytes]], *, step_ns: int = 1, **fields: Any) -> Path:

@@ -41,8 +41,8 @@ def event(kind, config="c", correlation="x"):
 
 
 def dat(sender, sequence, kind="DAT"):
-    told = cdtp.Message(sender, [b"\x80"], variant="A", type=kind, sequence=sequence, timestamp_ns=1)
-    return list(cdtp.encode(told))
+    decoded = cdtp.Message(sender, [b"\x80"], variant="A", type=kind, sequence=sequence, timestamp_ns=1)
+    return list(cdtp.encode(decoded))
 
 
 # Messages of each table, of which any sequence is one.

@@ -1,4 +1,4 @@
-"""Commands on a cluster: a master and two workers on this machine, whose Python has no trunkline."""
+"""Commands on a cluster: a master and two workers on this machine, with a Python without trunkline."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path, reported):
     )
     report = reported(path)
     cdtp = report.section(spark.CdtpSection)
-    a, c, s, nobody = cdtp.senders
+    a, c, s, unknown = cdtp.senders
     assert (a.sender, a.variants, a.messages, a.missing, a.malformed) == ("a", ("B",), 7, 2, {"bad_header": 1})
     assert (a.first_received_at_ns, a.last_received_at_ns, a.rate) == (10 * SECOND, 15 * SECOND, 7 / 5)
     assert (c.sender, c.messages, c.missing, c.rate) == ("c", 2, 3, None)
@@ -76,7 +76,7 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path, reported):
         len(wire.s(sender="s")) + 100,
         None,
     )
-    assert (nobody.sender, nobody.messages, nobody.malformed) == (None, 0, {"bad_header": 1, "missing_payload": 1})
+    assert (unknown.sender, unknown.messages, unknown.malformed) == (None, 0, {"bad_header": 1, "missing_payload": 1})
     assert (report.rows, cdtp.messages, cdtp.missing) == (12, 10, 5)
     assert report.malformed == cdtp.malformed == {"bad_header": 2, "missing_payload": 1}
     assert report.bytes == sum(sender.bytes for sender in cdtp.senders) == capture.open(path).info().bytes
@@ -92,7 +92,7 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path, reported):
     ]
     assert cdtp.conditions == {"GOOD": 1, "INCOMPLETE": 1, "INCOMPLETE|ABORTED": 1}
     page = Page(report.path.read_text())
-    # Our own script, and nothing that is elsewhere.
+    # Our own script, and nothing external.
     assert page.loads == ["script"]
     assert {"senders", "runs", "rate", "volume", "timeline", "sizes", "gaps", "errors"} <= set(page.names)
     assert len(re.findall("<svg", report.path.read_text())) == 6
@@ -100,7 +100,7 @@ def test_a_report_counts_what_was_recorded(captured, tmp_path, reported):
 
 
 def test_missing_is_the_same_number_for_senders_and_runs(captured, reported):
-    """Also where two share a name: whoever counts by name takes them for one."""
+    """Also if two share a name, which are counted as one."""
     path = captured(
         *((10 * SECOND + at, "one", wire.b(number, sender="a"), b"x") for at, number in enumerate((1, 2, 5))),
         *((11 * SECOND + at, "two", wire.b(number, sender="a"), b"x") for at, number in enumerate((2, 9))),

@@ -31,9 +31,9 @@ def event(at, subject, endpoint, config, app="app"):
 
 
 def answer(at, endpoint, config=None, status=200, reason="OK", app="app"):
-    *told, said = event(at, RESPONSE, endpoint, config, app)
+    *where, said = event(at, RESPONSE, endpoint, config, app)
     content = {"contentType": "t", "content": {"bytes": ""}}
-    return *told, {**said, **content, "statusCode": status, "reasonPhrase": reason}
+    return *where, {**said, **content, "statusCode": status, "reasonPhrase": reason}
 
 
 def rows_of(text):

@@ -97,9 +97,9 @@ def test_deliveries_are_held_against_what_was_put(captured, selected):
 
 
 def test_a_fleet_is_not_told_from_some_messages(captured, selected):
-    told = [event(0, NEW, "e", "v"), answer(1, "e", "v")]
-    rows = [(at, "cdt", "in", None, [body(**said)]) for at, _, said in told]
-    path = captured(*rows, topics=[subject for _, subject, _ in told])
+    events = [event(0, NEW, "e", "v"), answer(1, "e", "v")]
+    rows = [(at, "cdt", "in", None, [body(**said)]) for at, _, said in events]
+    path = captured(*rows, topics=[subject for _, subject, _ in events])
     assert "Lagging" in tiles(selected(path, protocol="cdt"))
     report = selected(path, type="ConfigNewAvailable")
     assert tiles(report) == []
@@ -164,10 +164,14 @@ def test_peers_are_named_as_they_are_selected_by(captured, selected):
 
 
 def test_no_two_plots_share_a_title(captured, selected):
-    told = event(0, NEW, "e", "v")
-    rows = [*CALLS, (0, "cdtp", "in", None, [wire.b(0, sender="a"), b"x"]), (0, "cdt", "in", None, [body(**told[2])])]
+    announcement = event(0, NEW, "e", "v")
+    rows = [
+        *CALLS,
+        (0, "cdtp", "in", None, [wire.b(0, sender="a"), b"x"]),
+        (0, "cdt", "in", None, [body(**announcement[2])]),
+    ]
     rows += [(at, "mc0", *rest) for at, *rest in passed_on(0, b"runs", MS, b"s")]
-    page = selected(captured(*rows, topics=[*[None] * 9, told[1], None, None])).path.read_text()
+    page = selected(captured(*rows, topics=[*[None] * 9, announcement[1], None, None])).path.read_text()
     titles = re.findall('<h2 id="[^"]*">([^<]*)</h2>', page)
     assert len(titles) == len(set(titles)) > 12
 

@@ -79,7 +79,7 @@ def test_a_report_of_services(captured, reported):
     text = report.path.read_text()
     assert "<b>" not in text
     assert ["echo", "broker", "100", "100", "0", "0", "50 ms", "90 ms", "99 ms", "100 ms"] in Text(text).rows
-    # Nothing of CDTP, which nobody spoke.
+    # Nothing of CDTP, which was not recorded.
     assert not re.search('id="(senders|runs|rate|volume|timeline|sizes|gaps)"', text)
     assert re.findall(r'<h2 id="([\w-]+)"', text) == [
         "services",

@@ -26,8 +26,8 @@ def figure(text, key):
     return text.partition(f'<h2 id="{key}"')[2].partition("</figure>")[0]
 
 
-def told(text, key):
-    """What the script of the page is told of a plot."""
+def plotted(text, key):
+    """The data of a plot for the script of the page."""
     return json.loads(unescape(re.search(r'data-values="([^"]*)"', figure(text, key))[1]))
 
 
@@ -42,7 +42,7 @@ def test_records_that_came_together_are_spread(captured, reported):
     rates, volumes = counts.rates[0], counts.volumes[0]
     assert sum(rates.values()) == pytest.approx(1300)
     assert sum(volumes.values()) == pytest.approx(report.section(spark.CdtpSection).senders[0].bytes)
-    # All but the first hundred, of which nobody knows since when they were.
+    # All but the first hundred, which have no known start.
     steady = [rates[bucket] / counts.bucket_ns * S for bucket in range(1, 119)]
     assert steady == [pytest.approx(10, rel=0.01)] * 118
     assert rates[0] > 100
@@ -67,7 +67,7 @@ def test_bytes_a_second_and_the_values_beside_a_plot(captured, reported):
     rows = [(at * S // 2, wire.b(at, sender="a<'\"&"), b"x" * 2_000_000) for at in range(13)]
     report = reported(captured(*rows))
     text = report.path.read_text()
-    rate, volume = told(text, "rate"), told(text, "volume")
+    rate, volume = plotted(text, "rate"), plotted(text, "volume")
     (line,) = volume["rows"]
     assert (line["name"], line["colour"], volume["unit"], rate["unit"]) == ("a<'\"&", 0, "MB/s", "messages/s")
     seconds = volume["bucket_ms"] / 1000

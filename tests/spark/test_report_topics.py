@@ -95,7 +95,7 @@ def test_a_report_of_topics(captured, reported):
     columns = ["runs", "middleware", "100", "200", "2", "500 B", "5.0", "3", "2", "50 ms", "99 ms", "100 ms"]
     assert columns in page.rows
     assert ["disconnected: <i>", "0x00736c6f77", "2"] in [row[:3] for row in page.rows]
-    # Nothing of CDTP and DCP, which nobody spoke.
+    # Nothing of CDTP and DCP, which were not recorded.
     assert re.findall(r'<h2 id="([\w-]+)"', text) == [
         "topics",
         "traffic",

@@ -151,8 +151,8 @@ def own(tmp_path_factory):
     import pyspark
     from trunkline import spark
 
-    def tell(**told):
-        print(json.dumps(told), flush=True)
+    def report(**fields):
+        print(json.dumps(fields), flush=True)
 
     def worker(batches):
         for _ in batches:
@@ -165,21 +165,21 @@ def own(tmp_path_factory):
     os.setpgid(0, 0)
     session = spark.session(master="local[2]")
     rows = [session.range(1).mapInArrow(worker, "frozen bigint, file string").collect()[0] for _ in range(2)]
-    tell(frozen=[row.frozen > 10_000 for row in rows], files=[row.file == pyspark.__file__ for row in rows])
-    tell(home=os.environ.get("SPARK_HOME"))
+    report(frozen=[row.frozen > 10_000 for row in rows], files=[row.file == pyspark.__file__ for row in rows])
+    report(home=os.environ.get("SPARK_HOME"))
     where = session.sparkContext.getConf().get("spark.python.unix.domain.socket.dir")
-    tell(sockets=None if where is None else len(list(Path(where).glob(".*.sock"))))
+    report(sockets=None if where is None else len(list(Path(where).glob(".*.sock"))))
     heard = []
     signal.signal(signal.SIGTERM, lambda *_: heard.append("SIGTERM"))
     os.killpg(0, signal.SIGTERM)
-    tell(heard=heard, rows=session.range(3).count())
+    report(heard=heard, rows=session.range(3).count())
     rows = session.range(2, numPartitions=2).mapInArrow(processes, "id bigint, parent bigint").collect()
     [parent] = {row.parent for row in rows}
     os.kill(parent, signal.SIGSTOP)
     session.stop()
     while any(Path(f"/proc/{row.id}").is_dir() for row in rows):
         time.sleep(0.01)
-    tell(ended=len(rows))
+    report(ended=len(rows))
     os.kill(parent, signal.SIGKILL)
     """
     folder = tmp_path_factory.mktemp("own")
@@ -215,7 +215,7 @@ def test_workers_whose_session_is_over_say_nothing(own):
 
 @pytest.fixture
 def short_path():
-    """A folder whose sockets have names that the system takes."""
+    """A folder with a path short enough for sockets."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
@@ -241,10 +241,10 @@ def test_those_who_plan_say_nothing_when_spark_hangs_up(module, said, short_path
             spark_side.connect(daemon.stdout.read(length))
             spark_side.settimeout(60)
             assert len(spark_side.recv(4)) == 4
-        # It ends before the daemon does, which would tell it to.
+        # It ends before the daemon does, which would end it.
         until(lambda: not descendants(daemon.pid))
-        _, told = daemon.communicate(timeout=60)
-    assert (said in told.decode()) if said else told == b""
+        _, errors = daemon.communicate(timeout=60)
+    assert (said in errors.decode()) if said else errors == b""
 
 
 def java():
@@ -344,7 +344,7 @@ def test_column_functions_get_batches_by_bytes(session):
 def test_a_job_that_takes_long_tells_how_far_it_is(session, tmp_path, monkeypatch):
     lines, shown = [], tmp_path / "shown"
 
-    def tell(line):
+    def note(line):
         lines.append(line)
         shown.touch()
 
@@ -354,7 +354,7 @@ def test_a_job_that_takes_long_tells_how_far_it_is(session, tmp_path, monkeypatc
             time.sleep(0.05)
         yield from batches
 
-    monkeypatch.setattr("trunkline.cli.progress.note", tell)
+    monkeypatch.setattr("trunkline.cli.progress.note", note)
     with watched(session, "decoding (tasks)"):
         assert session.range(2, numPartitions=2).mapInArrow(waits, "id long").count() == 2
     assert lines[0] == "decoding (tasks): 0 of 2"

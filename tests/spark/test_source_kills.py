@@ -1,4 +1,4 @@
-"""A stream whose driver and workers are killed has every message once; `benches/spark/kills.py` does it a hundred times."""
+"""A stream has every message once after kills of its driver and workers; `benches/spark/kills.py` does it a hundred times."""
 
 import pytest
 from benches.spark.kills import run

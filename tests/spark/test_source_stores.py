@@ -12,7 +12,7 @@ from trunkline._native.capture import published
 
 @pytest.fixture
 def add(tmp_path):
-    """Adds segments of three messages to a capture, whose numbers go on from the last."""
+    """Adds segments of three messages to a capture, with consecutive numbers."""
 
     numbers = {}
 

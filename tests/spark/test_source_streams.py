@@ -20,7 +20,7 @@ from trunkline.spark.source.stream import StreamReader
 
 @pytest.fixture
 def add(tmp_path):
-    """Adds a segment of so many messages to a capture, whose numbers go on from the last."""
+    """Adds a segment of so many messages to a capture, with consecutive numbers."""
     numbers = {}
 
     def add(name, count=3):
@@ -293,11 +293,11 @@ def test_what_is_behind_is_counted_without_a_list_of_it(tmp_path):
     reader = StreamReader(Settings.of({"path": str(directory)}))
     tracemalloc.start()
     try:
-        told = reader.reportLatestOffset()
+        offset = reader.reportLatestOffset()
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (told["made-up"], told["segmentsBehind"]) == (10**6, 10**6)
+    assert (offset["made-up"], offset["segmentsBehind"]) == (10**6, 10**6)
     assert most < 4 << 20
 
 
@@ -312,9 +312,9 @@ def test_the_bytes_of_what_is_behind_are_told(tmp_path):
     made_up(more, 1000)
     for number in range(1000):
         (more / f"{number:010}.parquet").write_bytes(bytes(number))
-    told = StreamReader(Settings.of({"path": str(more)})).reportLatestOffset()
+    offset = StreamReader(Settings.of({"path": str(more)})).reportLatestOffset()
     # Of many it is an estimate.
-    assert told["bytesBehind"] == pytest.approx(499_500, rel=0.05)
+    assert offset["bytesBehind"] == pytest.approx(499_500, rel=0.05)
 
 
 def test_a_capture_to_begin_at_must_be_there(session, add, streamed):
@@ -324,7 +324,7 @@ def test_a_capture_to_begin_at_must_be_there(session, add, streamed):
         reader = session.readStream.format("trunkline").option("startingOffsets", json.dumps(named))
         with pytest.raises(PySparkException, match=f"startingoffsets: there is no capture abc in {path}: leave it out"):
             reader.load(str(path))
-    # What a query's progress tells as its end is a place to begin at.
+    # The end offset of a query's progress is a valid start.
     end = streamed(path).lastProgress["sources"][0]["endOffset"]
     add("a")
     assert batches(streamed(path, into="on", startingOffsets=end)) == [3]

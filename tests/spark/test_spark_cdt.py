@@ -109,7 +109,7 @@ def test_the_way_is_told_by_the_first_of_each_step(session):
         # Of the other role, and by the same id: not what came back.
         (8_000, "in", "ConfigUpdated", "own", *ours, None),
         (8_500, "out", "ConfigNewAvailable", "own", *ours, None),
-        # Went out, and nobody has heard of it.
+        # Sent, and not received by any role.
         (8_600, "out", "ConfigUpdated", "lost", *ours, None),
         # Came back, as it did to another who recorded it.
         (2_500, "out", "ConfigNewAvailable", "back", *ours, None),

@@ -185,7 +185,7 @@ def test_all_ways_give_the_same_values(session):
         assert [row["m"] and row["m"].asDict() for row in without] == [
             row["m"] and {name: value for name, value in row["m"].asDict().items() if name != "body"} for row in structs
         ]
-        # Nobody has to say that no frame is before the verb.
+        # By default no frame is before the verb.
         shown = rows.select("seq", function("header", "payload").alias("m")).orderBy("seq").collect()
         assert [row["m"] and row["m"]["verb"] for row in shown] == [row["m"] and row["m"]["verb"] for row in structs]
         assert [row["m"] is None for row in shown] == [row["m"] is None for row in structs]

@@ -141,7 +141,7 @@ def test_json_text_is_what_spark_writes_of_the_variant(rows):
         texts = [row[0] for row in as_text.orderBy("seq").select(name).collect()]
         written = [row[0] for row in as_variant.orderBy("seq").select(F.to_json(name)).collect()]
         assert [text and json.loads(text) for text in texts] == [text and json.loads(text) for text in written]
-        # To the letter, as nobody but Spark says how times are written.
+        # Compared as text, as Spark decides how times are written.
         ordered = [text and json.dumps(json.loads(text, parse_float=str), sort_keys=True) for text in texts]
         assert ordered == [text and json.dumps(json.loads(text, parse_float=str), sort_keys=True) for text in written]
 
@@ -180,7 +180,7 @@ def test_a_capture_of_a_server_decodes_and_bodies_stay_in_the_jvm(session, serve
     assert decoded.where("type = 'reply' AND lease_hash IS NOT NULL").count() == 2
     (settled,) = decoded.where("type = 'confirm' AND direction = 'in'").collect()
     assert (settled["sequence"], settled["multiple"]) == (Decimal(3), True)
-    # Without numbers the JVM counts, and without topics nobody knows.
+    # Without counts the JVM counts, and without topics they are unknown.
     uncounted = spark.decode(rows.drop("n_frames", "n_bytes"), "mtl", **options).orderBy("seq")
     assert uncounted.collect() == decoded.collect()
     untold = spark.decode(rows.drop("topic"), "mtl").where("type = 'content'")

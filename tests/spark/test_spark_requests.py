@@ -75,7 +75,7 @@ def test_what_a_broker_sees(paired):
             ("in", b"w1", PING),
             ("out", b"w1", PONG),
             ("in", b"w1", [b"", H, b"\x05"]),  # no message
-            ("in", b"w1", reply(b"c9", b"z")),  # nobody asked for this
+            ("in", b"w1", reply(b"c9", b"z")),  # without a request
             ("in", b"c3", request(b"none", None)),
         ]
     )
@@ -255,7 +255,7 @@ def test_what_live_roles_record_of_the_same_requests(session, tmp_path):
 
 
 def test_equal_requests_are_answered_in_their_order(paired):
-    """A client that tells its requests apart by nothing, and a reply to one before the capture began."""
+    """A client with equal requests, and a reply to one before the capture began."""
     rows = paired(
         [
             ("in", b"w", reply(b"c")),

@@ -140,7 +140,7 @@ def test_all_protocols_are_one_table(session, every_protocol):
     names = together.where("protocol = 'mc0'").selectExpr("variant_get(rest, '$.topic', 'string') AS topic")
     mc0 = read(session, every_protocol, protocol="mc0", decode=True)
     assert sorted(map(str, names.collect())) == sorted(map(str, mc0.select("topic").collect()))
-    # Nobody can say what is in rows of other protocols.
+    # Rows of other protocols cannot be decoded.
     others = read(session, every_protocol).selectExpr("* EXCEPT (protocol)", "'foo' AS protocol")
     assert spark.decode(others, "*").count() == 0
     some = read(session, every_protocol, protocol="*", decode=True, columns="type,seq", type="put", direction="in")
@@ -309,7 +309,7 @@ def test_sql_reads_it_as_a_table_of_options(session, recorded):
     assert session.sql("SELECT count(DISTINCT sender) AS n FROM recorded").first().n > 0
     with pytest.raises(AnalysisException):
         session.sql(f"SELECT * FROM trunkline.`{recorded}`")
-    # Such a table could not be read: Spark tells its reader no option, and so no path.
+    # Such a table could not be read: Spark passes its reader no options, and so no path.
     with pytest.raises(AnalysisException, match=r"of a table.*CREATE TEMPORARY VIEW name USING trunkline"):
         session.sql(f"CREATE TABLE recorded USING trunkline OPTIONS (path '{recorded}')")
 

@@ -55,8 +55,8 @@ def recorded(tmp_path):
         chosen = messages or Random(seed).choices(ALPHABET[name], k=count)
         for begin in range(0, len(chosen), 10):
             with lines.open("w") as file:
-                for number, (direction, peer, told) in enumerate(chosen[begin : begin + 10], first + begin):
-                    frames, topic = told if isinstance(told, tuple) else (told, None)
+                for number, (direction, peer, content) in enumerate(chosen[begin : begin + 10], first + begin):
+                    frames, topic = content if isinstance(content, tuple) else (content, None)
                     file.write(line(frames, START_NS + number * STEP_NS, direction=direction, peer=peer, topic=topic))
             capture.import_(lines, tmp_path / into, protocol=PROTOCOLS[name])
         return tmp_path / into
@@ -220,8 +220,8 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(session, recorded, streame
     driver = [sys.executable, "-c", DRIVER, str(path), str(tmp_path / "table"), str(tmp_path / "table-checkpoint")]
     # With its JVM, which would go on for a moment.
     with subprocess.Popen(driver, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        for told in process.stdout:
-            if json.loads(told)["batch"] == 2:
+        for line_of_driver in process.stdout:
+            if json.loads(line_of_driver)["batch"] == 2:
                 os.killpg(process.pid, signal.SIGKILL)
                 break
     until(lambda: process.poll() is not None)

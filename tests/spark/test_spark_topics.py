@@ -211,7 +211,7 @@ def deliver(queues, rows, expected, place):
 
 def test_what_is_counted_is_counted_in_spark(decoded):
     table = decoded([("in", b"p", [b"", b"PING"])], mode="FAILFAST")
-    # Nothing is looked at before somebody asks.
+    # Nothing is read before an action.
     assert spark.topics(table).columns == ["window", *COUNTS]
 
 

@@ -206,7 +206,7 @@ def table(fields: Fields, depth: int) -> dict[str, Any]:
 
 
 def value(fields: Fields, depth: int) -> Any:
-    """A letter, and what it stands for."""
+    """A value: its type letter, and the value itself."""
     start = fields.at
     letter = chr(piece(fields, 1)[0])
     if letter in NUMBERS:
