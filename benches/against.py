@@ -91,7 +91,7 @@ def main(other: Path, *, rounds: int) -> None:
     measured: dict[str, dict[str, list[tuple[float, float]]]] = {case: {name: [] for name in builds} for case in CASES}
     for number in range(rounds):
         for case in CASES:
-            # Whoever comes first may find a cooler machine.
+            # The first one may find a cooler machine.
             for name in list(builds)[:: 1 if number % 2 else -1]:
                 measured[case][name].append(one(builds[name], case))
 

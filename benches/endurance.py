@@ -281,7 +281,7 @@ def exercise(name: str, running: RoleProcess, keys: Keys | None, seed: int, end:
         second = statistics.median(mib for at, mib in rss if quarter <= at - began < 2 * quarter)
         watched.rss_mib = statistics.median(mib for at, mib in rss if at - began >= 3 * quarter)
         watched.grown_mib = watched.rss_mib - second
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is to be told
+    except Exception as error:  # noqa: BLE001 - it is reported
         where = traceback.extract_tb(error.__traceback__)[-1]
         watched.wrong.append(f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})")
 

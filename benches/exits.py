@@ -1,4 +1,4 @@
-"""Processes that send and leave at once by `os._exit`, or as a child of `fork`: how many of so many runs lost something.
+"""Processes that send and exit at once by `os._exit`, or as a child of `fork`: how many of so many runs lost something.
 
 Run: python -m benches.exits [--runs N]
 """

@@ -1,4 +1,4 @@
-"""What the soaks share: a role in a process of its own, looked at from outside, and bare sockets at it."""
+"""Helpers of the soaks: keys, raw peers and attacks at roles in processes of their own."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def certificates(folder: str) -> Keys:
 
 @contextlib.contextmanager
 def bare(kind: int, endpoint: str, options: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Any]:
-    """A socket of pyzmq in a context of its own, which hands over all it has taken before it is closed."""
+    """A socket of pyzmq in a context of its own, which lingers until all is sent."""
     with zmq.Context() as context, context.socket(kind) as dialling:
         dialling.sndtimeo = dialling.rcvtimeo = dialling.linger = PATIENCE_MS
         for name, value in options.items():
@@ -91,7 +91,7 @@ def listening(*command: str, interval_s: float = 0.2) -> Iterator[RoleProcess]:
 
 
 class Restarted:
-    """`trunkline COMMAND` at one port, whatever is done to it."""
+    """`trunkline COMMAND` that is restarted at the same port."""
 
     def __init__(self, *command: str) -> None:
         self.endpoint = free_endpoint()
@@ -122,7 +122,7 @@ class Restarted:
 
 @contextlib.contextmanager
 def processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes for peers, which know nothing of this one."""
+    """Processes for peers, without state of this one."""
     with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn")) as pool:
         yield pool
 
@@ -172,8 +172,8 @@ def attack_with(
                     with contextlib.suppress(zmq.Again):
                         while True:
                             heard(socket.recv_multipart(zmq.NOBLOCK))
-            # What is on its way when a socket closes need not arrive: the last of each is answered. One that was hung up on
-            # may have lost it, and says it again.
+            # Messages in flight when a socket closes may be lost: wait for the answer to the last of each. A socket that was
+            # disconnected may have lost it, and sends it again.
             for socket in sockets:
                 socket.send_multipart(last)
             for socket in sockets:
@@ -192,8 +192,8 @@ class Withstood:
     Attributes:
         peers: Those that attacked.
         seconds: How long it took.
-        times: How long each message of those took who behaved, in seconds.
-        rss_mib: The memory of who was attacked, from a tenth of the messages on.
+        times: How long each message of well-behaved peers took, in seconds.
+        rss_mib: The memory of the attacked role, from a tenth of the messages on.
     """
 
     peers: int
@@ -209,7 +209,7 @@ def withstand(
     count: int,
     attackers: int,
 ) -> Withstood:
-    """Attacks a role by so many messages from so many processes, while two others behave."""
+    """Attacks a role by so many messages from so many processes, beside two well-behaved peers."""
     with processes(attackers) as pool:
         over = threading.Event()
         times: list[list[float]] = []

@@ -79,7 +79,7 @@ def calls(cases: Mapping[str, Callable[[], object]], *, count: int, rounds: int)
 
 
 def free_endpoint() -> str:
-    """Where nobody listens now."""
+    """A free endpoint."""
     with zmq.Context() as context, context.socket(zmq.ROUTER) as probe:
         return f"tcp://127.0.0.1:{probe.bind_to_random_port('tcp://127.0.0.1')}"
 

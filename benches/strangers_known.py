@@ -1,4 +1,4 @@
-"""Attacks whose damage is bounded, with their bounds: on servers, brokers and middlewares, on the admission by keys, and by what is read."""
+"""Attacks with bounded damage, and the bounds: on servers, brokers and middlewares, on the admission by keys, and by what is read."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def claims(seen: Seen, end: float) -> None:
 
 
 def deciders(seen: Seen, end: float) -> None:
-    """Strangers' keys, at a receiver whose function takes 50 ms for each; the friend comes from another address."""
+    """Strangers' keys, at a receiver with a callback that takes 50 ms for each; the friend comes from another address."""
     server, friend = zmq.curve_keypair(), zmq.curve_keypair()
 
     def allow(key: bytes, _address: str) -> bool:

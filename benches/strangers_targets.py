@@ -1,4 +1,4 @@
-"""Commands that strangers attack, looked at from outside."""
+"""Commands that strangers attack, measured from outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANY = "tcp://127.0.0.1:*"
 
 @dataclass
 class Seen:
-    """What an attack came to, over all its rounds.
+    """The result of an attack, over all its rounds.
 
     Attributes:
         rounds: How often it was tried.
@@ -57,7 +57,7 @@ def started(*arguments: str) -> RoleProcess:
 
 @contextlib.contextmanager
 def running(seen: Seen, *arguments: str) -> Iterator[RoleProcess]:
-    """A role that has to stand what is done to it, and to end cleanly."""
+    """A role that must survive, and end cleanly."""
     role = started(*arguments)
     try:
         yield role

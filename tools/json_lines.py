@@ -123,8 +123,8 @@ def _service(event: str) -> Line:
 
 
 def _configuration(event: str) -> Line:
-    told = dict.fromkeys(("app_version_name", "endpoint_id", "config_id", "originator"), str)
-    return line(event, **told, originator_replica_id=str | None, timestamp_ms=int)
+    fields = dict.fromkeys(("app_version_name", "endpoint_id", "config_id", "originator"), str)
+    return line(event, **fields, originator_replica_id=str | None, timestamp_ms=int)
 
 
 _OFFERS = [_service("offer"), _service("request"), _service("depart")]

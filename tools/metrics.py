@@ -28,7 +28,7 @@ DASHBOARD = Path(__file__).parents[1] / "docs" / "grafana" / "trunkline.json"
 _WHERE = 'job=~"$job", instance=~"$instance"'
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-# Counters of what nobody wants to see, beside those of what was dropped.
+# Counters of problems, beside those of dropped messages.
 _BAD = {
     "lost",
     "late",

@@ -56,7 +56,7 @@ def roles() -> Iterator[Role]:
         module = importlib.import_module(f"trunkline.{protocol}")
         for name in module.__all__:
             kind = getattr(module, name)
-            # What another role hands out is made by nobody else.
+            # Readers, writers and watches are made by their clients.
             if f"Async{name}" in module.__all__ and name not in {"Reader", "Writer", "Watch"}:
                 yield Role(protocol, name, kind)
 

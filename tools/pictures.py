@@ -46,7 +46,7 @@ PAGE = (1280, 1645)
 
 
 def panel() -> str:
-    """The panel of a receiver whose results go to a file, some time after it began."""
+    """The panel of a receiver with results in a file, some time after it began."""
     endpoint = "tcp://127.0.0.1:9000"
     typed = f"trunkline cdtp receive --bind {endpoint} --json --count 200000"
     ours, terminal = pty.openpty()
@@ -84,7 +84,7 @@ def _read(terminal: int, written: list[bytes]) -> None:
     while True:
         try:
             written.append(os.read(terminal, 1 << 16))
-        except OSError:  # as Linux says that nobody has the other end any more
+        except OSError:  # as Linux reports that the other end is closed
             return
 
 

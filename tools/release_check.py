@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 COMPATIBILITY = "manylinux_2_28"
 TARGETS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
 
-# What whoever builds from source needs, and what is nobody's business.
+# What a source build needs, and what must not be in it.
 NEEDED = ("Cargo.lock", "Cargo.toml", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "python/trunkline/py.typed")
 UNWANTED = re.compile(r"(^|/)(target|\.venv|\.git|site|__pycache__|artifacts|corpus)(/|$)")
 

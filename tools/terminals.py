@@ -60,7 +60,7 @@ def _printed(typed: str, directory: str) -> str:
         while True:
             try:
                 chunk = os.read(ours, 1 << 16)
-            except OSError:  # as Linux says that nobody has the other end any more
+            except OSError:  # as Linux reports that the other end is closed
                 break
             if not chunk:
                 break
@@ -79,5 +79,5 @@ def drawn(typed: str, printed: str, columns: int = COLUMNS) -> str:
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True, legacy_windows=False)
     console.print(Text.assemble(("$ ", "bold green"), (typed, "bold")))
     console.print(Text.from_ansi(printed))
-    # Nothing is loaded from elsewhere: the font is the reader's own.
+    # Nothing external is loaded: the font is the reader's own.
     return re.sub(r"@font-face \{.*?\}", "", console.export_svg(title=typed, unique_id="terminal"), flags=re.DOTALL)

@@ -76,8 +76,8 @@ class Endings:
         confirmed: Puts that were confirmed, all of which were there at the end.
         pulled: Pulls that were answered, all of them rightly.
         failed: Puts and pulls that ended with an error.
-        watches: Those who watched, all of whom had the last configuration.
-        converged_s: How long after the last ending the last of them had.
+        watches: Watches, all of which received the last configuration.
+        converged_s: How long after the last restart the last of them did.
     """
 
     seconds: float
@@ -131,11 +131,11 @@ class Fleet:
                 await asyncio.sleep(0.02)
                 continue
             assert response.content is not None
-            whose, _, written = response.content.decode().partition(" ")
+            owner, _, written = response.content.decode().partition(" ")
             number = int(written)
-            assert whose == response.endpoint_id == endpoint, response
+            assert owner == response.endpoint_id == endpoint, response
             assert number <= self.sent[endpoint], response
-            # One that nobody has confirmed may still come to be; a confirmed one is never followed by an earlier.
+            # An unconfirmed one may still be stored; a confirmed one is never followed by an earlier.
             assert number >= latest or number not in self.confirmed[endpoint], (endpoint, number, latest)
             self.pulled += 1
 

@@ -72,7 +72,7 @@ def serve_bare(url: str, size: int, ready: Any) -> None:
         body = response(json.loads(request(CORRELATION)), bytes(size))[16:]
 
         async def answer(message: Any) -> None:
-            # The first bytes say whose answer it is.
+            # The first bytes identify the request.
             await client.publish(message.reply, message.data[:16] + body)
 
         await client.subscribe(SUBJECT, cb=answer, pending_bytes_limit=1 << 30)

@@ -102,7 +102,7 @@ def rss_mib(pid: int) -> float:
 
 
 async def attack(url: str, subjects: list[str], count: int, tenth: Callable[[], None]) -> None:
-    """Sends so many payloads; whoever wants to answer may."""
+    """Sends so many payloads, and ignores answers."""
     chance = random.Random(11)
     client = await nats.connect(url)
     try:

@@ -21,7 +21,7 @@ PAYLOAD = 100
 TRANSPORTS: tuple[Transport, ...] = ("zmtp", "libzmq")
 
 
-# The least of senders, beside whom a receiver's own limit shows.
+# The cheapest sender, with which the receiver is the limit.
 POURED = "pour"
 
 

@@ -51,7 +51,7 @@ def request(service: bytes, number: int, data: bytes) -> list[bytes]:
 
 
 def answered(socket: zmq.Socket[bytes]) -> int:
-    """The number of the request whose reply comes next."""
+    """The number of the request of the next reply."""
     while (frames := socket.recv_multipart())[2] != REPLY:
         pass
     return int(frames[5])
@@ -61,7 +61,7 @@ def answered(socket: zmq.Socket[bytes]) -> int:
 
 
 def good(chance: random.Random, peers: Sequence[bytes]) -> list[bytes]:
-    """A message there may be. Those who mean well have a service of their own, which nobody else registers for."""
+    """A valid message. Well-behaved peers have a service of their own, for which no attacker registers."""
     service = b"s%d" % chance.randrange(50)
     data = [chance.randbytes(chance.randrange(64)) for _ in range(chance.randrange(4))]
     client = [chance.choice(peers)] if chance.random() < 0.5 else []

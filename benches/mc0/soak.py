@@ -25,7 +25,7 @@ from benches.processes import PATIENCE_S, RoleProcess
 
 
 def idle_percent(running: RoleProcess, seconds: float) -> float:
-    """The CPU of one of whom nobody wants anything for so long; most of it is for telling its counters."""
+    """The CPU of an idle middleware over so many seconds; most of it is for reporting its counters."""
     before = cpu_s(running.pid)
     time.sleep(seconds)
     return (cpu_s(running.pid) - before) / seconds * 100
@@ -204,7 +204,7 @@ def crowd(clients: int, topics: int, each: int, rounds: int = 3, parts: int = 4,
                 rss_without = running.rss_mib
                 there.wait(PATIENCE_S)
         except BaseException:
-            # Whoever waits there has nothing to wait for any more.
+            # Release the threads that wait at the barrier.
             there.abort()
             raise
         for one in crowds:
@@ -238,7 +238,7 @@ def in_turn(sockets: Sequence[zmq.Socket[bytes]], count: int) -> float:
 
 
 def stalled(peers: int, count: int, rounds: int, idle_s: float) -> Stalled:
-    """One among so many is subscribed to the topics of all, and never reads; then so many are, while nobody puts."""
+    """One among so many is subscribed to the topics of all, and never reads; then so many are, without publishers."""
     topics = [b"p%d" % number for number in range(peers - 1)]
     without, with_it = [], []
     with listening("mc0", "middleware") as running, dealers(running.endpoint, topics) as sockets:

@@ -61,8 +61,8 @@ def flow(endpoint: str, kind: str) -> Iterator[zmq.Socket[bytes]]:
         yield data
 
 
-def write(endpoint: str, seed: int, tell: Connection) -> None:
-    """Writes contents, each once and of a name of its own, and tells which are confirmed."""
+def write(endpoint: str, seed: int, reports: Connection) -> None:
+    """Writes contents, each once and with a unique name, and reports which are confirmed."""
     life = 0
     while True:
         life += 1
@@ -78,13 +78,13 @@ def write(endpoint: str, seed: int, tell: Connection) -> None:
                     last = sequence_of(header)
                     safe = {one for one in open_ if one <= last} if header[9] else {last}
                     open_ -= safe
-                    tell.send([b"%d-%d-%d" % (seed, life, one) for one in safe])
+                    reports.send([b"%d-%d-%d" % (seed, life, one) for one in safe])
                 elif header[0] == 7:
                     open_.discard(sequence_of(header))
 
 
-def read(endpoint: str, tell: Connection) -> None:
-    """Reads contents, tells which and whether they say to have come before, and confirms them only then."""
+def read(endpoint: str, reports: Connection) -> None:
+    """Reads contents, reports them and whether they are marked as redelivered, and only then confirms them."""
     while True:
         with contextlib.suppress(zmq.Again, AssertionError), flow(endpoint, "Reader") as data:
             while True:
@@ -95,26 +95,26 @@ def read(endpoint: str, tell: Connection) -> None:
                 if PING in frames:
                     data.send_multipart(PONG)
                 contents = [(header, body) for header, body in frames if header[0] == 5]
-                tell.send([(body, REDELIVERED in header) for header, body in contents])
+                reports.send([(body, REDELIVERED in header) for header, body in contents])
                 for header, _ in contents:
                     data.send_multipart(confirm(sequence_of(header)))
 
 
 class Keeping(Peer):
-    """A peer's process that tells lists.
+    """The process of a peer that reports lists.
 
     Attributes:
-        told: All that was in them.
+        reported: All their items.
     """
 
     def __init__(self, target: Callable[..., None], *arguments: Any) -> None:
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
         super().__init__(target, *arguments)
 
     def _read(self) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
-                self.told.extend(self._mine.recv())
+                self.reported.extend(self._mine.recv())
 
 
 def durable(store: Path) -> Restarted:
@@ -200,9 +200,9 @@ def endings(seconds: float, seed: int = 1) -> Endings:
 
 def judge(ended: Endings, gone: dict[bool, list[Keeping]]) -> None:
     """Counts what was confirmed and what came."""
-    safe = {body for one in gone[False] for body in one.told}
-    came = [delivery for one in gone[True] for delivery in one.told]
-    # The first delivery may be one that nobody lived to tell of: no more than one of each is unmarked.
+    safe = {body for one in gone[False] for body in one.reported}
+    came = [delivery for one in gone[True] for delivery in one.reported]
+    # A reader may be killed before it reports the first delivery: at most one delivery of each is unmarked.
     unmarked: dict[bytes, int] = {}
     for body, is_marked in came:
         unmarked[body] = unmarked.get(body, 0) + (not is_marked)

@@ -42,7 +42,7 @@ def _bytes(size: int) -> str:
 
 @dataclass(frozen=True)
 class Fan:
-    """One writer of the test profile and some readers, each of whom has every content."""
+    """One writer of the test profile and some readers, which each get every content."""
 
     readers: int
     size: int

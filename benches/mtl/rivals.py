@@ -33,7 +33,7 @@ DISK = "/var/tmp"
 # Its script in the path becomes another user, who may not write where we do.
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
-# What is looked for elsewhere: whether it is here, and where it comes from.
+# External programs: whether they are installed, and where to get them.
 PROGRAMS = {
     CLASSIC: (RABBITMQ.exists, "apt install rabbitmq-server"),
     QUORUM: (RABBITMQ.exists, "apt install rabbitmq-server"),

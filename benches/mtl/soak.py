@@ -40,7 +40,7 @@ def serving(*options: str) -> Iterator[RoleProcess]:
 
 @dataclass
 class Vanished:
-    """What became of a server whose clients went without a word, with contents in hand."""
+    """The result for a server with clients that vanish with unconfirmed contents."""
 
     clients: int
     seconds: float

@@ -94,8 +94,8 @@ def _table(chance: random.Random) -> bytes:
     fields = b""
     for _ in range(chance.randrange(4)):
         name = bytes(chance.choices(string.ascii_lowercase.encode(), k=chance.randrange(6)))
-        letter = chance.choice(LETTERS)
-        fields += bytes([len(name)]) + name + bytes([letter]) + chance.randbytes(chance.randrange(9))
+        kind = chance.choice(LETTERS)
+        fields += bytes([len(name)]) + name + bytes([kind]) + chance.randbytes(chance.randrange(9))
     return len(fields).to_bytes(4, "big") + fields
 
 
@@ -241,7 +241,7 @@ def storm(count: int, users: str, attackers: int = 2) -> Storm:
 
 @dataclass
 class Monsters:
-    """What became of a server that was told JSON as large as it gets, and how long each took to be dealt with."""
+    """The result for a server that received JSON of the largest size, and how long each took."""
 
     texts: int
     answered: int
@@ -267,7 +267,7 @@ def monsters(rounds: int) -> Monsters:
 
 @dataclass
 class Guesses:
-    """What became of leases of nobody's."""
+    """The result of guessed leases."""
 
     guessed: int
     reused: int
@@ -278,14 +278,14 @@ class Guesses:
 
 
 def _changed(chance: random.Random, text: str) -> str:
-    """A lease that nobody was given, one character off from one that somebody was."""
+    """A lease that was never issued, one character off from an issued one."""
     at = chance.randrange(len(text))
-    other = chance.choice([letter for letter in string.ascii_letters + string.digits if letter != text[at]])
+    other = chance.choice([char for char in string.ascii_letters + string.digits if char != text[at]])
     return text[:at] + other + text[at + 1 :]
 
 
 def _refused(socket: zmq.Socket[bytes], texts: list[str]) -> int:
-    """Shows leases; how many let somebody in."""
+    """Shows leases; returns how many were accepted."""
     let_in = 0
     for start in range(0, len(texts), 500):
         some = texts[start : start + 500]
@@ -297,7 +297,7 @@ def _refused(socket: zmq.Socket[bytes], texts: list[str]) -> int:
 
 
 def _show(endpoint: str, seed: int, count: int, live: list[str], used: list[str]) -> tuple[int, int, int]:
-    """Guesses for the most part; how many were guessed, were used before, and let somebody in."""
+    """Shows leases, most of them guessed; returns how many were guessed, were used before, and were accepted."""
     chance = random.Random(seed)
     guess = [
         lambda: _changed(chance, chance.choice(live)),
@@ -310,7 +310,7 @@ def _show(endpoint: str, seed: int, count: int, live: list[str], used: list[str]
 
 
 def guesses(count: int, parts: int = 2) -> Guesses:
-    """Shows as many leases, while there are good ones that nobody has used, and after they have expired."""
+    """Shows so many leases, while there are unused valid ones, and after they have expired."""
     start = time.monotonic()
     with (
         listening("mtl", "server", "--anonymous", "--resource", "jobs", "--lease-idle", "60") as running,
@@ -333,7 +333,7 @@ def guesses(count: int, parts: int = 2) -> Guesses:
     ):
         enter(control)
         late = [leased(control, "Reader", "jobs") for _ in range(1000)]
-        # Nobody says when a lease has expired.
+        # There is no event when a lease expires.
         time.sleep(1)
         let_in += _refused(data, late)
     return Guesses(guessed, reused, len(late), len(live) + 1, let_in, time.monotonic() - start)

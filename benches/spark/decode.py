@@ -34,7 +34,7 @@ NAMES = [column.split()[0] for column in SCHEMA.split(", ")]
 # The rows of a batch that Spark sends.
 _BATCH = 10_000
 
-# So many rounds until the JVM has compiled what it runs, whose CPU counts as well.
+# Rounds until the JVM has compiled the query, as the CPU of the compiler counts too.
 _WARM = 4
 
 READY_ALL, READY = "mapInArrow, 8 columns to 20 ready ones", "mapInArrow, 2 columns to 5 ready ones"
@@ -183,7 +183,7 @@ def main(*, fast: bool) -> None:
     rows, rounds, warm = (20_000, 1, 0) if fast else (1_000_000, 5, _WARM)
     head = machine()
     session: SparkSession = spark.session(master="local[2]")
-    jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001 - pyspark does not tell
+    jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no public way
     measured: dict[str, list[Round]] = {}
     with tempfile.TemporaryDirectory() as directory:
         write_capture(Path(directory, "0000000000.parquet"), rows)

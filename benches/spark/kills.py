@@ -1,4 +1,4 @@
-"""A stream of captures whose driver and workers are killed again and again: `python -m benches.spark.kills [--kills N]`.
+"""A stream of captures while its driver and workers are killed: `python -m benches.spark.kills [--kills N]`.
 
 Beside it a recorder goes on, deletes its oldest segments, and a second capture begins; the segments of a third, which grows by
 imports, are merged again and again. At the end every message that was sent must be in the table once.
@@ -99,7 +99,7 @@ class Driver:
         )
 
     def next(self) -> dict[str, object]:
-        """What it tells next."""
+        """Its next event."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, f"the driver has ended with {self.process.wait()}: {self._told}"
@@ -131,7 +131,7 @@ class Driver:
 
 @contextmanager
 def recording(directory: Path) -> Iterator[list[int]]:
-    """A recorder and its sender; gives a list whose number is how many messages were sent."""
+    """A recorder and its sender; gives a list with the number of sent messages."""
     command = [
         sys.executable,
         "-m",
@@ -223,15 +223,15 @@ def run(folder: Path, kills: int, seed: int, patience_s: float = 3.0) -> dict[st
             driver.next()
     driver.kill()
     driver = Driver(folder, "finish")
-    while (told := driver.next())["event"] != "found":
+    while (event := driver.next())["event"] != "found":
         pass
     driver.wait()
-    found = {name: told[name] for name in ("n", "unique", "sent")}
+    found = {name: event[name] for name in ("n", "unique", "sent")}
     return {**counts, "merges": third[1], "messages": first[0] + second[0] + third[0], **found}  # type: ignore[dict-item]
 
 
 def main() -> None:
-    """Kills as often as it is told, and writes down what came of it."""
+    """Kills so many times, and writes the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)

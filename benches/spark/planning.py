@@ -25,7 +25,7 @@ BEHIND = 50
 
 
 def made_up(directory: Path, segments: int) -> None:
-    """A capture of so many segments, as far as its directory tells."""
+    """A directory that looks like a capture of so many segments."""
     directory.mkdir()
     for number in range(segments):
         (directory / f"{number:010}.parquet").touch()

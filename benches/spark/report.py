@@ -24,7 +24,7 @@ from benches.measure import machine, save
 from trunkline import capture
 from trunkline._native.capture import Import
 
-# The fewest rows tell what a report costs that has nothing to count.
+# The fewest rows measure the fixed cost of a report.
 FEW, SPARK_ROWS = 2_000, 10_000_000
 ROWS = (FEW, 1_000_000, SPARK_ROWS, 100_000_000)
 # Requests are paired with replies of so many.

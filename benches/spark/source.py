@@ -69,7 +69,7 @@ def _is_daemon(pid: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """What Linux tells of a process after its name; nothing of one that is gone."""
+    """The fields of /proc/PID/stat after the name; none for a process that has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
