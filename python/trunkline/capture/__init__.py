@@ -64,12 +64,12 @@ __dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:
-    # Reports are made of captures, which know nothing of them.
+    # Reports depend on captures, not the other way round.
     if name == "report":
         from trunkline.report.local import report
 
         return report
-    # It comes with the roles that send, and asyncio: half of what there is to import, which Spark's processes have no use for.
+    # Imported late: it needs the sending roles and asyncio, half of all imports, which Spark's processes do not use.
     if name == "replay":
         from trunkline.capture.replaying import replay
 

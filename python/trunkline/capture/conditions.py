@@ -1,4 +1,4 @@
-"""Text of conditions, read and bound to the columns of a protocol. Nothing of it is ever run as code."""
+"""Parses conditions and binds them to the columns of a protocol. No text is ever run as code."""
 
 from __future__ import annotations
 
@@ -74,22 +74,22 @@ _COMPARES = {
     ">=": "greater_equal",
 }
 
-# What a value out of a map of anything is read as, to be compared with such.
+# The type that a value of a map is read as, by what it is compared with.
 _READ_AS = {"number": "double", "text": "string", "boolean": "boolean", "bytes": "binary", "time": "timestamp"}
 
-# Whole numbers beyond this are not all doubles.
+# Beyond this a double cannot hold every integer.
 _EXACT = 1 << 53
 
 
 @needs("capture", "lark", "pyarrow")
 def parse(text: str) -> Any:
-    """A condition as a tree.
+    """Parses a condition into a tree.
 
     Raises:
         LocalProtocolError: It cannot be read, or a package is missing.
     """
     import lark
-    import pyarrow as pa  # noqa: F401 - what is done with the tree takes it
+    import pyarrow as pa  # noqa: F401 - evaluating the tree needs it
 
     try:
         return _parser().parse(text)
@@ -111,7 +111,7 @@ def _parser() -> Any:
 
 
 def _words_of_grammar() -> list[str]:
-    """What is written in words, as `like`."""
+    """The keywords of the grammar, as `like`."""
     return [terminal.name[1:] for terminal in _parser().terminals if terminal.name.startswith("_")]
 
 
@@ -120,11 +120,11 @@ class _Term:
     """A part of a condition.
 
     Attributes:
-        at: Where it stands.
-        kind: What it can be compared with; None for what can only be null or not.
-        evaluate: Its value, of the columns.
-        read_as: For a value of any type: the same as one of this type.
-        literal: Its value, if that does not depend on the columns.
+        at: Its position in the text.
+        kind: The kind of values it can be compared with; None if it can only be tested for null.
+        evaluate: Computes its value from the columns.
+        read_as: For a value of any type: the term that reads it as a given type.
+        literal: Its value, if it is a constant.
     """
 
     at: Any
@@ -135,13 +135,13 @@ class _Term:
 
 
 class Binder:
-    """Finds what a condition is about among the columns of a protocol.
+    """Binds a condition to the columns of a protocol.
 
     Attributes:
-        maps: The options that say which columns the values of maps become.
-        layers: What those options are to be, for each decoder that is needed.
-        of_rows: Which columns of the capture's rows the condition is about.
-        decoded: Which columns of messages it is about.
+        maps: The options that turn values of maps into columns.
+        layers: The values of those options, for each decoder that is needed.
+        of_rows: The columns of the capture's rows that the condition uses.
+        decoded: The columns of messages that it uses.
     """
 
     def __init__(self, protocol: str) -> None:
@@ -160,10 +160,10 @@ class Binder:
         }
 
     def condition(self, tree: Any) -> Callable[[Mapping[str, Any]], Any]:
-        """What computes a condition: of columns, those of messages with the number of their decoder behind a slash.
+        """The function that computes a condition from columns; names of message columns end with a slash and their decoder's number.
 
         Raises:
-            LocalProtocolError: There is no such column, or two things are compared that cannot be.
+            LocalProtocolError: There is no such column, or two values cannot be compared.
         """
         try:
             return self._boolean(tree).evaluate
@@ -242,7 +242,7 @@ class Binder:
             try:
                 number = int(text) if text.lstrip("+-").isdigit() else float(text)
             except ValueError:
-                # Python reads none of thousands of digits.
+                # Python refuses integers of thousands of digits.
                 number = 1 << 64
             if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
                 raise _fault(tree, "this number has more than 64 bits")
@@ -283,7 +283,7 @@ class Binder:
         raise _fault(tree, f"no column {_words(tree)!r}{hint}")
 
     def _value(self, tree: Any, option: str, name: str) -> _Term:
-        """A value out of a map of anything, which has a column of the type that it is compared as."""
+        """A value of a map, read into a column of the type that it is compared as."""
 
         def read_as(kind: str) -> _Term:
             try:
@@ -298,7 +298,7 @@ class Binder:
         return _Term(tree, None, operator.itemgetter(name), read_as)
 
     def _layer(self, option: str, name: str, kind: str) -> int:
-        """Which decoder gives it: in one table there is one type of a name, and no other name equal but for case."""
+        """The number of its decoder: within one table a name has one type, and no two names differ only in case."""
         for at, layer in enumerate(self.layers):
             there = [(n, k) for n, k in layer.setdefault(option, {}).items() if n.lower() == name.lower()]
             if there in ([], [(name, kind)]):
@@ -335,7 +335,7 @@ def _literal(tree: Any, kind: str, value: Any) -> _Term:
 
 
 def _like(other: _Term, term: _Term) -> _Term:
-    """A term as what the other one is compared with."""
+    """A term, read as the kind of the other one."""
     if term.read_as is not None and other.kind is not None:
         return term.read_as(_READ_AS[other.kind])
     if isinstance(term.literal, str) and other.kind == "bytes":
@@ -354,7 +354,7 @@ def _is_large(term: _Term) -> bool:
 
 
 def _with_large(tree: Any, how: str, left: _Term, right: _Term, read_as: Callable[[str], _Term], number: int) -> _Term:
-    """A value out of a map of anything, compared with a whole number that may be no double: itself may be no BIGINT."""
+    """A value of a map compared with an integer that a double may not hold; the value may not fit a BIGINT."""
     from pyarrow import compute
 
     def compared(value: _Term, literal: _Term) -> _Term:
@@ -389,7 +389,7 @@ def _term_of(tree: Any, name: str, kind: pa.DataType) -> _Term:
 
 
 def _in_map(tree: Any, name: str, key: str) -> _Term:
-    """What a map of text has under a key, of equal ones the last."""
+    """The value of a key in a map of text; the last one if keys repeat."""
     from pyarrow import compute
 
     return _Term(tree, "text", lambda given: compute.map_lookup(given[name], query_key=key, occurrence="last"))
@@ -402,13 +402,13 @@ def _is_map(kind: pa.DataType) -> bool:
 
 
 def _unquoted(token: str) -> str:
-    """A name or text without the quotes around it."""
+    """A name or text without its quotes."""
     quote = token[0]
     return token[1:-1].replace(quote * 2, quote) if quote in "'\"" else str(token)
 
 
 def _in_quotes(text: str) -> str:
-    """Text as a condition has it."""
+    """Text as a quoted literal of a condition."""
     return "'" + text.replace("'", "''") + "'"
 
 

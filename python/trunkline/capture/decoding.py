@@ -52,9 +52,9 @@ class Decoding:
         self.mismatches: Counter[str] = Counter()
 
     def batches(self, capture: _native.Capture, selected: Selected) -> Iterator[pa.RecordBatch]:
-        """The selected messages, in recorded order; no column is read from disk that is not needed for what is given."""
+        """The selected messages, in recorded order; reads only the columns that are needed."""
         names = self.schema.names
-        # What decides is decoded too.
+        # The columns of the condition are decoded too.
         deciding = selected.columns(self._protocol)
         used = dict.fromkeys([*names, *deciding])
         only = [name for name in used if name in self._decoded]

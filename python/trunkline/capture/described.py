@@ -1,4 +1,4 @@
-"""What a capture says of itself: its contents, counted, and its runs."""
+"""Descriptions of a capture: counts of its contents, and its runs."""
 
 from __future__ import annotations
 

@@ -40,15 +40,15 @@ _SUFFIXES: dict[str, Format] = {
 
 Out: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
-# What is text, and may go to standard output or be compressed.
+# The text formats, which may go to standard output or be compressed.
 TEXT: tuple[Format, ...] = ("csv", "jsonl")
 
-# What the column of one tag is called after, and that of one property.
+# The prefixes of columns of single tags and properties.
 _ONE_OF = {"tags": "tag", "properties": "property"}
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# After 400 years the calendar is the same again.
+# The calendar repeats after 400 years.
 _CYCLE_YEARS = 400
 _CYCLE = timedelta(days=146_097)
 
@@ -154,7 +154,7 @@ def write(
             if on_progress is not None:
                 on_progress(rows)
     variants = [field.name for field in table.schema if _is_variant(field)]
-    # pyarrow writes what marks them in Arrow, and not what does in Parquet.
+    # pyarrow writes Arrow's extension type of VARIANT, but not Parquet's annotation.
     if isinstance(out, str | os.PathLike) and form == "parquet" and variants:
         mark_variants(Path(out), variants)
     return rows
@@ -162,17 +162,17 @@ def write(
 
 @contextmanager
 def _opened(out: Out) -> Iterator[IO[bytes]]:
-    """A file to write, which is compressed if its name says so; one that is open stays open."""
+    """Opens a file to write, compressed if its name says so; an open file stays open."""
     if not isinstance(out, str | os.PathLike):
         yield out
         return
-    # Not by its name, of which pyarrow and others want that it is text.
+    # Opened here: pyarrow and others accept only names that are text.
     with gzip.open(out, "wb") if is_compressed(out) else Path(out).open("wb") as file:
         yield cast("IO[bytes]", file)
 
 
 def _escaped(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With an apostrophe before each text that a spreadsheet takes for a formula."""
+    """The batch with an apostrophe before each text that a spreadsheet would take for a formula."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -195,7 +195,7 @@ def _run(
     on_progress: Callable[[int], object] | None,
     options: Mapping[str, Any],
 ) -> int:
-    """Writes a run as HDF5, which holds all that messages of CDTP say."""
+    """Writes a run as HDF5, with all fields of CDTP messages."""
     from trunkline.capture import hdf5
 
     if protocol != "cdtp":
@@ -209,7 +209,7 @@ def _run(
 
 
 class _Writer:
-    """Batches on their way into a file."""
+    """Writes batches to a file."""
 
     _writer: Any
 
@@ -251,7 +251,7 @@ class _Csv(_Writer):
         import pyarrow as pa
         from pyarrow import csv
 
-        # What is no number and no text is written as text.
+        # Other values than numbers and text are written as text.
         flat = (field if _is_flat(field.type) else pa.field(field.name, pa.string()) for field in self._schema)
         self._schema = pa.schema(flat)
         self._writer = csv.CSVWriter(self._file, self._schema)
@@ -270,14 +270,14 @@ class _JsonLines(_Writer):
     def write(self, batch: pa.RecordBatch) -> None:
         cells = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            # What is JSON already is written as it is.
+            # Columns of JSON are written as they are.
             as_json = _or_null if name in self._json else _json
             key = _json(name)
             cells.append([f"{key}: {as_json(value)}" for value in _values(column)])
         self._file.writelines(f"{{{', '.join(row)}}}\n".encode() for row in zip(*cells, strict=True))
 
     def __exit__(self, *_: object) -> None:
-        """Writes nothing more: each line is complete."""
+        """Nothing to write: each line is complete."""
 
 
 _WRITERS: dict[Format, type[_Writer]] = {
@@ -324,7 +324,7 @@ def _cell(value: Any) -> str | None:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """What is in a column; timestamps as text, for Python has none after the year 9999."""
+    """The values of a column; timestamps as text, as Python has none after the year 9999."""
     import pyarrow as pa
 
     if not pa.types.is_timestamp(column.type):
@@ -335,7 +335,7 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _moment(micros: int) -> str:
-    """As `datetime.isoformat` has it, of any year."""
+    """A timestamp as by `datetime.isoformat`, for any year."""
     cycles, rest = divmod(timedelta(microseconds=micros), _CYCLE)
     moment = _EPOCH + rest
     return f"{moment.year + cycles * _CYCLE_YEARS:04}{moment.isoformat()[4:]}"
@@ -349,7 +349,7 @@ def _json(value: Any) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """With names for the floats that JSON has no numbers for."""
+    """The value with names in place of floats that JSON cannot hold."""
     if isinstance(value, float):
         return finite(value)
     if isinstance(value, dict):

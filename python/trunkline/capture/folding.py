@@ -1,4 +1,4 @@
-"""Tables of what several rows of a capture make up, such as requests with their replies."""
+"""Tables that combine several rows of a capture, such as requests with their replies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def folded(
 
 def _things(fold: Fold, batches: Iterator[pa.RecordBatch], selected: Selected | None) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        # Of what is selected, only the row that begins it need be.
+        # A thing is selected if its first row is.
         yield from fold.record(batch if selected is None else batch.append_column("chosen", selected.mask(batch)))
     yield from fold.finish()
     if fold.let_go:
@@ -75,16 +75,16 @@ class Selected:
         options: Mapping[str, Any],
         columns: Sequence[str] | None = None,
     ) -> None:
-        # A row of CDTP has several messages, of which a condition may select some.
+        # A row of CDTP may have several messages, and a condition may select some of them.
         of_messages = ("seq",) if of_records(selection) is None else ("seq", "record")
         self.columns = columns or of_messages
         _, batches = wanted(capture, selection, self.columns, **options)
-        # Of some batches nothing is selected.
+        # Batches may have no selected rows.
         self._batches = (batch for batch in batches if batch.num_rows)
         self._next: pa.RecordBatch | None = next(self._batches, None)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
-        """Which rows of a batch are."""
+        """Which rows of a batch are selected."""
         import pyarrow as pa
         from pyarrow import compute
 
@@ -107,6 +107,6 @@ class Selected:
         keys = compute.subtract(batch["seq"], base)
         if "record" not in self.columns:
             return keys
-        # Records of rows that are far away are of no batch.
+        # Rows far away are in no batch: limit the distance so that the key does not overflow.
         near = compute.if_else(compute.less(compute.abs(keys), 1 << 31), keys, -1 << 31)
         return compute.add(compute.multiply(near, 1 << 31), compute.cast(batch["record"], "int64"))

@@ -1,12 +1,12 @@
-"""A run as an HDF5 file, as Constellation's H5DataWriter has one where it lets others read while it writes.
+"""A run as an HDF5 file, in the layout of Constellation's H5DataWriter with concurrent readers.
 
-A group for each sender holds `BOR` and `EOR` and, of all messages of data one after the other, `data`, the bytes of their
-payloads, and `meta`, their tags as JSON; `data_idx` and `meta_idx` say where each ends. Constellation keeps the tags of BOR
-and the configuration as attributes, the tags of EOR and the metadata as JSON with zeros behind it, and a receiver of its own
-puts into the metadata what it finds wrong with a run: so does this. Of two entries with the same name, the second is `name#2`.
+A group for each sender holds `BOR`, `EOR`, and of all data messages `data`, the concatenated payloads, and `meta`, their tags as
+JSON; `data_idx` and `meta_idx` hold the end of each. As in Constellation, the tags of the BOR and the configuration are
+attributes, the tags of the EOR and the metadata are JSON padded with zeros, and the metadata includes the conditions that the
+receiver found. Of two entries with the same name, the second is `name#2`.
 
-Ours are `sequence` and `received_at_ns` beside the data, the attributes in `EOR`, and whatever ends Constellation's writer
-with an error, as lists of text.
+In addition there are `sequence` and `received_at_ns` beside the data, attributes in `EOR`, and values that Constellation's
+writer fails on, as lists of text.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 __all__ = ["write"]
 
-# The group of who wrote the file: the type and the name of a satellite.
+# The group of the writer: the type and the name of a satellite.
 _WRITER = "H5DataWriter.trunkline"
 
-# What a chunk has room for, and what is kept in memory before it is written.
+# The size of a chunk, and of the buffer in memory.
 _CHUNK_BYTES = 32_000
 _HELD_BYTES = 16 << 20
 
-# How many numbers an index grows by. Behind the last one stands a zero, by which Constellation's reader knows the end.
+# How many numbers an index grows by. Constellation's reader finds its end by a zero after the last one.
 _STEP = 100
 
-# The room there is at least for what an EOR says.
+# The least room for the JSON of an EOR.
 _EOR_BYTES = 1000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -103,7 +103,7 @@ def write(
 
 
 class _Run:
-    """What is written of a run."""
+    """Writes a run."""
 
     def __init__(self, file: h5py.File, runs: Iterable[Run]) -> None:
         self._file = file
@@ -149,7 +149,7 @@ class _Run:
 
 
 class _Sender:
-    """The group of a sender, and what is not in it yet."""
+    """The group of a sender, and its buffered data."""
 
     def __init__(self, group: h5py.Group) -> None:
         self._group = group
@@ -160,7 +160,7 @@ class _Sender:
         self._eor: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     def add(self, message: Any, received_at_ns: int) -> int:
-        """Adds a message of data, and says how many bytes that are."""
+        """Adds a data message, and returns its bytes."""
         frames = message.payload
         tags = message.tags
         if "block_lengths" in tags:
@@ -171,30 +171,30 @@ class _Sender:
         for name, parts in (("data", frames), ("meta", [meta])):
             self._ends[name].values.append(self._bytes[name].extend(parts))
             size += sum(map(len, parts))
-        # A header S has no number, and one may be more than HDF5's signed ones hold.
+        # Header S has no number, and a number may exceed HDF5's signed integers.
         sequence = -1 if message.sequence is None else min(message.sequence, (1 << 63) - 1)
         self._numbers["sequence"].values.append(sequence)
         self._numbers["received_at_ns"].values.append(received_at_ns)
         return size + 4 * 8
 
     def begin(self, messages: Sequence[Any], run: Run | None) -> None:
-        """Writes what a BOR says; the account of its run may be known."""
+        """Writes a BOR; `run` is the record of its run, if known."""
         self._run = run
         group = self._group.create_group("BOR")
         for name, values in zip(("user_tags", "configuration"), _said(messages), strict=True):
             _describe(group.create_group(name), values)
 
     def end(self, messages: Sequence[Any]) -> None:
-        """Takes in what an EOR says; of several the first."""
+        """Keeps an EOR; the first one if there are several."""
         self._eor = self._eor or _said(messages)
 
     def flush(self) -> None:
-        """Writes what there is."""
+        """Writes buffered data."""
         for column in (*self._bytes.values(), *self._ends.values(), *self._numbers.values()):
             column.flush()
 
     def finish(self) -> None:
-        """Ends the indices as Constellation's reader wants them, and writes the EOR, or one for that which is missing."""
+        """Ends the indices as Constellation's reader expects, and writes the EOR, or a substitute for a missing one."""
         for column in self._ends.values():
             column.pad()
         is_good = self._run is None or not self._run.condition_code
@@ -212,7 +212,7 @@ class _Sender:
             _describe(dataset, values)
 
 
-# The datasets of bytes, and what Constellation says each is.
+# The datasets of bytes, and Constellation's description of each.
 _TEXTS = {"data": "DETECTOR_DATA", "meta": "META_DATA"}
 
 
@@ -228,13 +228,13 @@ class _Growing:
         self._written = 0
 
     def extend(self, parts: Sequence[bytes]) -> int:
-        """Takes bytes in, and says where they end."""
+        """Buffers bytes, and returns their end offset."""
         for part in parts:
             self.values += part
         return self._written + len(self.values)
 
     def flush(self) -> None:
-        """Writes what has been taken in."""
+        """Writes the buffer."""
         import numpy as np
 
         kind = self._dataset.dtype
@@ -245,7 +245,7 @@ class _Growing:
         self.values = type(self.values)()
 
     def pad(self) -> None:
-        """Puts zeros behind what is written."""
+        """Appends zeros."""
         self._dataset.resize((self._written // _STEP + 1) * _STEP, axis=0)
 
 
@@ -256,13 +256,13 @@ def _said(messages: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     for message in messages:
         found = message.config if message.type == "BOR" else message.metadata
         said |= found or {}
-        # The second record of CDTP2 has nothing but that in its tags.
+        # The tags of the second record of CDTP2 hold only the configuration or metadata.
         tags |= message.tags if found is None or message.variant != "2" else {}
     return tags, said
 
 
 def _name(sender: str) -> str:
-    """The name of a sender's group, in which a slash would begin another one."""
+    """The name of a sender's group; a slash would begin a subgroup."""
     escaped = sender.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
     return escaped if escaped.strip(".") else escaped.replace(".", "%2E") or "%"
 
@@ -272,7 +272,7 @@ def _json(values: Mapping[str, Any]) -> bytes:
 
 
 def _text(value: Any) -> str:
-    """What JSON has no word for; moments are as Constellation writes them, to the microsecond."""
+    """Values that JSON cannot hold, as text; timestamps as Constellation writes them, to the microsecond."""
     if isinstance(value, Timestamp):
         with suppress(OverflowError):
             return str(_EPOCH + timedelta(seconds=value.seconds, microseconds=value.nanoseconds // 1000))
@@ -280,13 +280,13 @@ def _text(value: Any) -> str:
 
 
 def _free(name: str, taken: Container[str]) -> str:
-    """The name, or the next one of its kind that is free: `gain`, `gain#2`, `gain#3`."""
+    """The first free name: `gain`, `gain#2`, `gain#3`."""
     numbered = itertools.chain([name], (f"{name}#{number}" for number in itertools.count(2)))
     return next(free for free in numbered if free not in taken)
 
 
 def _describe(where: h5py.Group | h5py.Dataset, values: Mapping[str, Any], prefix: str = "") -> None:
-    """Makes attributes of a map, of one in another `outer.inner`; where that is a name already, of the next one that is free."""
+    """Writes a map as attributes, a nested one as `outer.inner`, each under the first free name."""
     for key, value in values.items():
         name = f"{prefix}{key}".replace("\0", "%00") or "%"
         if isinstance(value, dict):
@@ -296,7 +296,7 @@ def _describe(where: h5py.Group | h5py.Dataset, values: Mapping[str, Any], prefi
         try:
             where.attrs[name] = _attribute(value)
         except (TypeError, ValueError, OverflowError):
-            # What HDF5 has no type for.
+            # HDF5 has no type for it.
             where.attrs[name] = json.dumps(value, default=_text)
 
 
@@ -310,12 +310,12 @@ def _attribute(value: Any) -> Any:
     if isinstance(value, list):
         is_text = bool(value) and all(isinstance(each, str) for each in value)
         found = np.array(value, h5py.string_dtype() if is_text else None)
-        # Integers that no type holds together would be rounded.
+        # Refuse integers that no common type holds: numpy would round them.
         each_as_it_is = list(np.array(value, object).flat)
         is_rounded = found.dtype.kind == "f" and any(
             isinstance(each, int) and float(each) != each for each in each_as_it_is
         )
-        # Nor is what is true a number among others.
+        # Refuse booleans mixed with numbers.
         is_mixed = found.dtype.kind != "b" and any(isinstance(each, bool) for each in each_as_it_is)
         if is_rounded or is_mixed or (not is_text and found.dtype.kind not in "biuf"):
             raise TypeError

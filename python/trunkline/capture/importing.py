@@ -24,7 +24,7 @@ __all__ = ["import_"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
-# The longest line that is read: a few bytes of a .gz may unpack to any.
+# The longest line: a small .gz may unpack to any size.
 _LINE_BYTES = 64 << 20
 
 
@@ -70,7 +70,7 @@ def import_(
             _import_file(file, importing, protocol, lambda: on_progress(next(lines)))
         return importing.commit()
     finally:
-        # Nothing is left to take back once it is committed.
+        # After the commit there is nothing to roll back.
         importing.abort()
 
 
@@ -100,7 +100,7 @@ def _import_file(
 
 
 def _written(row: dict[str, Any], protocol: str) -> dict[str, Any]:
-    """What a line of our own says of a message."""
+    """The message of a line in the import format."""
     return {
         "message": [base64.b64decode(frame, validate=True) for frame in row["frames"]],
         "protocol": row.get("protocol", protocol),
@@ -113,7 +113,7 @@ def _written(row: dict[str, Any], protocol: str) -> dict[str, Any]:
 
 
 def _printed(row: dict[str, Any]) -> dict[str, Any]:
-    """What a row that was printed says of a message."""
+    """The message of a line printed by `capture cat --json`."""
     same = ("protocol", "direction", "endpoint", "topic", "reply_to", "error")
     return {
         "message": [_bytes(frame) for frame in of_row(row)],
@@ -123,7 +123,7 @@ def _printed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bytes(printed: str | dict[str, str]) -> bytes:
-    """Bytes that were printed: as text where they are text, else in base64."""
+    """Printed bytes, which are text if possible, else base64."""
     return printed.encode() if isinstance(printed, str) else base64.b64decode(printed["base64"], validate=True)
 
 
@@ -142,7 +142,7 @@ def _lines(file: str | os.PathLike[str] | BufferedReader, name: str) -> Iterator
 
 
 def _read_lines(file: BufferedIOBase) -> Iterator[bytes]:
-    """The lines, of one that is too long only so much that it shows."""
+    """The lines; a line that is too long is cut just above the limit."""
     return iter(lambda: file.readline(_LINE_BYTES + 1), b"")
 
 

@@ -33,7 +33,7 @@ __all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "s
 # Matches the names of segments, and of no other files beside them.
 SEGMENTS = "[0-9]*.parquet"
 
-# Protocols, and names of tags, that a warning names.
+# How many protocols or tags a warning names.
 _NAMED = 5
 
 _logger = logging.getLogger("trunkline.capture")
@@ -48,11 +48,11 @@ _CdtMessage: TypeAlias = (
     | cdt.ConfigUpdated
 )
 
-# What iterating a capture gives: the messages of every protocol known here.
+# The messages of every protocol, as iterating over a capture gives them.
 AnyMessage: TypeAlias = cdtp.Message | dcp.Message | mc0.Message | _MtlMessage | _CdtMessage
 
 
-# A capture as functions take it: its directory, or it itself.
+# A capture as functions take it: its directory, or an open one.
 Readable: TypeAlias = "str | os.PathLike[str] | Capture"
 
 
@@ -110,7 +110,7 @@ class Capture:
         return [self.path / name for name in self._native.files]
 
     def __repr__(self) -> str:
-        # What takes no reading of rows, of which there may be a month's.
+        # Without reading rows, as there may be many.
         parts = [
             counted(len(self.segments), "segment"),
         ]
@@ -122,7 +122,7 @@ class Capture:
         return f"<Capture {str(self.path)!r}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        """What notebooks show: a table of what `info` says."""
+        """For notebooks: a table of `info`."""
         found = self.info()
         first, last = found.first_received_at_ns, found.last_received_at_ns
         facts = {
@@ -356,12 +356,12 @@ class Capture:
         from trunkline.capture.decoding import Decoding
 
         defaults = next((known.options for known in _codec.protocols() if known.name == protocol), {})
-        # Who has no Spark has mostly no VARIANT either.
+        # Without Spark, readers mostly have no VARIANT either.
         options = {name: "json" for name, default in defaults.items() if default == "variant"} | options
         decoding = Decoding(protocol, mode, columns, options)
         selected = of_rows(selection or Selection(), protocol).of(self)
         chosen = decoding.batches(self._native, selected)
-        # Where none is named, others are looked at as well.
+        # No warning if the selection has criteria but no protocol.
         if selection is None or selection.protocol is not None:
             chosen = self._warning_of_others(chosen, protocol)
         chosen = _warning_of_mismatches(chosen, decoding.mismatches)
@@ -508,7 +508,7 @@ def _warning_of_mismatches(batches: Iterable[pa.RecordBatch], mismatches: Counte
 
 
 def _size(path: Path) -> int:
-    """What a file holds; one that is gone since it was listed, nothing."""
+    """The bytes of a file; 0 if it was deleted since it was listed."""
     try:
         return path.stat().st_size
     except OSError:
@@ -516,12 +516,12 @@ def _size(path: Path) -> int:
 
 
 def native(capture: Capture) -> _native.Capture:
-    """What reads a capture."""
+    """The native reader of a capture."""
     return capture._native  # noqa: SLF001 - of this room
 
 
 def parts(capture: Capture) -> list[_native.Capture]:
-    """The parts of a capture, oldest first: each segment, and what is only in the journal."""
+    """The parts of a capture, oldest first: each segment, and the rows that are only in the journal."""
     return native(capture).parts()
 
 

@@ -11,7 +11,7 @@ from trunkline._native import capture as _native
 
 __all__ = ["TARGET_BYTES", "Compaction", "Problem", "Recovery", "Verification", "compact", "recover", "verify"]
 
-# Large enough that to open a segment is nothing beside reading it, and what a task of Spark reads at a time.
+# Large enough that opening a segment costs little beside reading it, and the size of a task of Spark.
 TARGET_BYTES = 64 << 20
 
 

@@ -90,7 +90,7 @@ def replay(
 
 
 class _Sender(cdtp.Sender):
-    """One that sends no more once the replay is broken off, and then says how much of the whole is left."""
+    """A sender that stops when the replay is interrupted, and reports how many messages of the whole are left."""
 
     def __init__(self, messages: int, **options: Any) -> None:
         self._messages = messages
@@ -108,7 +108,7 @@ class _Sender(cdtp.Sender):
 
 
 class _Replay:
-    """A capture on its way out."""
+    """Sends the rows of a capture."""
 
     def __init__(
         self, sender: cdtp.Sender, timeout_s: float | None, on_progress: Callable[[int], object] | None

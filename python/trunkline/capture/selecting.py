@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Source(Protocol):
-    """A capture, as far as selections read it."""
+    """The methods of a capture that selections use."""
 
     def runs(self) -> list[Run]:
         """The runs of all senders."""
@@ -44,7 +44,7 @@ class Source(Protocol):
         """The selected messages of a protocol."""
 
 
-# What each protocol calls the kind of a message, as a column.
+# The column of the message type, by protocol.
 KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "type"}
 
 _LAST = (1 << 63) - 1
@@ -52,7 +52,7 @@ _LAST = (1 << 63) - 1
 
 @functools.lru_cache(maxsize=8)
 def _where(text: str, protocol: str | None) -> Where:
-    """A condition, which is read once for all who ask a selection for it."""
+    """A condition, parsed once per text and protocol."""
     from trunkline.capture.where import Where
 
     return Where(text, protocol)
@@ -116,7 +116,7 @@ class Selection:
         self.condition()
 
     def _need_type(self) -> None:
-        """Refuses a type that no message has, or none of the protocol that other criteria are about."""
+        """Refuses a type that no message of the selected protocols has."""
         subjects = self._subjects()
         types = (each.message_types for each in protocols() if each.name in subjects or not subjects)
         known = dict.fromkeys(itertools.chain.from_iterable(types))
@@ -128,23 +128,23 @@ class Selection:
 
     @property
     def spoken(self) -> str | None:
-        """The only protocol that selects anything; None if it may be any."""
+        """The only protocol of selected messages; None if there may be several."""
         spoken = next(iter(self._spoken()), None)
         condition = None if spoken is not None else self.condition()
         return condition.protocols[0] if condition is not None and len(condition.protocols) == 1 else spoken
 
     def condition(self) -> Where | None:
-        """What `where` says, of the protocols that may be selected; None where it says nothing."""
+        """The condition of `where` for the selected protocols; None without one."""
         if self.where is None:
             return None
         return _where(self.where, next(iter(self._spoken()), None))
 
     def _spoken(self) -> set[str]:
-        """What a message speaks that has what is said."""
+        """The protocols of messages that can match all criteria."""
         return self._subjects() if self.protocol is None else {*self._subjects(), self.protocol}
 
     def _subjects(self) -> set[str]:
-        """The protocols that have what is said."""
+        """The protocols that have the given criteria."""
         names = {"sender": "cdtp", "run": "cdtp", "service": "dcp", "resource": "mtl"}
         return {protocol for name, protocol in names.items() if getattr(self, name) is not None}
 
@@ -169,7 +169,7 @@ class Selection:
 
 
 class Selected:
-    """A selection as it is for one capture.
+    """A selection, resolved for one capture.
 
     Args:
         selection: The selection.
@@ -193,13 +193,13 @@ class Selected:
         self._where = selection.condition()
 
     def rows(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Those of the rows the capture gives that have any wanted message; several threads may share what it returns."""
+        """The rows that have any selected message; the native rows may be shared between threads."""
         if self._where is None:
             return rows if self.is_decided_by_rows else filter(self._has, rows)
         return (row for row, _ in self.messages(rows))
 
     def messages(self, rows: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
-        """Those of the rows the capture gives that are wanted, and which of the messages of each; None is all of them."""
+        """The selected rows, each with the positions of its selected messages; None for all of them."""
         if not self.is_decided_by_rows:
             rows = filter(self._has, rows)
         if self._where is None:
@@ -209,11 +209,11 @@ class Selected:
         return wanted_messages({protocol: self._where.of(protocol) for protocol in self._where.protocols}, rows)
 
     def condition(self, protocol: str, **options: Any) -> Condition | None:
-        """What `Selection.where` says of a protocol decoded with these options; None where it says nothing."""
+        """The condition of `Selection.where` for a protocol decoded with these options; None without one."""
         return None if self._where is None else self._where.of(protocol, **options)
 
     def _has(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row that the capture has given is wanted. One that does not decode has no sender and no type."""
+        """Whether a row of the native reader is selected. A malformed row has no sender and no type."""
         try:
             messages = _codec.decode(row["protocol"], of_row(row), row["topic"])
         except DecodeError:
@@ -230,7 +230,7 @@ class Selected:
         )
 
     def columns(self, protocol: str) -> list[str]:
-        """The columns of decoded batches that `filter` looks at."""
+        """The columns of decoded batches that `filter` reads."""
         looked_at = {
             "sender": self._selection.sender is not None or self._spans is not None,
             _kind(protocol): self._type is not None,
@@ -239,7 +239,7 @@ class Selected:
         return [name for name, is_looked_at in looked_at.items() if is_looked_at]
 
     def filter(self, protocol: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-        """Keeps the rows wanted of decoded batches."""
+        """The function that keeps the selected rows of decoded batches."""
         if self.is_decided_by_rows:
             return lambda batch: batch
         from pyarrow import compute
@@ -265,15 +265,15 @@ class Selected:
 
 
 def _kind(protocol: str) -> str:
-    """The column that says what a message is."""
+    """The column of the message type."""
     return KINDS.get(protocol, "type")
 
 
 def of_rows(selection: Selection, protocol: str) -> Selection:
-    """The same, of the rows of a protocol or of all together.
+    """The selection, restricted to the rows of a protocol, or of all together.
 
     Raises:
-        LocalProtocolError: It looks into messages of one, and they are of all.
+        LocalProtocolError: It has criteria of one protocol, and all are wanted.
     """
     if protocol != EVERY:
         return replace(selection, protocol=protocol)
@@ -285,7 +285,7 @@ def of_rows(selection: Selection, protocol: str) -> Selection:
 
 
 def of_records(selection: Selection) -> Selection | None:
-    """What a selection says of single messages of CDTP, of which a row may hold several; None where it says nothing of them."""
+    """The part of a selection about single messages of CDTP, of which a row may hold several; None without such criteria."""
     condition = selection.condition()
     if condition is None or "cdtp" not in condition.protocols or selection.spoken not in (None, "cdtp"):
         return None
@@ -293,7 +293,7 @@ def of_records(selection: Selection) -> Selection | None:
 
 
 def said(selection: Selection) -> str:
-    """What a selection says, to read.
+    """A selection as text.
 
     ```pycon
     >>> said(Selection(sender="Det.A", run=2, since_ns=1_795_251_125_874_512_487))
@@ -320,9 +320,9 @@ def said(selection: Selection) -> str:
 def wanted(
     capture: Source, selection: Selection, columns: Sequence[str] = ("seq",), **options: Any
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The numbers of the rows that are selected, those of a message with several records as often.
+    """The numbers of the selected rows, once for each selected record.
 
-    `columns` may have `record` too, where one protocol is selected that has records; `options` are those of decoding, where one is.
+    With one protocol, `options` are those of its decoding, and `columns` may have `record` if it has records.
     """
     import pyarrow as pa
 
@@ -335,7 +335,7 @@ def wanted(
 
 
 def protocols_of(selection: Selection) -> Sequence[str]:
-    """The protocols of which messages may be selected."""
+    """The protocols of which a selection may have messages."""
     if selection.spoken is not None:
         return [selection.spoken]
     condition = selection.condition()
@@ -343,7 +343,7 @@ def protocols_of(selection: Selection) -> Sequence[str]:
 
 
 def ordinals(capture: Source, selection: Selection) -> dict[str, list[int]]:
-    """Which runs of each sender are selected, of those that a BOR began."""
+    """The ordinals of the selected runs of each sender, without those that have no BOR."""
     found: dict[str, list[int]] = {}
     for run in capture.runs():
         if run.ordinal and selection.run is not None and _is_wanted(run, selection.run):

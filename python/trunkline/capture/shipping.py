@@ -20,19 +20,19 @@ from trunkline.errors import CaptureError, LocalProtocolError
 
 __all__ = ["Shipment", "ShipmentStats", "Shipped", "ship"]
 
-# Segments that follow each other: the numbers of the first and the last.
+# Consecutive segments: the numbers of the first and the last.
 _Span: TypeAlias = tuple[int, int]
 
 _META = "_capture"
 _MANIFEST = "manifest.parquet"
 
-# Segments, and the notes on them, by their numbers.
+# The names of segments and of their notes, with their numbers.
 _NUMBERED = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.parquet")
 
 # Stores that show only complete objects; on others a file is renamed when it is complete.
 _WHOLE = ("s3", "gcs", "abfs")
 
-# How often notes are listed again that a recorder has replaced meanwhile.
+# How often to list notes again if a recorder replaced them meanwhile.
 _TRIES = 3
 
 
@@ -55,7 +55,7 @@ class Shipped:
     missed: int = 0
 
     def plus(self, other: Shipped) -> Shipped:
-        """Both together; what was there already is as of the later."""
+        """The sum of both; `already` is that of the later one."""
         return Shipped(
             self.segments + other.segments,
             self.bytes + other.bytes,
@@ -91,12 +91,11 @@ def ship(
     delete_shipped: bool = False,
     on_progress: Callable[[int, int], object] | None = None,
 ) -> Shipped:
-    """Copies the published segments of a capture, and what it keeps beside them, to where `url` says.
+    """Copies the published segments of a capture, with the metadata beside them, to `url`.
 
-    What is there already is not copied again, so that one that was interrupted goes on where it was; a recorder may be
-    running. Each segment is held against the size and the CRC noted when it was published before it is copied, and its size is
-    compared after. What is there is a capture at any time: segments come in ascending order, and what says how far it has come
-    comes last.
+    Existing segments are not copied again, so that an interrupted copy is continued; a recorder may be running. Each segment
+    is checked against its size and CRC as published before it is copied, and its size is compared afterwards. The copy is a
+    valid capture at any time: segments are copied in ascending order, and the manifest last.
 
     Args:
         path: The capture directory.
@@ -106,14 +105,14 @@ def ship(
 
     Raises:
         CaptureError: There is no capture, a segment is not as it was published, or the store cannot be reached.
-        LocalProtocolError: The place holds another capture, or something else; or pyarrow is not installed.
+        LocalProtocolError: The target holds another capture or other files, or pyarrow is not installed.
     """
     need_callable("on_progress", on_progress)
     return Shipment(path, url, delete_shipped=delete_shipped).round(on_progress or (lambda _done, _all: None))
 
 
 class Shipment:
-    """Copies a capture to another place, as far as it has come, each time that `round` is called.
+    """Copies a capture to another place; each `round` copies what was published since.
 
     Args:
         path: As for `ship`.
@@ -121,7 +120,7 @@ class Shipment:
         delete_shipped: As for `ship`.
 
     Attributes:
-        total: What it has done so far, what was there already as of the latest round.
+        total: The sum of all rounds; `already` is that of the latest one.
 
     Raises:
         LocalProtocolError: As by `ship`.
@@ -142,26 +141,26 @@ class Shipment:
         self._deletes = delete_shipped
         self.total = Shipped()
         self._behind = 0
-        # What is there, once it was looked up: segments and notes with their sizes, and which segments are merged ones.
+        # The contents of the target, once listed: segments and notes with their sizes, and which segments are merged ones.
         self._known: dict[str, int] | None = None
         self._notes: dict[str, int] = {}
         self._merged: list[_Span] = []
-        # How far what was copied reaches.
+        # The number after the last copied segment.
         self._next = 0
 
     @property
     def target(self) -> str:
-        """Where it is copied to, as people may see it."""
+        """The target without credentials."""
         return self._there.name
 
     @property
     def stats(self) -> ShipmentStats:
-        """Its counters; another thread may ask."""
+        """Its counters; safe in any thread."""
         done = self.total
         return ShipmentStats(done.segments, done.bytes, done.deleted, done.missed, self._behind)
 
     def round(self, on_progress: Callable[[int, int], object]) -> Shipped:
-        """Copies what is published by now and not there.
+        """Copies published segments that are missing at the target.
 
         Raises:
             CaptureError: As by `ship`.
@@ -174,7 +173,7 @@ class Shipment:
             raise CaptureError(message) from error
 
     def _round(self, on_progress: Callable[[int, int], object]) -> Shipped:
-        # First how far it has come: whatever is published later is for the next round.
+        # Read the position first: segments published later are for the next round.
         manifest = self._manifest()
         capture_id, end = _native.position(self._here)
         if manifest is None or capture_id is None:
@@ -202,7 +201,7 @@ class Shipment:
             sent = self._ship_segment(span, sums.get(span))
             self._behind -= 1
             if sent is None:
-                # Deleted by its recorder, or merged by who compacts: the latter is for the next round.
+                # Deleted by its recorder, or merged by a compaction: a merged one is for the next round.
                 missed += 0 if _native.existing(self._here, [span]) else span[1] - span[0] + 1
                 continue
             copied, size = copied + 1, size + sent
@@ -217,18 +216,18 @@ class Shipment:
 
     def _manifest(self) -> bytes | None:
         manifest = self._read(f"{_META}/{_MANIFEST}")
-        # One that has only begun has none yet, and one of an earlier version has another.
+        # A new capture has no record of runs yet, and an earlier version has another format.
         if manifest is None and _native.published(self._here):
             message = f"{self._here}: was recorded by an earlier version: run trunkline capture recover first"
             raise CaptureError(message)
         return manifest
 
     def _read(self, name: str) -> bytes | None:
-        """What is in a file here, which no link may have put there."""
+        """The contents of a local file; links are not followed."""
         return _native.read_file(self._here, name)
 
     def _is_there(self, span: _Span) -> bool:
-        """Whether the rows of a segment are there, in a file of the same name or in others."""
+        """Whether the target has the rows of a segment, in a file of the same name or in merged ones."""
         assert self._known is not None
         name = _name(span)
         if name in self._known:
@@ -241,7 +240,7 @@ class Shipment:
         )
 
     def _ship_segment(self, span: _Span, noted: tuple[int, int] | None) -> int | None:
-        """Copies a segment, and gives its bytes; None where it is gone."""
+        """Copies a segment, and returns its bytes; None if it was deleted."""
         assert self._known is not None
         name = _name(span)
         contents = self._read(name)
@@ -257,13 +256,13 @@ class Shipment:
         return len(contents)
 
     def _ship_notes(self, end: int) -> None:
-        """Copies what the capture keeps beside its segments, and removes what later notes say again."""
+        """Copies the metadata beside the segments, and removes notes that later ones repeat."""
         there = self._notes
         for _ in range(_TRIES):
             here = {name: size for name, size in _sizes(self._here / _META) if _NUMBERED.fullmatch(name)}
             is_whole = True
             for name in sorted(here):
-                # What is published later is for the next round.
+                # Segments published later are for the next round.
                 if _span(name)[0] >= end:
                     continue
                 if there.get(name) == here[name]:
@@ -278,13 +277,13 @@ class Shipment:
                 break
         alone = sorted(name for name in here if "-" not in name)
         for name in there.keys() - here.keys():
-            # Recorders remove notes in between when later ones repeat them, and the oldest to make room.
+            # Recorders remove notes that later ones repeat, and the oldest to make room.
             if "-" not in name and _NUMBERED.fullmatch(name) and alone and alone[0] < name < alone[-1]:
                 self._there.remove(f"{_META}/{name}")
                 del there[name]
 
     def _delete(self, spans: list[_Span]) -> int:
-        """Deletes segments that are there, from the oldest on; gives how many."""
+        """Deletes local segments that the target has, oldest first; returns how many."""
         deleted = 0
         # A recorder takes the next number from the last one.
         for span in spans[:-1]:
@@ -303,7 +302,7 @@ class Target:
         url: The folder.
 
     Attributes:
-        name: The folder as people may see it.
+        name: The folder without credentials.
     """
 
     name: str
@@ -318,7 +317,7 @@ class Target:
         """The files of segments that are there, with their sizes.
 
         Raises:
-            LocalProtocolError: There is another capture, or something else.
+            LocalProtocolError: It holds another capture or other files.
             OSError: They cannot be listed.
         """
         files = self.sizes("")
@@ -327,7 +326,7 @@ class Target:
         if not _native.is_capture(self._url):
             message = f"{self.name}: is not a capture: it contains {min(files)}; choose an empty or a new folder"
             raise LocalProtocolError(message)
-        # Before its manifest is copied there are only notes and segments.
+        # Before the manifest is copied there are only notes and segments.
         other, _ = _native.position(self._url)
         if other not in {None, capture_id}:
             message = f"{self.name}: holds another capture, {other}, not {capture_id}: choose another folder"
@@ -339,7 +338,7 @@ class Target:
         return {info.base_name: info.size for info in self._store.infos(folder) if info.is_file}
 
     def write(self, name: str, contents: bytes) -> None:
-        """Writes a file that is not seen before it is whole.
+        """Writes a file that becomes visible only when it is complete.
 
         Raises:
             OSError: It cannot be written, or is not as large as it should be.
@@ -366,7 +365,7 @@ class Target:
             self._store.files.delete_file(self._store.path(name))
 
     def _put(self, path: str, contents: bytes) -> None:
-        # All at once: an interruption between two writes would leave half of it as if that were all.
+        # In one write: an interruption between two would leave a truncated object.
         with self._store.files.open_output_stream(path) as stream:
             stream.write(contents)
 

@@ -1,7 +1,7 @@
 """Conditions on messages, as `Selection.where` takes them: `type = 'DAT' and sequence > 100 and tags.run = 3`.
 
-A condition is computed over whole Arrow columns, with SQL's logic of three values: what is compared with null is neither
-true nor false, and is not selected.
+A condition is computed over whole Arrow columns, with SQL's three-valued logic: a comparison with null is neither true nor
+false, and selects nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Condition", "Where"]
 
-# How many rows are looked at together where they come one by one, and how many bytes of frames.
+# The size of batches when rows come one by one: rows, and bytes of frames.
 _ROWS = 1024
 _BYTES = 16 << 20
 
@@ -31,10 +31,10 @@ class Where:
 
     Args:
         text: The condition.
-        protocol: What the messages speak; any protocol that has all of its columns if None.
+        protocol: The protocol of the messages; any that has all of its columns if None.
 
     Attributes:
-        protocols: The protocols whose messages may be selected.
+        protocols: The protocols that have all of its columns.
 
     Raises:
         LocalProtocolError: It cannot be read, no protocol has all of its columns, or a package is missing.
@@ -52,7 +52,7 @@ class Where:
                 except LocalProtocolError as error:
                     faults.append(error)
         if not found:
-            # The one that knows most of the names is the one that was meant, the first if several do.
+            # Report the error of the protocol that knows most of the names, the first if several do.
             raise max(faults, key=lambda fault: tuple(map(int, fault.args[0].split(":")[1:3])))
         self.protocols = tuple(found)
 
@@ -61,7 +61,7 @@ class Where:
         binder = Binder(protocol)
         evaluate = binder.condition(self._tree)
         fixed = {name: value for name, value in options.items() if name not in (*binder.maps, "payload")}
-        # Values of another type than they are compared as are null, and end nothing.
+        # PERMISSIVE: values of another type than compared are null, and no error.
         if fixed.get("mode") == "FAILFAST":
             fixed["mode"] = "PERMISSIVE"
         nothing = dict.fromkeys(binder.maps)
@@ -71,12 +71,12 @@ class Where:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition as it is for the messages of a protocol.
+    """A condition, resolved for the messages of a protocol.
 
     Attributes:
-        decoders: Decode its columns: more than one where a value is read as more than one type.
-        of_rows: Which columns of the capture's rows it is about.
-        decoded: Which columns of messages it is about.
+        decoders: The decoders of its columns: several if a value is read as several types.
+        of_rows: The columns of the capture's rows that it uses.
+        decoded: The columns of messages that it uses.
         evaluate: Computes it.
     """
 
@@ -87,11 +87,11 @@ class Condition:
 
     @property
     def needs(self) -> set[str]:
-        """The columns of a capture that it takes."""
+        """The columns of a capture that it needs."""
         return {*self.of_rows, *columns.needed(self.decoders[0], self.decoded)}
 
     def holds(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        """For each message of a batch of rows, which row it is in and whether the condition holds."""
+        """For each message of a batch, the index of its row and whether the condition holds."""
         import pyarrow as pa
         from pyarrow import compute
 
@@ -117,13 +117,13 @@ class Condition:
     def filtering(
         self, decode: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-        """The same as `decode`, which gives a row a message, of those messages alone of which the condition holds."""
+        """Wraps `decode`, which gives a row per message, to keep only messages for which the condition holds."""
 
         def decode_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 _, is_so = self.holds(batch)
                 at = 0
-                # What is one batch of a few columns may be several of many.
+                # One batch of few columns may be several batches of many columns.
                 for decoded in decode(iter([batch])):
                     yield decoded.filter(is_so.slice(at, decoded.num_rows))
                     at += decoded.num_rows
@@ -134,7 +134,7 @@ class Condition:
 def wanted_messages(
     conditions: Mapping[str, Condition], rows: Iterator[dict[str, Any]]
 ) -> Iterator[tuple[dict[str, Any], frozenset[int]]]:
-    """The rows that have a message of which the condition of its protocol holds, and which of its messages these are."""
+    """The rows with a message for which its protocol's condition holds, each with the positions of such messages."""
     import pyarrow as pa
 
     from trunkline._native import capture as _native
@@ -156,7 +156,7 @@ def wanted_messages(
 
 
 def _weight(row: Mapping[str, Any]) -> int:
-    """The bytes of a row's values, whatever it says of their number."""
+    """The actual bytes of a row's values, not those it claims."""
     frames = [*row["envelope"], *row["payload"]]
     return sum(len(value) for value in (*row.values(), *frames) if isinstance(value, bytes | str))
 

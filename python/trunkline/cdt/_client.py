@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["PINGS", "PING_S", "UNENCRYPTED", "Guarded"]
 
-# How often a server is asked whether it is there, and how often it may leave that unanswered.
+# The interval of pings, and how many may be unanswered.
 PING_S = 10.0
 PINGS = 2
 
-# What is read from the system at one time.
+# Bytes per read.
 _READ_BYTES = 256 << 10
 
-# How long it may take to open a connection, and how often a WebSocket is looked at that has no room.
+# The timeout of opening a connection, and how often to check a full WebSocket for room.
 _OPEN_S = 5.0
 _LOOK_S = 0.01
 
@@ -41,13 +41,13 @@ class _Unencrypted(nats.errors.Error):
 
 
 class _Receiving(asyncio.BufferedProtocol):
-    """Takes messages of our subscriptions as they come over TCP, many at a time; nats-py reads the rest, as it would all, in ten times the time."""
+    """Parses messages of our subscriptions from TCP, many at a time, ten times as fast as nats-py, which reads the rest."""
 
     def __init__(self, client: Guarded, rest: asyncio.StreamReaderProtocol) -> None:
         self._client = client
         self._rest = rest
         self._buffer = bytearray(_READ_BYTES)
-        # TLS reads into slices of what it is given: those of the buffer itself would be copies.
+        # TLS reads into slices of this: slices of the bytearray itself would be copies.
         self._view = memoryview(self._buffer)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
@@ -72,7 +72,7 @@ class _Receiving(asyncio.BufferedProtocol):
 
 
 class _Reading(Parser):
-    """The same of what comes over a WebSocket."""
+    """The same for a WebSocket."""
 
     nc: Guarded
 
@@ -85,20 +85,19 @@ class _Reading(Parser):
         except (asyncio.CancelledError, nats.errors.ProtocolError):
             raise
         except Exception as error:
-            # It would end the reading, and the connection would be deaf.
+            # It would end the reader, and the connection would receive nothing more.
             raise nats.errors.ProtocolError from error
 
 
 class Guarded(Client):
-    """A client that no message puts out of action, and that hands over those of our subscriptions as they come.
+    """A client that survives any message, and delivers messages of our subscriptions as they come.
 
-    The parser of nats-py calls the first two methods for every message that it reads; what they raise would end its reading, and the
-    connection would be deaf from then on. The third writes a ping at once, before what waits to be written: its answer would say nothing of
-    that. The fourth opens a connection, over a WebSocket for minutes. The fifth begins one, and tries no other where a server says anything
-    unexpected. The sixth ends the client for good for whatever a server says before it closes a connection, as that a
-    login has expired. The seventh waits for ever until a server that reads nothing has been sent the rest of the last one.
-    The eighth encrypts only where the server insists, and would send passwords in the clear where it does not; and it does not look at limits
-    that change.
+    It overrides eight methods of nats-py. The parser calls the first two for every message, and an exception of theirs would end its
+    reader. The third writes a ping before queued data, so that the pong would not cover that. The fourth opens a connection, over a
+    WebSocket for minutes. The fifth sets one up, and after anything unexpected tries no other server. The sixth ends the client for good
+    after any error that a server sends before it closes a connection, such as an expired login. The seventh waits for ever if the
+    server of the last connection does not read. The eighth encrypts only if the server requires it, and would send passwords in clear
+    text otherwise; and it ignores changed limits.
     """
 
     def __init__(self, deliver: Deliver, limits_changed: Callable[[], None]) -> None:
@@ -111,13 +110,13 @@ class Guarded(Client):
         self._ps = _Reading(self)
 
     def take(self, buffer: bytearray, nbytes: int) -> bytes:
-        """Hands over the messages of our subscriptions; whatever else a server has sent."""
+        """Delivers messages of our subscriptions; returns the rest of the data."""
         try:
             messages, rest = self.inflow.feed(buffer, nbytes)
         except ValueError as error:
             self.inflow.reset()
             self.abort()
-            # Over a WebSocket this is the parser's caller.
+            # Over a WebSocket nats-py's parser is the caller.
             if self.writer is None:
                 raise nats.errors.ProtocolError from error
             logging.getLogger("trunkline.cdt").warning("the connection to the NATS server was ended: %s", error)
@@ -127,9 +126,9 @@ class Guarded(Client):
         return rest
 
     def pause(self) -> None:
-        """Reads nothing more until `resume`."""
+        """Stops reading until `resume`."""
         self.may_read.clear()
-        # That of a connection that is lost may be half gone.
+        # The transport of a lost connection may be half closed.
         if self.is_connected and self.writer is not None:
             self._reading_transport.pause_reading()
 
@@ -142,7 +141,7 @@ class Guarded(Client):
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         try:
             return await super()._process_headers(headers)
-        except Exception:  # noqa: BLE001 - whatever it is, it is the sender's
+        except Exception:  # noqa: BLE001 - any error is of the sender's data
             logging.getLogger("trunkline.cdt").debug("a header block of NATS that is none: %r", headers)
             return {}
 
@@ -157,7 +156,7 @@ class Guarded(Client):
     async def _send_ping(self, future: asyncio.Future[bool] | None = None) -> None:
         pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if future is None and not self.may_read.is_set():
-            # We do not read its answers: whether it reads is what the system looks at.
+            # While paused we do not read pongs: TCP_USER_TIMEOUT detects a server that does not read.
             self._pings_outstanding = 0
         elif future is not None:
             # The caller may have given up by then: setting a result would raise in the client's reader.
@@ -178,7 +177,7 @@ class Guarded(Client):
         self._receive()
 
     async def _connect_to_server(self, server: Any) -> None:
-        # What is left of an attempt that failed would stay open.
+        # The transport of a failed attempt would stay open.
         self.abort()
         await asyncio.wait_for(super()._connect_to_server(server), _OPEN_S)
 
@@ -197,7 +196,7 @@ class Guarded(Client):
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002 - as nats-py has it
         most = info.get("max_payload", self._max_payload)
         if type(most) is not int or most < 0:
-            # What it becomes is the same as for anything else that is not NATS, when a connection begins and later.
+            # The same error as for other data that is not NATS, at the start of a connection and later.
             message = f"max_payload is {most!r}"
             raise ValueError(message)
         await super()._process_info(info, initial_connection)
@@ -213,7 +212,7 @@ class Guarded(Client):
 
     @property
     def writer(self) -> asyncio.StreamWriter | None:
-        """What a connection over TCP writes to."""
+        """The writer of a connection over TCP; None over a WebSocket."""
         writer: asyncio.StreamWriter | None = getattr(self._transport, "_io_writer", None)
         return writer
 
@@ -223,14 +222,14 @@ class Guarded(Client):
         return cast("asyncio.Transport", self.writer.transport)
 
     def abort(self) -> None:
-        """Ends a connection at once: nats-py waits until all is written, for ever where the server reads nothing any more."""
-        # That of TLS has nothing left to abort once it is closed twice.
+        """Aborts a connection: nats-py would wait until all is written, for ever if the server does not read."""
+        # A TLS transport that was closed twice has nothing left to abort.
         if self.writer is not None:
             with suppress(AttributeError):
                 self.writer.transport.abort()
 
     async def end(self) -> None:
-        """Ends what nats-py leaves of a connection that it could not close."""
+        """Cleans up a connection that nats-py could not close."""
         self.abort()
         session = getattr(self._transport, "_client", None)
         if session is not None:
@@ -244,7 +243,7 @@ class Guarded(Client):
             self.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, given_ms)
 
     def _receive(self) -> None:
-        """Takes what comes over a connection that has begun."""
+        """Starts to receive on a new connection."""
         self.inflow.reset()
         if self.writer is not None:
             transport = self._reading_transport
@@ -253,7 +252,7 @@ class Guarded(Client):
                 transport.pause_reading()
 
     def write(self, data: bytes) -> None:
-        """Writes at once what nats-py would have a task do: after what waits already, and later where there is no connection."""
+        """Writes at once, where nats-py would use a task: after queued data, or queued itself without a connection."""
         self._pending.append(data)
         self._pending_data_size += len(data)
         if not self.is_connected:
@@ -264,14 +263,14 @@ class Guarded(Client):
             with suppress(asyncio.QueueFull):
                 self._flush_queue.put_nowait(asyncio.get_running_loop().create_future())
             return
-        # What is alone is not copied by this.
+        # `join` of a single item makes no copy.
         self.writer.write(b"".join(self._pending))
         self._pending = []
         self._pending_data_size = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether what is written now waits for the server to read."""
+        """Whether the write buffer is full."""
         if not self.is_connected:
             return False
         if self.writer is None:
@@ -281,10 +280,10 @@ class Guarded(Client):
         return transport.get_write_buffer_size() > most
 
     async def room(self) -> None:
-        """Waits until there is room, or no connection any more."""
+        """Waits until there is room, or the connection is lost."""
         await asyncio.sleep(0)
         while self.writer is None and self.is_full:  # noqa: ASYNC110 - as it says
-            # A WebSocket has nothing that could be waited for.
+            # A WebSocket has no event for it.
             await asyncio.sleep(_LOOK_S)
         with suppress(OSError):
             if self.writer is not None:
@@ -292,5 +291,5 @@ class Guarded(Client):
 
     @property
     def spare_bytes(self) -> int:
-        """For how much there is room until there is a connection again."""
+        """The room for data that is queued until the next connection."""
         return max(0, self._max_pending_size - self._pending_data_size)

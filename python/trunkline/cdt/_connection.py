@@ -1,4 +1,4 @@
-"""What roles of CDT need of a NATS, in another process or in this one."""
+"""The connection to a NATS server as roles of CDT need it, over the network or in this process."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from trunkline._native import Messages
 
 __all__ = ["Connection", "Deliver", "Happened"]
 
-# Hears of messages, in their order: the socket of each is the number of its subscription, the peer its subject, and the frames are its
-# reply subject, header block and body. It raises nothing, and may keep them.
+# Called with messages, in order: the socket of each is the number of its subscription, the peer its subject, and the frames are its
+# reply subject, header block and body. It does not raise, and may keep them.
 Deliver: TypeAlias = Callable[[Messages], None]
 
-# What became of the connection: "connected", "disconnected", "refused" or "failed", and where or why.
+# Called with changes of the connection: "connected", "disconnected", "refused" or "failed", and the server or the reason.
 Happened: TypeAlias = Callable[[str, str], None]
 
 
 class Connection(Protocol):
-    """A connection to a NATS, whose callbacks come in the loop it was opened in."""
+    """A connection to a NATS server; callbacks run in the event loop that opened it."""
 
     @property
     def max_payload(self) -> int:
@@ -37,27 +37,27 @@ class Connection(Protocol):
         """
 
     async def subscribe(self, number: int, subject: str, queue: str) -> None:
-        """Has messages of a subject delivered under this number; one of each queue group has each."""
+        """Subscribes to a subject under this number; one member of each queue group gets each message."""
 
     async def unsubscribe(self, number: int) -> None:
         """Ends all subscriptions of a number."""
 
     @property
     def is_full(self) -> bool:
-        """Whether what is sent now waits for the server."""
+        """Whether the write buffer is full."""
 
     async def room(self) -> None:
-        """Waits until that is over."""
+        """Waits until the write buffer has room."""
 
     def publish(self, messages: Messages) -> dict[int, str]:
-        """Sends messages, made up as those that are delivered, in their order, at once or as soon as there is a connection again.
+        """Sends messages, in the form of delivered ones, in order, at once or when the connection is restored.
 
         Returns:
-            The positions of those that are not sent, and why.
+            The positions of messages that are not sent, with the reasons.
         """
 
     def pause(self) -> None:
-        """Reads nothing more until `resume`: what is on its way waits with the server."""
+        """Stops reading until `resume`: messages wait at the server."""
 
     def resume(self) -> None:
         """Reads again."""

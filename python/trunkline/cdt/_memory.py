@@ -29,11 +29,11 @@ class _Subscription:
 
 
 class _Server:
-    """What all connections to one name share."""
+    """The state that all connections to one name share."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Those of one subject each, and those that mean several.
+        # Subscriptions to single subjects, and those with wildcards.
         self._exact: dict[str, list[_Subscription]] = {}
         self._wild: list[_Subscription] = []
 
@@ -58,7 +58,7 @@ class _Server:
         for one in heard:
             if one.queue:
                 groups.setdefault(one.queue, []).append(one)
-        chosen += [random.choice(group) for group in groups.values()]  # noqa: S311 - nothing secret hangs on it
+        chosen += [random.choice(group) for group in groups.values()]  # noqa: S311 - not for secrets
         for one in chosen:
             one.connection.hand_over(one.number, subject, reply_to, block, body)
         if not chosen and reply_to:
@@ -79,7 +79,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class MemoryConnection:
-    """A connection to the NATS of this process that has this name."""
+    """A connection to the in-process NATS of this name."""
 
     def __init__(self, server: str, deliver: Deliver, happened: Happened) -> None:
         self._url = server
@@ -122,13 +122,13 @@ class MemoryConnection:
         return {}
 
     def pause(self) -> None:
-        """What is sent here is here."""
+        """Nothing: messages are delivered as they are sent."""
 
     def resume(self) -> None:
-        """Nothing waits."""
+        """Nothing: see `pause`."""
 
     async def flush(self) -> None:
-        """Everything is there as soon as it is sent."""
+        """Nothing: messages are delivered as they are sent."""
 
     async def close(self) -> None:
         for number in list(self._subscriptions):
@@ -136,7 +136,7 @@ class MemoryConnection:
         self._loop = None
 
     def hand_over(self, number: int, subject: str, reply_to: str, block: bytes, body: bytes) -> None:
-        """Delivers a message in our loop, whichever it comes from."""
+        """Delivers a message in our event loop, from any thread."""
         loop = self._loop
         if loop is None or loop.is_closed():
             return

@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Identity", "NatsConnection", "without_credentials"]
 
-# How long the server may take to say that it has everything, and a connection to end.
+# The timeouts of a flush and of closing a connection.
 _FLUSH_S = 10.0
 _LEAST_S = 0.1
 _CLOSE_S = 1.0
 
-# How long after a lost connection the next one is tried, at first.
+# The first delay before a lost connection is made again.
 _RECONNECT_S = 0.25
 
-# Whatever else it is, nats-py takes it for the name of a machine, and looks for that.
+# nats-py would take any other URL for a host name.
 _SERVER = re.compile(r"(nats|tls|wss?)://.+|[^/]+:\d+")
 
 _UNFIT = "it is larger than the server accepts, or its subject is invalid"
 
-# What nats-py says of a connection that is lost, in other words.
+# Our words for nats-py's reasons of a lost connection.
 _LOST_BY = {
     "unexpected EOF": "the NATS server closed the connection",
     "stale connection": "the NATS server does not answer pings",
     "Connection lost": "the NATS server closed the connection",
 }
 
-# What every credentials file has.
+# The mark of a credentials file.
 _CREDENTIALS = (b"BEGIN NATS USER JWT", b"BEGIN USER NKEY SEED")
 
 
@@ -61,20 +61,20 @@ class Identity(TypedDict, total=False):
 
 
 def without_credentials(server: str) -> str:
-    """A URL as it may be shown: without user, password and token, whatever characters these have."""
+    """A URL without user, password and token, even with unencoded characters in these."""
     scheme, _, host = _parts(server)
     return f"{scheme or 'nats'}://{host}"
 
 
 def _parts(server: str) -> tuple[str, str | None, str]:
-    """The scheme of a URL, which may be empty, who we are, and the rest."""
+    """The scheme of a URL, which may be empty, the credentials, and the rest."""
     scheme, mark, rest = server.partition("://")
     who, at, host = (rest if mark else server).rpartition("@")
     return scheme if mark else "", who if at else None, host
 
 
 def _logins(servers: Sequence[str]) -> tuple[list[str], Identity]:
-    """Servers without what their URLs say of who we are, and that: in URLs other characters than letters are encoded by %."""
+    """Servers without the credentials of their URLs, and these, decoded from percent-encoding."""
     found: Identity = {}
     bare = []
     for server in servers:
@@ -91,7 +91,7 @@ def _no_server(where: str) -> LocalProtocolError:
 
 
 def _need_credentials(path: str) -> None:
-    """Refuses other files: nats-py reads it only if the server asks for credentials, and retries without end."""
+    """Refuses other files: nats-py reads a file only if the server wants credentials, and then retries without end."""
     content = Path(path).read_bytes()
     if not all(begin in content for begin in _CREDENTIALS):
         message = f"credentials: {path} is not a NATS credentials file"
@@ -99,7 +99,7 @@ def _need_credentials(path: str) -> None:
 
 
 def _is_final(error: BaseException) -> bool:
-    """Whether client and server do not trust each other, so that trying again is no use."""
+    """Whether an error is about trust between client and server, so that a retry is no use."""
     words = str(error).lower()
     is_refused = "authorization" in words or "authentication" in words
     return is_refused or words == UNENCRYPTED.lower() or isinstance(error, ssl.SSLCertVerificationError)
@@ -122,10 +122,10 @@ class NatsConnection:
         self._identity = Identity(**{**said, **given})  # type: ignore[typeddict-item]
         self._name = name
         self._connect_s = connect_s
-        # Until when it is to be open, while it is not.
+        # The deadline of opening.
         self._open_until: float | None = None
         self._happened = happened
-        # nats-py says that it takes whole seconds, and takes others too.
+        # nats-py's type says int, but it accepts float.
         self._client: Any = Guarded(deliver, lambda: happened("limits", ""))
         self._subscriptions: dict[int, list[Any]] = {}
         self._was_open = False
@@ -135,7 +135,7 @@ class NatsConnection:
 
     @property
     def client(self) -> Client:
-        """That of nats-py."""
+        """The client of nats-py."""
         client: Client = self._client
         return client
 
@@ -278,7 +278,7 @@ class NatsConnection:
         self._lost.clear()
         timeout_s = _FLUSH_S
         if self._open_until is not None:
-            # The first one is a part of opening.
+            # The first connection is a part of opening.
             timeout_s = min(max(self._open_until - asyncio.get_running_loop().time(), _LEAST_S), timeout_s)
         try:
             await self._unless_lost(self._client.flush(_FLUSH_S), timeout_s)
@@ -290,7 +290,7 @@ class NatsConnection:
             raise PeerLostError(str(error)) from error
 
     async def _unless_lost(self, flushing: Coroutine[Any, Any, None], timeout_s: float) -> None:
-        """Waits for an answer of the server, which does not come once the connection is lost."""
+        """Waits for an answer of the server; raises if the connection is lost."""
         losing = asyncio.ensure_future(self._lost.wait())
         answering = asyncio.ensure_future(flushing)
         try:
@@ -311,7 +311,7 @@ class NatsConnection:
             await self._end()
 
     async def _end(self) -> None:
-        """Ends it whatever the server does: nats-py would wait for a server that no longer reads."""
+        """Closes it with a timeout: nats-py would wait for a server that does not read."""
         try:
             await within(self._client.close(), _CLOSE_S)
         except Exception as error:  # noqa: BLE001 - no caller needs it, and the rest is ended below
@@ -322,7 +322,7 @@ class NatsConnection:
     async def _on_error(self, error: Exception) -> None:
         words = str(error)
         if not self._client.is_connected:
-            # What the server says goes before what becomes of the connection, which it ends.
+            # The server's error takes precedence over that of the connection, which follows.
             if not self._denied.is_set():
                 self._refused = error
             if _is_final(error):
@@ -334,7 +334,7 @@ class NatsConnection:
 
     async def _on_disconnected(self) -> None:
         self._lost.set()
-        # nats-py says so of a connection too that never came about.
+        # nats-py also reports failed attempts.
         if self._was_open:
             self._happened("disconnected", ", ".join(map(without_credentials, self._servers)))
 

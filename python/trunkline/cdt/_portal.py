@@ -24,7 +24,7 @@ class _Portal:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        # Those that open a role.
+        # The tasks that open roles.
         self.opening: set[asyncio.Task[Any]] = set()
         started = threading.Event()
         self.thread = Thread(lambda: self._run(started), "trunkline-cdt")
@@ -42,7 +42,7 @@ _lock = threading.Lock()
 
 
 def _forget() -> None:
-    """In the child of a fork: what runs the loop of its parent, and may hold the lock, is not there."""
+    """In a forked child: the thread of the parent's loop, which may hold the lock, does not exist there."""
     global _portal, _lock
     _portal, _lock = None, threading.Lock()
 
@@ -51,7 +51,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """The loop, made when it is wanted first."""
+    """The loop, created at the first use."""
     global _portal  # noqa: PLW0603 - one a process
     with _lock:
         if _portal is None:
@@ -130,7 +130,7 @@ def call(
 
 @contextmanager
 def opening() -> Iterator[None]:
-    """What is awaited inside, in the loop, opens a role: `give_up` ends it."""
+    """Marks the current task as one that opens a role: `give_up` cancels it."""
     task = asyncio.current_task()
     assert _portal is not None
     assert task is not None

@@ -1,4 +1,4 @@
-"""What moves the messages of a role: its machine over a connection, in one loop."""
+"""Runs the machine of a role over a connection, in one event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CLOSE_S = 1.0
 _MOST_OUTPUTS = 10_000
 _MOST_OUTPUT_BYTES = 64 << 20
 
-# What is given to the connection at one time: many small messages, or a few large ones.
+# Bytes per write to the connection: many small messages, or a few large ones.
 _BATCH_BYTES = 256 << 10
 
 # Bytes taken from the inbox at a time: each message may be a request with an answer of the largest size.
@@ -36,7 +36,7 @@ _PORTION_BYTES = {"cdt.target": 16 << 10, "cdt.source": 1 << 20}
 _NONE = Messages([])
 
 
-# Those of this process: in the child of a fork they are over, since they go on in the parent.
+# Those of this process: in a forked child they are closed, as they go on in the parent.
 _pumps: weakref.WeakSet[Pump] = weakref.WeakSet()
 
 
@@ -151,10 +151,10 @@ class Pump:
         return self._driver.stats()
 
     def ask(self, verb: str, **given: Any) -> None:
-        """Asks the machine for something; what comes of it comes with the next turn.
+        """Passes a call to the machine; its outputs come with the next turn.
 
         Raises:
-            ClosedError: It is over.
+            ClosedError: It has ended.
         """
         if self.closed or self._driver is None:
             raise closed(self._kind)
@@ -164,22 +164,22 @@ class Pump:
         self._soon()
 
     async def room(self, timeout_s: float | None) -> bool:
-        """Waits until there is room for more to send, or it is over; false when the time is up."""
+        """Waits until the outgoing queue has room, or it has ended; false on timeout."""
         return await until(self._relieved, lambda: not self.is_held_up or self.closed, timeout_s)
 
     async def wait(self, timeout_s: float | None) -> bool:
-        """Waits until it is over; whether it is."""
+        """Waits until it has ended; false on timeout."""
         return await until(self._ended, self._ended.is_set, timeout_s)
 
     def drain(self, grace_s: float) -> None:
-        """Begins nothing more, and ends what was begun within `grace_s`, or earlier where that was said before."""
+        """Accepts nothing new, and completes pending work within `grace_s`, or an earlier deadline."""
         if self._driver is not None:
             self._driver.handle_close(self._now_ns(), grace_s)
             self._soon()
             self._loop.call_later(grace_s + _CLOSE_S, self._end)
 
     async def close(self, grace_s: float) -> None:
-        """Ends in order, once: what was begun is finished, for as long as `grace_s`."""
+        """Drains for at most `grace_s`, and closes."""
         self.drain(grace_s)
         try:
             await self._ended.wait()
@@ -190,7 +190,7 @@ class Pump:
                 self._timer.cancel()
             for task in self._tasks:
                 await cut_off(task)
-            # A server that has not taken it by now is not asked about the rest.
+            # No flush if outputs are left: the server does not read.
             if not self._outputs:
                 with suppress(PeerLostError, TimeoutError):
                     await within(self.connection.flush(), _CLOSE_S)

@@ -1,4 +1,4 @@
-"""What the roles of CDT share: their opening, their events, their ending."""
+"""Base classes of the roles of CDT: opening, events and closing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = ["AsyncCdtRole", "BlockingCdtRole", "CdtRole", "Event", "connector", "
 Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
 Result = TypeVar("Result")
 
-# Bytes of events that may wait to be handed out: their content, and so much for each.
+# Limits of queued events in bytes: their content, and an overhead for each.
 _EVENT_BYTES = 512
 _MOST_EVENT_BYTES = 256 << 20
 
@@ -56,7 +56,7 @@ _MOST_EVENT_BYTES = 256 << 20
 _IDS = 256
 _A_HASH = "0" * 32
 
-# A subject is made of several, and a server takes lines of 4 KiB.
+# A subject has several tokens, and a server accepts lines of 4 KiB.
 _TOKEN_BYTES = 512
 
 # How long a role drains by default.
@@ -64,7 +64,7 @@ DRAIN_S = 5.0
 
 
 def need_names(**names: object) -> None:
-    """Refuses ids that are no text, or empty (CDT-16, CDT-17)."""
+    """Refuses ids that are not text, or empty (CDT-16, CDT-17)."""
     for argument, name in names.items():
         if type(name) is not str or not name:
             need_text(argument, name)
@@ -127,7 +127,7 @@ def _checked(given: CdtOptions) -> CdtOptions:
 
 
 def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Connection]:
-    """What makes a connection to the servers that are chosen."""
+    """The factory of connections to the given servers."""
     servers = named("servers", chosen["servers"])
     if servers[0].startswith("memory://"):
         from trunkline.cdt._memory import MemoryConnection
@@ -154,7 +154,7 @@ def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Co
 class CdtRole(Role):
     """The base class of the roles of CDT, without their waits."""
 
-    # A machine without a pump has no sockets to be set up, and no capture.
+    # For `driver`: a machine without a pump has no socket options and no capture.
     _options: dict[str, Any]
 
     def _set_up(self, who: str, name: str, options: CdtOptions) -> None:
@@ -185,7 +185,7 @@ class CdtRole(Role):
         return self._replica_id
 
     def _taking_part(self) -> dict[str, Any]:
-        """How its machine takes part."""
+        """The settings of its machine."""
         chosen = self._chosen
         return {
             "name": self._name,
@@ -335,7 +335,7 @@ class CdtRole(Role):
             raise ConfigError(413, message)
 
     def _over(self) -> ClosedError:
-        """What a call on it raises once it is closed."""
+        """The error of calls once it is closed."""
         return closed(f"cdt.{type(self).__name__.removeprefix('Async')}")
 
     async def _receive(self, timeout_s: float | None) -> Event:
@@ -348,7 +348,7 @@ class CdtRole(Role):
         return self._hand_out(self._events.popleft())
 
     def _hand_out(self, event: Event) -> Event:
-        """Makes room where an event was that is no longer in the queue."""
+        """Frees the room of an event that has left the queue."""
         self._event_bytes -= _cost(event)
         return event
 
@@ -359,7 +359,7 @@ class CdtRole(Role):
         self._changed.set()
 
     def _counted(self) -> dict[str, Any]:
-        """Counters of the machine, and what was dropped since."""
+        """Counters of the machine, and of events dropped after it."""
         counts = self._pump.stats()
         if self._unqueued:
             counts["dropped"] = {**counts["dropped"], "queue_full": self._unqueued}
@@ -383,7 +383,7 @@ class BlockingCdtRole(CdtRole, BlockingRole):
             await self._start()
 
     def _run(self, coroutine: Coroutine[Any, Any, Result], give_back: Callable[[Result], None] | None = None) -> Result:
-        """Waits for something, in the loop of all blocking roles; see `_portal.call`."""
+        """Runs a coroutine in the loop of all blocking roles, and waits for it; see `_portal.call`."""
         return _portal.call(self._loop, coroutine, give_back)
 
     def receive(self, *, timeout_s: float | None = None) -> Event:
@@ -433,15 +433,15 @@ class AsyncCdtRole(CdtRole, AsyncRole):
 
     @property
     def _is_at_home(self) -> bool:
-        """Whether the loop that runs here is the one it was opened in."""
+        """Whether the running loop is the one that opened it."""
         loop = self._native.loop
-        # `get_running_loop` of Python 3.11 asks the system which process this is, which takes as long as a message.
+        # Not `get_running_loop`: that of Python 3.11 makes a system call, which takes as long as a message.
         if get_ident() == self._thread and asyncio.current_task(loop) is not None:
             return True
         return asyncio.get_running_loop() is loop
 
     def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Coroutine[Any, Any, Result]:
-        """Something to await, in the loop it was opened in; refuses another."""
+        """The coroutine, if this is the loop that opened it; refuses others."""
         if self._native is None or not self._is_at_home:
             coroutine.close()
             self._opened()

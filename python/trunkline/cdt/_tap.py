@@ -20,7 +20,7 @@ __all__ = ["Tap", "settings_of"]
 
 
 def settings_of(given: dict[str, Any]) -> dict[str, Any]:
-    """What says how a capture is written, as the writer takes it; refuses what says nothing of that."""
+    """The options of a capture, as the writer takes them; refuses other options."""
     if not isinstance(given, Mapping):
         refuse("capture_options", "a mapping of options to values", given)
     unknown = set(given) - set(CAPTURE_OPTIONS)
@@ -75,7 +75,7 @@ class Tap:
             self._look()
 
     def _look(self) -> None:
-        """Runs what the writer has due, and schedules the next time."""
+        """Runs due work of the writer, and schedules the next time."""
         self._timer = None
         due_s = self._writer.idle()
         _, _, _, low_space, failure = self._writer.progress()
@@ -90,7 +90,7 @@ class Tap:
             self._timer = asyncio.get_running_loop().call_later(due_s + 0.001, self._look)
 
     def flush(self) -> None:
-        """Waits until all so far is durable: not for a loop."""
+        """Waits until all rows so far are durable; blocks, so not in an event loop."""
         self._writer.flush()
 
     def progress(self) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""How coroutines of CDT wait, and how what they wait for is ended."""
+"""Waits of coroutines of CDT, and their cancellation."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ async def until(changed: asyncio.Event, ready: Callable[[], object], timeout_s: 
 
 
 async def within(what: Coroutine[Any, Any, Result], timeout_s: float) -> Result:
-    """Awaits something for so long.
+    """Awaits a coroutine with a timeout.
 
     Raises:
-        TimeoutError: It took longer, and is ended; or it ended itself.
+        TimeoutError: It took longer, and was cancelled; or it raised this itself.
     """
     task = asyncio.ensure_future(what)
     try:
@@ -39,16 +39,16 @@ async def within(what: Coroutine[Any, Any, Result], timeout_s: float) -> Result:
     finally:
         await cut_off(task)
     if task.cancelled():
-        # What it waits for was cancelled, and not who waits here.
+        # The awaited coroutine was cancelled, not this task.
         raise TimeoutError
     return task.result()
 
 
 async def cut_off(task: asyncio.Task[Any]) -> None:
-    """Cancels a task until it is over.
+    """Cancels a task until it has ended.
 
-    Once is not enough: nats-py takes a cancellation for itself here and there, and so does `asyncio.wait_for` of Python 3.11
-    if it comes together with what was waited for.
+    Once is not enough: nats-py swallows a cancellation in some places, and so does `asyncio.wait_for` of Python 3.11 if it
+    comes together with the result.
     """
     while not task.done():
         task.cancel()

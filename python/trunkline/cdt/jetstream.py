@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 
 __all__ = ["JetStreamStore"]
 
-# As many revisions of a key as JetStream keeps.
+# The most revisions of a key that JetStream keeps.
 _HISTORY = 64
 
-# What it holds in memory of configurations, which never change.
+# Bytes of configurations, which never change, cached in memory.
 _CACHE_BYTES = 64 << 20
 
-# What a line to a server has room for, beside the subject that a key is in.
+# The longest key, so that its subject fits into a line of the protocol.
 _KEY_BYTES = 3_500
 
-# What the name of a bucket may be made of.
+# The characters of a bucket's name.
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 
-# How often it tries again where another replica was there before.
+# How often to retry when another replica was faster.
 _TRIES = 20
 
-# What a server says of a key that has changed since it was looked at.
+# The error code for a key that has changed since it was read.
 _WRONG_LAST_SEQUENCE = 10071
 
 
 def _token(text: str) -> str:
-    """A text as one token of a key, whatever characters it has."""
+    """A text of any characters, encoded as one token of a key."""
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -159,7 +159,7 @@ class JetStreamStore:
         from nats.js.errors import KeyWrongLastSequenceError
 
         key = _key(app, endpoint)
-        # Owed before it is there: an announcement too many does no harm.
+        # Marked as pending first: an announcement too many does no harm.
         await self._owed.put(key, config.config_id.encode())
         row = {
             "config_id": config.config_id,
@@ -263,7 +263,7 @@ class JetStreamStore:
                 # Another target has announced it, or a newer one is pending.
                 continue
             except BadRequestError as error:
-                # A key that is deleted has an error of its own for that.
+                # For a deleted key the error is of another class.
                 if error.err_code != _WRONG_LAST_SEQUENCE:
                     raise
 
@@ -277,7 +277,7 @@ class JetStreamStore:
 
 
 def _packed(config: Config) -> bytes:
-    """Type and content as one value: the length of the type, then both."""
+    """Type and content in one value: the length of the type, then both."""
     content_type = config.content_type.encode()
     return len(content_type).to_bytes(4, "big") + content_type + config.content
 
@@ -293,7 +293,7 @@ async def _all(bucket: KeyValue, pattern: str, *, history: bool = False) -> list
     found = []
     try:
         async for entry in watcher:
-            # None says that those which come now are new.
+            # None marks the end of existing values.
             if entry is None:
                 break
             if entry.operation is None and entry.value is not None:

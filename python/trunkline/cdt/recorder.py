@@ -23,7 +23,7 @@ from trunkline.options import spelled_out
 __all__ = ["AsyncRecorder", "Recorder", "RecorderBase", "RecorderStats"]
 
 
-# What says nothing of who only listens.
+# Options that have no meaning for a recorder.
 _OF_ROLES = (
     "capture",
     "replica_id",
@@ -64,7 +64,7 @@ class RecorderStats:
 
 
 class _Ear:
-    """What writes down what a connection hears."""
+    """Records the messages of a connection."""
 
     def __init__(self, chosen: CdtOptions, name: str, tap: Tap, happened: Happened, limit: int | None) -> None:
         self.loop = asyncio.get_running_loop()
@@ -107,7 +107,7 @@ class _Ear:
                 self.done.set()
 
     def drain(self, _grace_s: float) -> None:
-        """There is nothing to wait for."""
+        """Ends at once: there is nothing to drain."""
         self.done.set()
 
     async def close(self, grace_s: float) -> None:

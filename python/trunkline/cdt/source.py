@@ -34,14 +34,14 @@ Confirm = Literal["stored", "applied"]
 
 _TIMEOUT_S = 3.0
 
-# What is left at least of the time for an answer where there was no room to ask at first: no time would be for ever.
+# The least timeout that is left after a wait for room: 0 would mean no limit.
 _LEAST_S = 0.001
 
-# The kind of message that each call sends, as a server names it that refuses it.
+# The message type of each call, as in the error of a server that refuses it.
 _ASKED_BY = {"configrequest": "pull", "configpush": "push", "configupdated": "report"}
 _RESYNC_S = 300.0
 
-# As many as there is room to count.
+# The largest number of retries that can be counted.
 _MOST_RETRIES = (1 << 32) - 1
 
 
@@ -79,17 +79,17 @@ class SourceStats:
 
 
 class Watching:
-    """What has changed, and who waits for it."""
+    """The latest unread configuration of a watch."""
 
     def __init__(self) -> None:
         self.changes: deque[ConfigResponse] = deque(maxlen=1)
         self.changed = asyncio.Event()
         self.is_over = False
-        # The id of what was handed out last.
+        # The id of the configuration handed out last.
         self._last: str | None = None
 
     def put(self, response: ConfigResponse) -> None:
-        # Who is slow has the latest: what it was before is history.
+        # A slow reader gets only the latest.
         self.changes.clear()
         if response.config_id != self._last:
             self.changes.append(response)
@@ -118,7 +118,7 @@ class Watching:
             self.put(response)
 
 
-# A watch that was begun: its number, and what it has.
+# A watch in progress: its number, and its state.
 _Begun: TypeAlias = tuple[int, Watching]
 
 
@@ -141,10 +141,10 @@ class SourceBase(CdtRole):
         need_seconds("resync_s", resync_s)
         self._target, self._resync_s, self._room = target, float(resync_s), cache
         self._cached: OrderedDict[tuple[str, str, str], ConfigResponse] = OrderedDict()
-        # What was asked for, and who waits for it.
+        # Pending calls: the verb and the future of each.
         self._calls: dict[int, tuple[str, asyncio.Future[tuple[str, Any]]]] = {}
         self._watching: dict[int, Watching] = {}
-        # What is to be applied: of which endpoint and by which id, and whether it was announced, as it is once it is stored.
+        # Pushes that wait for `applied`, by version, endpoint and id: whether each was announced, as it is once stored.
         self._applying: dict[tuple[str, str, str], bool] = {}
         self._last_call = 0
         self._made()
@@ -407,14 +407,14 @@ class SourceBase(CdtRole):
 
 
 def refusal(response: Any) -> ConfigError:
-    """What an answer that is an error raises: it names what was asked for."""
+    """The exception for an error response, with the name of the requested configuration."""
     which = f"configuration {response.config_id}" if response.config_id else "the configuration"
     subject = f"{which} of {response.endpoint_id} ({response.app_version_name})"
     return ConfigError(response.status_code, response.reason_phrase or "", subject)
 
 
 def _good(response: Any) -> Any:
-    """An answer that says that it is well."""
+    """The response, unless it is an error."""
     if not 200 <= response.status_code < 300:
         raise refusal(response)
     return response

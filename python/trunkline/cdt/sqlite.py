@@ -18,10 +18,10 @@ __all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 
-# What a store holds in memory of what it has on disk.
+# Bytes cached in memory.
 _CACHE_BYTES = 64 << 20
 
-# How long to wait for another process that writes to the same file, and how often to look where SQLite does not wait itself.
+# How long to wait for another process that writes to the file, and how often to retry where SQLite does not wait itself.
 _BUSY_S = 60.0
 _LOOK_S = 0.01
 
@@ -68,13 +68,13 @@ class SqliteStore:
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
         self._path = os.fspath(path)
-        if read_only and not os.path.exists(self._path):  # noqa: PTH110 - a path as it was given
+        if read_only and not os.path.exists(self._path):  # noqa: PTH110 - the path as given
             raise FileNotFoundError(2, "no such store", self._path)
         self._read_only = read_only
         self._cache: dict[tuple[str, str, str | None], Config | None] = {}
         self._cached_bytes = 0
         self._version = -1
-        # One writes, in a transaction that waits for the disk; the other reads meanwhile.
+        # Two connections: one writes, and its transactions wait for the disk; the other reads meanwhile.
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         try:
@@ -108,8 +108,8 @@ class SqliteStore:
                 self._writer.execute(f"PRAGMA user_version={_VERSION}")
 
     def _look(self) -> bool:
-        """Whether there is nothing in the file, which is refused if it is something else."""
-        # All of one moment: another process may just make it.
+        """Whether the file is empty; refuses a file that is not a store."""
+        # In one transaction: another process may be creating it.
         application, version, tables = self._writer.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) "
             "FROM pragma_application_id, pragma_user_version"
@@ -204,10 +204,10 @@ class SqliteStore:
             return config
 
     def peek(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config | None:
-        """The same where it takes no time.
+        """As `get`, but only from memory.
 
         Raises:
-            LookupError: It would have to look at the disk.
+            LookupError: It is not in memory.
         """
         with self._reading:
             self._refresh()
@@ -271,7 +271,7 @@ class SqliteStore:
     def count(self) -> int:
         """See `Store.count`."""
         with self._reading:
-            # None is ever deleted.
+            # Rows are never deleted.
             return int(self._reader.execute("SELECT coalesce(max(rowid), 0) FROM configs").fetchone()[0])
 
     def close(self) -> None:
@@ -286,7 +286,7 @@ def _is_busy(error: sqlite3.OperationalError) -> bool:
 
 
 def _patiently(do: Callable[[], T]) -> T:
-    """Does what SQLite refuses at once while another process opens the same file."""
+    """Retries a call that SQLite refuses at once while another process opens the same file."""
     end = time.monotonic() + _BUSY_S
     while True:
         try:

@@ -24,7 +24,7 @@ __all__ = ["AsyncTarget", "Target", "TargetBase", "TargetStats"]
 
 Result = TypeVar("Result")
 
-# The type of a configuration that is given none.
+# The default type of a configuration.
 CONTENT_TYPE = "application/json"
 
 _THREADS = 4
@@ -83,12 +83,12 @@ def _opened_store(store: Any) -> Any:
 
 
 def _says_at_once(store: Any) -> bool:
-    """Whether the store may be called in the loop for what it has in memory: one of this package, with its own `get`."""
+    """Whether `peek` of the store may be called in the event loop: only of our stores, with an unchanged `get`."""
     return type(store) in (MemoryStore, SqliteStore) and "get" not in vars(store)
 
 
 def _asked(method: Callable[..., Result], given: tuple[Any, ...], more: Mapping[str, Any]) -> Callable[[], Result]:
-    """Calls the store in a thread. A future cannot hold a `StopIteration`: its waiter would wait for ever."""
+    """The call of a store, for a thread. A future cannot hold `StopIteration`: its wait would never end."""
 
     def ask() -> Result:
         try:
@@ -101,7 +101,7 @@ def _asked(method: Callable[..., Result], given: tuple[Any, ...], more: Mapping[
 
 
 def found(config: Config | None, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
-    """A configuration that was asked for."""
+    """The requested configuration; raises if there is none."""
     if config is None:
         which = f"no configuration {config_id}" if config_id else "no configuration"
         raise ConfigError(404, f"{endpoint_id} of {app_version_name} has {which}")
@@ -171,14 +171,14 @@ class TargetBase(CdtRole):
                     self._tasks, timeout=max(0.0, end_s - asyncio.get_running_loop().time())
                 )
                 if left and not done:
-                    # A store that takes longer is not waited for: what it stores is announced at the next start.
+                    # Do not wait longer for the store: what it stores is announced at the next start.
                     for task in left:
                         await cut_off(task)
             await self._note()
             await self._end_store()
 
     async def _end_store(self) -> None:
-        # One of ours ends what it is at before it is closed; another may be at it for ever.
+        # Wait for a store of ours before closing it; another one may take for ever.
         await asyncio.to_thread(self._pool.shutdown, wait=self._is_ours)
         if self._is_ours:
             self._is_ours = False
@@ -354,7 +354,7 @@ class TargetBase(CdtRole):
             raise self._over()
 
     async def _room_to_announce(self) -> None:
-        """Waits until an announcement has room; refuses as above."""
+        """Waits until an announcement has room; raises if the target is closed."""
         await self._pump.room(None)
         self._need_open()
 

@@ -1,4 +1,4 @@
-"""All commands, under one roof."""
+"""The command line with all commands."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LogFormat(StrEnum):
 def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
     if value:
         typer.echo(doctor.version())
-        # This one is looked at before any other option.
+        # An eager option, which comes before all others.
         if {"-v", "--verbose"} & set(sys.argv[1:]):
             typer.echo(doctor.transports())
         raise typer.Exit
@@ -79,7 +79,7 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
 
 def _configure(context: typer.Context, file: Path | None) -> Path | None:
     if file is not None:
-        # Most commands are started without a file.
+        # Imported late: most commands have no configuration file.
         from trunkline.cli import configuration
 
         context.default_map = configuration.read(file, context.command)

@@ -1,4 +1,4 @@
-"""`trunkline capture`: look at captures, print them, send them again, bring messages in, mend."""
+"""`trunkline capture`: inspect, print, export, replay, import and repair captures."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ _RUN_COLUMNS = (
     *("sender", "run", "id", "condition", "messages", "bytes"),
     *("missed", "again", "late", "first (UTC)", "took"),
 )
-# What a narrow terminal has no room for, the least important first.
+# The columns that a narrow terminal leaves out, the least important first.
 _LEAST_OF_RUNS = ("bytes", "id", "again", "late", "messages", "first (UTC)", "took", "missed")
-# The columns that are mostly empty, and what they are of.
+# Columns that are mostly empty, and their fields.
 _RARE = {"id": "run_id", "missed": "missed", "again": "duplicates", "late": "out_of_order"}
 
 
@@ -94,7 +94,7 @@ def runs(directory: Readable, *, as_json: Json = False) -> None:
         )
     if not found:
         return
-    # What there is none of in any run has no column.
+    # Columns that are empty in all runs are left out.
     shown = [name for name in _RUN_COLUMNS if name not in _RARE or any(getattr(run, _RARE[name]) for run in found)]
     output.table(shown, [[cells[name] for name in shown] for cells in map(_run_cells, found)], _LEAST_OF_RUNS)
 
@@ -181,7 +181,7 @@ def decode(
 
 
 def _form(given: str | None) -> str | None:
-    """Refuses what is no format of files."""
+    """Refuses unknown file formats."""
     from trunkline.capture import exporting
 
     known = get_args(exporting.Format)

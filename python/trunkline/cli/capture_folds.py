@@ -1,4 +1,4 @@
-"""The commands that print what several rows of a capture make up."""
+"""The commands that print tables of combined rows of a capture."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["add_to"]
 
-# How many rows people are shown.
+# How many rows are shown without --json.
 _MOST = 1000
 
 
 @dataclass(frozen=True)
 class Writing:
-    """Where a table goes."""
+    """Where a table is written."""
 
     output_file: Annotated[
         Path | None,
@@ -44,10 +44,10 @@ class Writing:
     def write(
         self, directory: os.PathLike[str], shown: _Shown, selecting: Selecting, *, as_json: bool, **options: Any
     ) -> None:
-        """Writes the table of what is selected to the file, or prints it."""
+        """Writes the selected table to the file, or prints it."""
         selection = selecting.selection()
         if selection is not None:
-            # What is of another protocol is refused. Where nothing is selected, nothing has to be looked for.
+            # A selection of another protocol is refused.
             selection = selecting.selection(shown.protocol)
         from trunkline import capture
 
@@ -80,7 +80,7 @@ class Writing:
 
 @dataclass(frozen=True)
 class _Shown:
-    """How people are shown a table.
+    """How a table is shown without --json.
 
     Attributes:
         table: The method of a capture that gives it.
@@ -99,12 +99,12 @@ class _Shown:
     def print_json(self, table: pa.RecordBatchReader, output: Output) -> int:
         """Prints every row as a line of JSON."""
         number = 0
-        for number, row in enumerate(_rows(table), 1):  # noqa: B007 - it is how many there were
+        for number, row in enumerate(_rows(table), 1):  # noqa: B007 - the count of rows
             output.event(self.event, **row)
         return number
 
     def print(self, table: pa.RecordBatchReader, output: Output) -> int:
-        """Prints the first rows, and says how many there are more."""
+        """Prints the first rows, and the number of further ones."""
         rows = _rows(table)
         first = list(islice(rows, _MOST))
         if not first:
@@ -120,7 +120,7 @@ class _Shown:
 def _rows(table: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:
     for batch in table:
         for row in batch.to_pylist():
-            # A sequence of MTL has more than 63 bits, and is a number all the same.
+            # A sequence of MTL has more than 63 bits, and is a decimal.
             yield {name: int(value) if isinstance(value, Decimal) else value for name, value in row.items()}
 
 

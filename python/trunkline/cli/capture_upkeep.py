@@ -1,4 +1,4 @@
-"""`trunkline capture recover, verify, compact, ship`: what keeps captures well and where they are to be."""
+"""`trunkline capture recover, verify, compact, ship`: maintenance of captures."""
 
 from __future__ import annotations
 
@@ -140,11 +140,11 @@ def ship(
 
 
 class _StoppedError(Exception):
-    """A signal has come between two segments."""
+    """A signal came between two segments."""
 
 
 def _watch(shipment: Shipment, output: Output, doing: str, metrics: str | None) -> None:
-    """Copies what comes until a signal does; what a store does not take is tried again."""
+    """Copies new segments until a signal comes; retries after errors of the store."""
     wait_s, state = _LOOK_AGAIN_S, "serving"
     with Stopping() as stopping, serving(shipment, lambda: state, metrics) as metrics_url:
         output.ready("capture.ship", [], doing, metrics_url=metrics_url)

@@ -1,4 +1,4 @@
-"""The rows of a capture on their way to standard output."""
+"""Prints the rows of a capture."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What is printed together: a row as the capture has it, those of its messages that are wanted, and what is wrong with it."""
+    """A row to print: its columns, its selected messages, and its error."""
 
     row: dict[str, Any]
     messages: list[AnyMessage]
@@ -60,7 +60,7 @@ class Cat:
     def rows(self, head: int | None, tail: int | None, *, follow: bool) -> Iterator[_Row]:
         """The wanted rows: the first, the last or all, and with `follow` new ones.
 
-        To show to people a row is a message each, so that the first and the last are counted in what is printed.
+        Without --json, each message is a row, so that `head` and `tail` count printed lines.
         """
         rows = self._rest()
         yield from deque(rows, maxlen=tail) if tail is not None else itertools.islice(rows, head)
@@ -75,14 +75,14 @@ class Cat:
             self._next_seq = row["seq"] + 1
             decoded, error = _decoded(row)
             messages = [message for at, message in enumerate(decoded) if chosen is None or at in chosen]
-            # As JSON a row is one object, with whole frames: that is what `capture import` takes.
+            # As JSON a row is one object with whole frames, as `capture import` takes it.
             if self._printer.output.json or len(messages) < 2:
                 yield _Row(row, messages, error)
             else:
                 yield from (_Row(row, [message], error) for message in messages)
 
     def show(self, one: _Row) -> None:
-        """Prints a row: each of its messages, or what is wrong with it."""
+        """Prints a row: each of its messages, or its error."""
         error, frames = one.error, of_row(one.row)
         row = {**one.row, **received(one.row["received_at_ns"])}
         views = [_view(message, row) for message in one.messages]
@@ -93,13 +93,13 @@ class Cat:
         peer = None if row["peer"] is None else text_or_digits(row["peer"])
         fields = {**row, "error": error, "peer": peer}
         at = moment(row["received_at_ns"])
-        # On a terminal, where there is little room, without the year and to the millisecond.
+        # On a terminal without the year, and to the millisecond.
         start = (
             f"{row['seq']:>6} {at[5:-3]} {row['direction']:<3} "
             if on_terminal()
             else f"{row['seq']:>8} {at} {row['direction']:<3} "
         )
-        # Brokers and servers have several.
+        # Brokers and servers have several peers.
         start += f"{peer} " if peer else ""
         if error is not None:
             views = [MessageView("", f"error {error}", {}, {}, frames)]
@@ -108,7 +108,7 @@ class Cat:
 
 
 def _decoded(row: dict[str, Any]) -> tuple[list[AnyMessage], str | None]:
-    """The messages of a row, and what is wrong with it."""
+    """The messages of a row, and its error."""
     try:
         return list(decode_frames(row["protocol"], of_row(row), row["topic"]) or ()), row["error"]
     except errors.DecodeError as fault:
@@ -118,7 +118,7 @@ def _decoded(row: dict[str, Any]) -> tuple[list[AnyMessage], str | None]:
 def _view(message: AnyMessage, row: dict[str, Any]) -> MessageView:
     view = MessageView.of(message)
     if row["protocol"] == "mtl" and view.fields.get("resource") == "":
-        # A content that names none is for the only one of its lease, which the row has.
+        # A content without a resource is for the only one of its lease, which the row has.
         return replace(view, subject=row["topic"] or "", fields={**view.fields, "resource": row["topic"]})
     return view
 

@@ -41,7 +41,7 @@ app = typer.Typer(
 )
 
 
-# What stands for the key-value store of the server in place of a file.
+# The value of --store for the key-value store of the server.
 _JETSTREAM = "jetstream"
 
 
@@ -85,7 +85,7 @@ def target(
             replica_id=replica_id,
             capture=capture,
             capture_options=segments.keywords(),
-            # Nothing reads its events.
+            # No events: the command does not read them.
             queue_messages=0,
             metrics=metrics,
             **made,

@@ -42,7 +42,7 @@ def opened(make: Callable[[], Opened], stopping: Stopping, output: Output) -> It
             is_over.set()
 
     def give_up() -> None:
-        # It may not have begun to wait for its server yet.
+        # Repeated, as it may not have begun to wait for its server yet.
         while not is_over.wait(LOOK_S):
             _portal.give_up()
 

@@ -117,7 +117,7 @@ def put(
 
 
 def _to_connect(timeout: float) -> float:
-    """How long a command waits for its server that waits so long for an answer."""
+    """The timeout of the connection, for a command with this timeout of the answer."""
     from trunkline.cdt.options import DEFAULTS
 
     return min(timeout, DEFAULTS["connect_timeout_s"])

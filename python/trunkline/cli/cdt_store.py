@@ -60,7 +60,7 @@ def _table(output: Output, event: str, names: tuple[str, ...], rows: list[tuple[
         for row in rows:
             output.event(event, **dict(zip(names, row, strict=True)))
         return
-    # A moment is shown as one, and not in milliseconds.
+    # Times are shown as such, not in milliseconds.
     heads = [name.removesuffix("_ms") for name in names]
     output.table(heads, [[_cell(name, value) for name, value in zip(names, row, strict=True)] for row in rows])
 
@@ -74,6 +74,6 @@ def _cell(name: str, value: Any) -> str:
         try:
             return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
         except (OverflowError, ValueError, OSError):
-            # Reports of others may have any time.
+            # Peers may report any time.
             return f"{value} ms"
     return str(value)

@@ -51,7 +51,7 @@ app = typer.Typer(
 )
 
 
-# Runs that miss messages are named in the last line of a recorder: so many to people, so many to machines.
+# How many incomplete runs the last line of a recorder names: as text, and as JSON.
 _RUNS_SAID = 3
 _RUNS_MAX = 1000
 
@@ -163,7 +163,7 @@ def send(
 
 
 class _Sending:
-    """Files on their way to receivers."""
+    """Sends files to receivers."""
 
     def __init__(self, sender: Sender, pace: Pace) -> None:
         self._sender = sender
@@ -171,7 +171,7 @@ class _Sending:
         self._ended: Reason | None = None
 
     def send_all(self, files: Sequence[Path], tags: dict[str, Any]) -> Reason:
-        """Sends everything and waits until the transport has it, nothing is taken for too long, or a signal comes."""
+        """Sends everything and waits until the transport has accepted it, a timeout without progress, or a signal."""
         for payload in self._payloads(files):
             self._until_done(functools.partial(self._sender.send, payload, tags=tags))
         self._until_done(self._sender.flush)
@@ -281,7 +281,7 @@ def receive(
 
 
 class _Printing:
-    """Messages on their way to standard output."""
+    """Prints received messages."""
 
     def __init__(self, receiver: Receiver, printer: Printer) -> None:
         self._receiver = receiver
@@ -294,7 +294,7 @@ class _Printing:
             is_stopped = False
             while count is None or self.printed < count:
                 if stopping.stopped and not is_stopped:
-                    # What has arrived is still printed.
+                    # Messages that have arrived are still printed.
                     is_stopped = True
                     self._receiver.stop(drain_s=drain_s)
                 if stopping.overdue(drain_s):
@@ -302,7 +302,7 @@ class _Printing:
                 try:
                     message = self._next(pace)
                 except errors.TimeoutError:
-                    # What is not printed comes in as well.
+                    # Messages that are not printed count as progress too.
                     pace.saw_progress(self._receiver.stats.received)
                     if pace.idle:
                         return "idle"
@@ -320,7 +320,7 @@ class _Printing:
     def _print(self, message: Message) -> None:
         line = None
         if self._lines is not None:
-            # What has more tags than there is room for takes a closer look.
+            # A message with too many tags is printed by the slower path.
             with suppress(errors.DecodeError):
                 line = self._lines.of(message)
         if line is None:
@@ -404,7 +404,7 @@ def record(
 
 
 def _missing_since(directory: Path, began_ns: int) -> list[dict[str, Any]]:
-    """The runs that went on since then and miss messages, the last thousand: what came before this recorder counts as well."""
+    """The incomplete runs with messages since then, at most the last thousand; messages before this recorder count too."""
     from trunkline import capture
 
     runs = [run for run in capture.open(directory).runs() if run.missed and run.last_received_at_ns >= began_ns]
@@ -415,7 +415,7 @@ def _missing_since(directory: Path, began_ns: int) -> list[dict[str, Any]]:
 
 
 def _words_of(missing: list[dict[str, Any]]) -> list[str]:
-    """The runs that miss messages, in words; of many the first few."""
+    """The incomplete runs as text; only the first few."""
     words = [
         readable(f"{run['run_id'] or 'a run'} of {run['sender']}: {run['missed']:,} missing ({run['condition']})")
         for run in missing[:_RUNS_SAID]

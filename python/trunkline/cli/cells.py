@@ -1,4 +1,4 @@
-"""How wide text is on a terminal, where a character of Japanese takes two cells and an accent none."""
+"""The width of text on a terminal, where a Japanese character takes two cells and an accent none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 __all__ = ["cut", "padded", "shortened", "wide"]
 
-# A number, with its unit, that is no part of a name; what has more digits is a name.
+# A number with its unit that is not part of a name; more digits are a name.
 _NUMBER = re.compile(r"(?<![\w.,])-?\d[\d.,]{0,25}(?!\d)(?: [kMGT]?B\b| [mµn]?s\b| min\b)?")
 
 
@@ -24,7 +24,7 @@ def wide(text: str) -> int:
 
 
 def cut(text: str, room: int) -> str:
-    """As much of a text as so many cells hold. A number in it is whole or not there: half of one is another.
+    """Cuts a text to so many cells. A number is never cut, as its part would be another number.
 
     >>> cut("Detector", 5), cut("検出器", 5), cut("Det", 5), cut("sent 1,500", 9)
     ('Dete…', '検出…', 'Det', 'sent …')
@@ -35,7 +35,7 @@ def cut(text: str, room: int) -> str:
 
 
 def shortened(name: str, room: int) -> str:
-    """A name in so many cells: both of its ends, as names often differ in the last.
+    """Shortens a name to so many cells, and keeps both ends, as names often differ at the end.
 
     >>> shortened("Digitizer.ch1", 9), shortened("Digitizer", 9)
     ('Digi….ch1', 'Digitizer')
@@ -50,7 +50,7 @@ def shortened(name: str, room: int) -> str:
 
 
 def _held(text: str, room: int, *, whole: bool = True) -> int:
-    """How many characters so many cells hold, without the part of a number if those are to be whole."""
+    """How many characters fit into so many cells; if `whole`, without a part of a number."""
     from rich.cells import set_cell_size
 
     kept = set_cell_size(text, room)
@@ -61,7 +61,7 @@ def _held(text: str, room: int, *, whole: bool = True) -> int:
 
 
 def padded(text: str, room: int, *, to_right: bool = False) -> str:
-    """Text with as many spaces after it as it takes, or before it.
+    """Pads a text with spaces after it, or before it.
 
     >>> padded("検出", 6), padded("7", 3, to_right=True)
     ('検出  ', '  7')

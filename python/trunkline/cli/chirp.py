@@ -142,7 +142,7 @@ def list_(
 
 
 def _print_all(beacon: Beacon, pace: Pace, output: Output, doing: str, count: int | None) -> Reason:
-    """Prints announcements until there were so many, none come any more, or a signal does; on a terminal with the time."""
+    """Prints announcements until the count, the idle time or a signal; on a terminal with the time."""
 
     def show(event: Event) -> None:
         _print(event, output, time.strftime("%H:%M:%S ") if on_terminal() else "")

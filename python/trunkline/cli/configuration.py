@@ -16,7 +16,7 @@ __all__ = ["read"]
 
 
 def read(file: Path, root: Any) -> dict[str, Any]:
-    """What a file gives the commands below `root`, as defaults of their parameters.
+    """Reads a file as defaults of the parameters of the commands below `root`.
 
     Args:
         file: A table for each command and in it its options, named as on the command line without the dashes:
@@ -24,7 +24,7 @@ def read(file: Path, root: Any) -> dict[str, Any]:
         root: The command that has the subcommands.
 
     Raises:
-        typer.BadParameter: The file cannot be read, is not TOML, or names what no command has.
+        typer.BadParameter: The file cannot be read, is not TOML, or has an unknown command or option.
     """
     try:
         tables = tomllib.loads(file.read_text(encoding="utf-8-sig"))
@@ -63,7 +63,7 @@ def _table(file: Path, path: str, parent: Any, table: Any) -> dict[str, Any]:
 
 
 def _names(parameter: Any) -> Iterable[str]:
-    """What an option is called in a file; an argument has no name there."""
+    """The names of an option in a file; an argument has none."""
     if parameter.param_type_name == "option" and parameter.name != "help":
         yield from (name.removeprefix("--") for name in parameter.opts if name.startswith("--"))
 

@@ -1,4 +1,4 @@
-"""What is in messages, to read: their fields, and their payload as text or in hexadecimal."""
+"""Messages as text: their fields, and their payload as text or in hexadecimal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LIMIT = 64
 # How many frames of a payload are shown one by one.
 _FRAMES = 8
 
-# What a format may name of any message, beside the fields of its protocol.
+# Names in a format for all messages, beside the fields of their protocol.
 _OF_ALL = ("payload", "payload_hex", "payload_bytes", "type", "subject", "details")
 _OF_PROTOCOLS = (
     *("sender", "variant", "sequence", "timestamp_ns", "tags", "config", "metadata"),
@@ -47,19 +47,19 @@ _OF_ROWS = (
 )
 NAMES = frozenset((*_OF_ALL, *_OF_PROTOCOLS, *_OF_ROWS))
 
-# What has members of its own, as `{tags.run}`.
+# Fields with members, as `{tags.run}`.
 _WITH_MEMBERS = ("tags", "config", "metadata", "properties", "body")
 
 
-# What stands for a field that a message has not.
+# The placeholder of a missing field.
 _ABSENT = "-"
 
 _CORRELATION_BYTES = 16
 
-# What has more control characters than one in so many is no text.
+# With more than one control character in so many, it is not text.
 _TEXT_TO_CONTROLS = 8
 
-# Fewer cells of details are not shown beside a payload.
+# The fewest cells of details beside a payload.
 _LEAST_OF_DETAILS = 4
 
 
@@ -137,7 +137,7 @@ def _mc0(message: Any) -> MessageView:
     names = ("verb", "topic", "topics", "headers", "id", "version", "ttl_ms", "text")
     fields = {name: getattr(message, name) for name in names}
     subject = " ".join(message.topics) or message.topic or ""
-    # The other headers are fields of their own.
+    # The other headers are separate fields.
     details = {name: value for name, value in message.headers if name.startswith("X-")}
     details |= {name: fields[name] for name in ("id", "ttl_ms", "text") if fields[name]}
     return MessageView(message.verb, subject, {"type": message.verb, **fields}, details, message.body)
@@ -182,7 +182,7 @@ _VIEWS: dict[str, Callable[[Any], MessageView]] = {"cdtp": _cdtp, "dcp": _dcp, "
 
 
 def text_of(payload: Sequence[bytes], limit: int | None = _LIMIT) -> str:
-    r"""A payload to read: text, or hexadecimal digits with the length.
+    r"""A payload as text, or as hexadecimal digits with the length.
 
     >>> text_of([b"run 7\n"]), text_of([b"\x00\xff"]), text_of([b"a", b"b"]), text_of([b"abcdef"], 3)
     ('run 7\\n', '0x00ff (2 B)', 'a | b', 'abc… (6 B)')
@@ -198,7 +198,7 @@ def _frame(frame: bytes, limit: int | None) -> str:
     shown = frame if limit is None else frame[:limit]
     is_cut = len(shown) < len(frame)
     try:
-        # A character may be cut through.
+        # The limit may cut a character.
         text = codecs.getincrementaldecoder("utf-8")().decode(shown, final=not is_cut)
     except UnicodeDecodeError:
         text = "\0"
@@ -209,13 +209,13 @@ def _frame(frame: bytes, limit: int | None) -> str:
 
 
 def received(ns: int) -> dict[str, Any]:
-    """When a message came in, by the names of its fields: as a number, and in UTC to the nanosecond."""
+    """The fields of a time of receipt: a number, and text in UTC to the nanosecond."""
     at = datetime.fromtimestamp(ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return {"received_at_ns": ns, "received_at": f"{at}.{ns % 10**9:09}Z"}
 
 
 def sizes(payload: Sequence[bytes]) -> str:
-    """How large a payload is, to read."""
+    """The size of a payload as text."""
     return f"{counted(len(payload), 'frame')}, {amount(sum(map(len, payload)))}"
 
 
@@ -242,7 +242,7 @@ class Content:
     ] = None
 
     def printer(self, output: Output) -> Printer:
-        """Prints messages so."""
+        """The printer for these options."""
         if sum((self.raw, self.template is not None, output.json)) > 1:
             message = "--raw, --format and --json exclude each other."
             raise typer.BadParameter(message)
@@ -251,13 +251,13 @@ class Content:
 
 
 class Printer:
-    """Messages on their way to standard output.
+    """Prints messages.
 
     Args:
-        output: Where they go.
-        template: What is printed of each; None for a line of its own making.
-        limit: The most bytes that are shown of a frame; None for the default.
-        raw: Whether payloads are printed alone.
+        output: Where to print.
+        template: The format of each; None for the default line.
+        limit: The most bytes shown of a frame; None for the default.
+        raw: Whether to print only payloads.
     """
 
     def __init__(self, output: Output, template: _Template | None, limit: int | None, *, raw: bool) -> None:
@@ -273,21 +273,21 @@ class Printer:
         return not (self._raw or self._template or self.output.json or self._given_limit is not None)
 
     def event(self, view: MessageView, event: str = "message") -> None:
-        """Prints a message as a result of its own."""
+        """Prints a message as an event."""
         if self.output.json:
             self.output.event(event, **view.fields, **self.payload(view.payload))
         else:
             self.show(view)
 
     def show(self, view: MessageView, row: Mapping[str, Any] | None = None, start: str = "") -> None:
-        """Prints a message to people, one of a row after the start of its line."""
+        """Prints a message as text, after the start of the line for a row of a capture."""
         if self._raw:
             self.output.whole(b"".join(view.payload))
         elif self._template is not None:
             fields = received(time.time_ns()) if row is None else row
             self.output.line(self._template.fill(view, fields, self.limit))
         else:
-            # A frame that is cut or no text has its length beside it.
+            # A single frame shows its own size if it is cut or not text.
             many = f"{sizes(view.payload)}: " if len(view.payload) > 1 else ""
             # A given limit takes precedence over the width of the terminal.
             is_fitted = self._given_limit is None
@@ -299,24 +299,24 @@ class Printer:
             (self.output.fitted if is_fitted else self.output.line)(line.rstrip())
 
     def payload(self, payload: Sequence[bytes]) -> dict[str, Any]:
-        """A payload as JSON has it; what is cut shows by the sizes."""
+        """A payload for JSON, with the sizes, as it may be cut."""
         shown = payload if self.limit is None else [frame[: self.limit] for frame in payload]
         return {"payload_sizes": list(map(len, payload)), "payload": shown}
 
 
 def _beside(words: str, payload: str, room: int) -> str:
-    """As much of the details as leaves a payload what it needs, or a third of the room for both.
+    """The details, cut to leave the payload the room that it needs, or a third of all.
 
     >>> _beside('{"run": 7}', "hello", 30), _beside('{"run": 7, "channel": 12}', "hello, world", 20)
     ('{"run": 7}', '{"run": 7, …')
     """
     most = room - 1 - min(wide(payload), -(-room // 3))
-    # What is too short says nothing.
+    # Very short details are left out.
     return cut(words, most) if most >= _LEAST_OF_DETAILS else ""
 
 
 class _Template:
-    r"""A line with names of fields in it.
+    r"""A format with names of fields.
 
     >>> _Template("{sender}\\t{payload}").fill(MessageView("", "a", {"sender": "Det"}, {}, [b"x"]), {}, None)
     'Det\tx'
@@ -341,7 +341,7 @@ class _Template:
                 raise typer.BadParameter(message)
 
     def fill(self, view: MessageView, row: Mapping[str, Any], limit: int | None) -> str:
-        """The line of a message, a hyphen where it has no such field; nothing if that is to be written as a number."""
+        """The line of a message, with a hyphen for a missing field, or nothing if the format wants a number."""
         line = ""
         for literal, name, spec in self._parts:
             line += literal

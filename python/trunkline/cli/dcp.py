@@ -1,4 +1,4 @@
-"""`trunkline dcp`: a broker, those who work for it, and those who ask."""
+"""`trunkline dcp`: broker, worker and client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Overflow(StrEnum):
 
 
 class ClientAddress(StrEnum):
-    """Whose client addresses are trusted."""
+    """Which peers' client addresses are trusted."""
 
     ANY = "any"
     WORKERS_ONLY = "workers-only"
@@ -143,7 +143,7 @@ def broker(
         )
 
 
-# What a narrow terminal has no room for, the least important first.
+# The columns that a narrow terminal leaves out, the least important first.
 _LEAST_OF_SERVICES = ("free", "replies", "requests")
 _SERVICE_COLUMNS = ("service", "workers", "free", "queued", "requests", "replies", "expired")
 
@@ -171,7 +171,7 @@ def services(
             message = f"{no_broker(connect)}: waited for {timeout:g} s"
             raise errors.TimeoutError(message) from None
     status = json.loads(reply.data[0])
-    # A worker that leaves asks for a service of trunkline's own.
+    # Workers that leave register for an internal service of trunkline.
     services = [{**service, "service": named(service["service"])} for service in status["services"]]
     found = [service for service in services if not service["service"].startswith(OWN.encode())]
     output.listing("service", _SERVICE_COLUMNS, found, _LEAST_OF_SERVICES)

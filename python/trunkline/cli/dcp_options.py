@@ -1,4 +1,4 @@
-"""What the commands of DCP have in common."""
+"""Options that the commands of DCP share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trunkline.cli.options import dials, span
 
 __all__ = ["STATUS", "Endpoints", "HeartbeatInterval", "Liveness", "need_heartbeat", "no_broker"]
 
-# The service of a broker that says how it is.
+# The status service of a broker.
 STATUS = b"trunkline.status"
 
-# As many milliseconds as libzmq can count.
+# The most milliseconds that libzmq can count.
 _LONGEST_SILENCE_S = (2**31 - 1) // 1000
 
 Endpoints = Annotated[
@@ -39,7 +39,7 @@ Liveness = Annotated[
 
 
 def need_heartbeat(interval_s: float, liveness: int) -> None:
-    """Refuses more silence than can be counted."""
+    """Refuses a silence that is too long to count."""
     if interval_s * liveness > _LONGEST_SILENCE_S:
         message = f"--heartbeat-interval times --liveness must be at most {_LONGEST_SILENCE_S:,} seconds."
         raise typer.BadParameter(message)

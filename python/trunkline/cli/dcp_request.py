@@ -1,4 +1,4 @@
-"""`trunkline dcp request`: asks a service, as often as is wanted."""
+"""`trunkline dcp request`: sends requests to a service."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ASIDE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What has come of a number of requests."""
+    """The results of a number of requests."""
 
     requests: int
     replies: int
@@ -130,7 +130,7 @@ def _why(client: Client, service: str, connect: Sequence[str]) -> _Why | None:
     except errors.TimeoutError:
         return _Why("no_broker", no_broker(connect))
     except (IndexError, KeyError, TypeError, ValueError):
-        # It has a service of that name which says something else.
+        # A worker offers a service of that name, with other replies.
         return None
     if not workers.get(service):
         return _Why("no_worker", f"the broker answers: it has no worker for {service}")
@@ -138,7 +138,7 @@ def _why(client: Client, service: str, connect: Sequence[str]) -> _Why | None:
 
 
 class _Asking:
-    """The same request, many times."""
+    """Sends the same request many times."""
 
     def __init__(self, service: str, data: Sequence[str], timeout_s: float, retries: int, *, raw: bool) -> None:
         self._service = os.fsencode(service)
@@ -190,7 +190,7 @@ class _Asking:
             output.line(" ".join(text_of([part.removesuffix(b"\n")], None) for part in reply.data))
 
     def asked(self, count: int) -> Asked:
-        """What has come of them until now."""
+        """The results so far."""
         replies = len(self._latencies_ms)
         rate = round(replies / (time.monotonic() - self._start), 1)
         return Asked(count, replies, self._timeouts, self._empty, rate, Latency.of(self._latencies_ms))

@@ -104,7 +104,7 @@ def worker(
                 concurrent.futures.wait([serving], pace.wait_s())
                 pace.look_up()
                 if pace.stopped and not is_stopped:
-                    # What is being answered still is.
+                    # Requests in progress are still answered.
                     is_stopped = True
                     role.stop(drain_s=drain_seconds)
         given_up = 0 if programs is None else programs.end()
@@ -161,7 +161,7 @@ class _Programs:
         if not self._arguments or shutil.which(self._arguments[0]) is None:
             message = f"--exec: program not found: {command!r}."
             raise typer.BadParameter(message)
-        # Reentrant: a signal may come while it is held.
+        # Reentrant: a signal handler takes it too.
         self._lock = threading.RLock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._over = False
@@ -175,7 +175,7 @@ class _Programs:
     def __call__(self, request: Request) -> bytes:
         with self._lock:
             self._need_open()
-            # In a session of its own: Ctrl-C is for us, who let it finish.
+            # In its own session, so that Ctrl-C does not interrupt it.
             program = subprocess.Popen(  # noqa: S603 - it is what the user asks for
                 self._arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
@@ -191,7 +191,7 @@ class _Programs:
         return reply
 
     def _need_open(self) -> None:
-        # What we have ended ourselves has not failed.
+        # A program that we ended has not failed.
         if self._over:
             message = "the worker has ended"
             raise errors.ClosedError(message)

@@ -1,4 +1,4 @@
-"""A few lines at the foot of a terminal that are drawn again and again; what else is written stands above."""
+"""A few lines at the bottom of a terminal that are redrawn; other output appears above."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["shown"]
 
 @contextmanager
 def shown(draw: Callable[[], RenderableType], every_s: float) -> Iterator[None]:
-    """Shows what is drawn on standard error, a terminal, and takes it off in the end.
+    """Shows what is drawn on standard error, a terminal, and removes it at the end.
 
     Args:
-        draw: Gives what is to be shown now.
-        every_s: How often it is asked. It is asked as well when the terminal has changed its size.
+        draw: Returns what to show.
+        every_s: How often to draw. It is also drawn when the terminal is resized.
     """
     stream = sys.stderr
     display = _Display(stream, draw)
-    # Unlike an Event it may be filled by a handler that comes while it is being filled.
+    # Reentrant, unlike an Event: a signal handler may interrupt another one.
     wakes: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def redraw() -> None:
@@ -57,9 +57,9 @@ def shown(draw: Callable[[], RenderableType], every_s: float) -> Iterator[None]:
 
 
 class _Display:
-    """A terminal with something at its foot. It stands in for the stream, so that what is written comes above that.
+    """A terminal with lines at the bottom. It replaces the stream, so that other output appears above them.
 
-    It may be gone while something is drawn on it: that is no error of what runs.
+    The terminal may be closed meanwhile, which is no error.
     """
 
     def __init__(self, stream: TextIO, draw: Callable[[], RenderableType]) -> None:
@@ -68,19 +68,19 @@ class _Display:
         self._stream = stream
         self._draw = draw
         self._console = Console(file=stream)
-        # A handler of a signal may write while its thread does.
+        # Reentrant: a signal handler may write too.
         self._lock = threading.RLock()
-        # The lines as they were drawn last, and how wide each is.
+        # The lines as last drawn, and their widths.
         self._lines = ""
         self._widths: list[int] = []
-        # What is written of a line that has not ended.
+        # An incomplete written line.
         self._begun = ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Writes whole lines above what is shown."""
+        """Writes complete lines above the shown ones."""
         with self._lock:
             whole, newline, self._begun = (self._begun + text).rpartition("\n")
             if newline:
@@ -88,7 +88,7 @@ class _Display:
         return len(text)
 
     def redraw(self) -> None:
-        """Shows what is to be shown now, where something was shown before."""
+        """Draws again in place of the last drawing."""
         from rich.cells import cell_len
         from rich.text import Text
 
@@ -99,24 +99,25 @@ class _Display:
             lines = captured.get().splitlines()
             room = self._console.height
             if len(lines) > room:
-                # What scrolls out of a terminal could not be taken off again.
+                # Lines that scroll out of the terminal could not be erased.
                 lines = [*lines[: room - 1], "…"]
             erasing = self._erasing()
-            # Where the cursor stands, a terminal echoes Ctrl-C: at the end of a full line it would begin another row.
+            # A terminal echoes Ctrl-C at the cursor: at the end of a full line it would begin another row.
             self._lines = "\n".join(lines) + "\r"
             self._widths = [cell_len(Text.from_ansi(line).plain) for line in lines]
             self._put(erasing + self._lines)
 
     def clear(self) -> None:
-        """Takes off what is shown."""
+        """Erases the shown lines."""
         with self._lock:
             self._put(self._erasing() + self._begun)
             self._widths = []
 
     def _erasing(self) -> str:
-        """The sequence that erases the shown lines, from the last up: a terminal that became narrower has broken
-        them. The cursor is in the first row of the last line, which is erased to its end; the others row by row, as some terminals keep in
-        their history what is cleared as a whole.
+        """The sequence that erases the shown lines, from the last up, even if a narrower terminal has wrapped them.
+
+        The cursor is in the first row of the last line, which is erased to its end; the others are erased row by row, as some
+        terminals keep in their history what is cleared as a whole.
         """
         width = self._console.width
         above = sum(max(-(-wide // width), 1) for wide in self._widths[:-1])

@@ -23,28 +23,28 @@ from trunkline.errors import TrunklineError
 
 __all__ = ["doctor", "transports", "version"]
 
-# Connections of a role take a descriptor each, and so does each segment that is read.
+# Each connection and each open segment takes a descriptor.
 _FEW_FILES = 1024
 
-# What `adjtimex` says of a clock that nothing keeps right.
+# The status of `adjtimex` for an unsynchronized clock.
 _UNSYNCHRONISED = 0x40
 
-# As in the metadata: the name of a package, what of it and from which version, then the extra.
+# A requirement in the metadata: the package, its extras and version, then the extra of trunkline.
 _REQUIREMENT = re.compile(r"""([\w.-]+)[^;]*;\s*extra\s*==\s*["']([\w-]+)["']""")
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     value: str
-    # Whether it works; None where it is missing, or poor, which not everybody minds.
+    # Whether it works; None if it is missing or poor, which matters only to some.
     ok: bool | None = True
     advice: str = ""
 
 
 def version() -> str:
-    """The version, and what was built.
+    """The version, and the build.
 
     >>> version().startswith(f"trunkline {__version__} (")
     True
@@ -54,7 +54,7 @@ def version() -> str:
 
 
 def transports() -> str:
-    """The implementations of ZeroMQ that there are, the one that roles take first."""
+    """The available implementations of ZeroMQ, the default one first."""
     from trunkline._native import transports as found
     from trunkline.cdtp import Receiver
 
@@ -109,14 +109,14 @@ def _libzmq() -> Iterator[Finding]:
 
         with cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver:
             transport = receiver.transport
-    except Exception as error:  # noqa: BLE001 - whatever keeps roles from running
+    except Exception as error:  # noqa: BLE001 - any error that keeps roles from running
         yield Finding("roles", "do not run", ok=False, advice=str(error))
     else:
         yield Finding("roles", f"run over {transport}")
 
 
 def _extras() -> Iterator[Finding]:
-    """Each extra, and the versions of what it brings."""
+    """Each extra, with the versions of its packages."""
     extras: dict[str, list[str]] = {}
     for requirement in metadata.requires("trunkline") or ():
         found = _REQUIREMENT.match(requirement)
@@ -168,7 +168,7 @@ def _limits() -> Iterator[Finding]:
 
 
 def _clock() -> Finding:
-    """Whether something keeps the wall clock right: rows are stamped with it."""
+    """Whether the wall clock, which stamps the rows, is synchronized."""
     try:
         libc = ctypes.CDLL(None, use_errno=True)
         # A struct timex: a first field of 0 sets nothing; the status is the fifth of its long fields.

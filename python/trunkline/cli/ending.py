@@ -54,7 +54,7 @@ def guarded(command: Callable[[], object]) -> int:
     """Runs a command.
 
     Returns:
-        What the process is to exit with.
+        The exit code.
     """
     signals.leave_on_signals()
     # Registered first, so it runs last: roles log their end before.

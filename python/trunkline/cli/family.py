@@ -1,4 +1,4 @@
-"""Commands that go together, and what their help says of each."""
+"""Groups of commands, and their help."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from trunkline._text import did_you_mean
 
 __all__ = ["Family", "with_hint"]
 
-# No first sentence is longer.
+# The longest first sentence.
 _SENTENCE = 1000
 
 
-# What help is written for, where a terminal is wider.
+# The width of help on a wider terminal.
 _COLUMNS = 80
 
 
-# What typer says of a value that is none of the choices.
+# typer's error about a value that is none of the choices.
 _NO_CHOICE = re.compile(r"(?:Value error, )?'(.*)' is not one of ('.*')\.")
 
 
@@ -69,7 +69,7 @@ class Family(TyperGroup):
             _hide_variables(command.params)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command; a value that is none of the choices of its option is refused with the one that is like it."""
+        """Runs the command; the error about an invalid choice suggests the most similar one."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -93,6 +93,6 @@ class Family(TyperGroup):
 def _hide_variables(parameters: Iterable[Any]) -> None:
     for parameter in parameters:
         parameter.show_envvar = parameter.envvar is not None
-        # What only prints, as the completion of a shell, is not for a variable to ask for.
+        # Options that only print, as shell completion, have no variable.
         if not parameter.expose_value:
             parameter.allow_from_autoenv = False

@@ -1,4 +1,4 @@
-"""Calls that a command has on their way, and how long each takes."""
+"""The calls in flight of a command, and their latencies."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Flight"]
 
 Answer = TypeVar("Answer")
 
-# A signal that comes just before a wait of Python's own does not end it.
+# Waits are short, as a signal just before a wait does not end it.
 _LOOK_S = 0.2
 
 
 class Flight(Generic[Answer]):
-    """Calls by their numbers, until they have ended."""
+    """Calls in flight, by number."""
 
     def __init__(self) -> None:
         self._done: queue.SimpleQueue[tuple[int, Future[Answer], float]] = queue.SimpleQueue()
@@ -32,7 +32,7 @@ class Flight(Generic[Answer]):
         submit().add_done_callback(done)
 
     def landed(self) -> tuple[int, Future[Answer], float] | None:
-        """The next that has ended: its number, what came of it, and its milliseconds; waits a little, then gives None."""
+        """The next completed call: its number, its future, and its milliseconds; None after a short wait."""
         try:
             return self._done.get(timeout=_LOOK_S)
         except queue.Empty:
@@ -40,5 +40,5 @@ class Flight(Generic[Answer]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether none has ended that was not given yet."""
+        """Whether no completed call is left to return."""
         return self._done.empty()

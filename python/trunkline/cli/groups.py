@@ -1,4 +1,4 @@
-"""Options that go together, each group one parameter of the commands that have it."""
+"""Groups of options, each one parameter of a command."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Endpoints:
         return {"bind": self.bind or (), "connect": self.connect or (), "raise_file_limit": bool(self.bind)}
 
     def real(self, bound: Sequence[str]) -> list[str]:
-        """All of them, those it listens on as they have become."""
+        """All endpoints, the bound ones with their actual ports."""
         return [*bound, *(self.connect or ())]
 
 
@@ -107,7 +107,7 @@ class Source(Endpoints):
     chirp: ChirpOption = Chirp.MULTICAST
 
     def check(self) -> None:
-        """Refuses a receiver that does not know where its senders are, or knows it in two ways."""
+        """Refuses a receiver with neither endpoints nor a group, or with both."""
         if self.group is None:
             if self.sender:
                 message = "--sender selects among the senders of a group: give --group."
@@ -170,7 +170,7 @@ class DialingSockets:
         return {"curve": self.curve(), "transport": transport}
 
     def curve(self) -> Curve | None:
-        """What they say; one that dials needs the key of its server."""
+        """The CURVE options; a role that dials needs the key of its server."""
         if self.curve_secret is not None and self.curve_server_key is None:
             message = "--curve-secret needs --curve-server-key, the public key of the server."
             raise typer.BadParameter(message)
@@ -250,7 +250,7 @@ class Sockets(DialingSockets):
         return {**super().keywords(), **{name: limit for name, limit in limits.items() if limit is not None}}
 
     def curve(self) -> Curve | None:
-        """What they say; SIGHUP reads the allow-list again."""
+        """The CURVE options; SIGHUP reads the allow-list again."""
         if self.curve_allow is None:
             return self.keys()
         if self.curve_secret is None and self.curve_server_key is None:
@@ -272,7 +272,7 @@ Private = Annotated[
 
 @dataclass(frozen=True)
 class Segments:
-    """How a capture is cut, and how much of it is kept."""
+    """The segments of a capture, and its retention."""
 
     segment_bytes: Annotated[
         int | None,
@@ -339,7 +339,7 @@ class Overflow(StrEnum):
 
 @dataclass(frozen=True)
 class Capturing:
-    """What a role records besides what it does."""
+    """The capture of a role."""
 
     capture: Annotated[
         Path | None,
@@ -356,7 +356,7 @@ class Capturing:
     ] = Overflow.COUNT
 
     def keywords(self, segments: Segments) -> dict[str, Any]:
-        """As roles take them, with how the capture is cut."""
+        """As roles take them, with the options of segments."""
         if self.capture is None:
             if self != Capturing() or segments != Segments():
                 message = "Nothing is recorded: give --capture, or leave out the recording options."

@@ -19,7 +19,7 @@ _OWN = '    secret-key = "{}"\n'
 
 
 def _plain(value: str) -> str:
-    """Refuses what is no name of a file alone."""
+    """Refuses a path in place of a file name."""
     if value in ("", ".", "..") or "/" in value or not value.isprintable():
         message = f"invalid key name {value!r}: it is also used as a file name."
         raise typer.BadParameter(message)
@@ -61,7 +61,7 @@ def keygen(
 
 
 def _write(path: Path, mode: int, text: str) -> None:
-    """Writes a file that is not there yet."""
+    """Writes a new file; refuses an existing one."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""How long answers took."""
+"""Latencies of answers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 __all__ = ["Latency", "a_second"]
 
-# Of fewer, or of less time, a rate says nothing.
+# For fewer, or in less time, a rate is meaningless.
 _LEAST = 10
 _LEAST_S = 1.0
 
 
 def a_second(number: int, rate: float) -> str:
-    """How many of so many came a second, to stand after their number; nothing where that says nothing.
+    """A rate, to follow a number; empty where it is meaningless.
 
     >>> a_second(5_000, 1_234.5), a_second(1, 154.0), a_second(500, 900.0)
     (', 1,234 a second', '', '')
@@ -23,7 +23,7 @@ def a_second(number: int, rate: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds that so many of the answers did not exceed; None where there was none."""
+    """Percentiles in milliseconds; None without answers."""
 
     p50: float | None
     p90: float | None
@@ -32,7 +32,7 @@ class Latency:
 
     @classmethod
     def of(cls, latencies_ms: Iterable[float]) -> Latency:
-        """What these come to.
+        """The percentiles of these.
 
         >>> Latency.of([3, 1, 2])
         Latency(p50=2, p90=3, p99=3, max=3)

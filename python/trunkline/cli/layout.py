@@ -1,4 +1,4 @@
-"""Tables as wide as there is room: times lose their seconds, then names are shortened, then columns are left out. Numbers stay whole."""
+"""Fits tables into a width: times lose their seconds, then names are shortened, then columns are left out. Numbers stay whole."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from trunkline.cli.cells import cut, padded, shortened, wide
 
 __all__ = ["BAD", "Table", "is_bad", "laid_out"]
 
-# What has more digits is a name.
+# More digits are a name.
 _NUMBER = re.compile(r"-?\d[\d.,]{0,25}( \w{1,3})?")
 # Counts of several things, as of kinds of errors.
 _COUNTS = re.compile(r"\d[\d.,]* \w+(, \d[\d.,]* \w+)*")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d):\d\d(?:\.\d+)?(Z?)")
 _EMPTY = {"", "-"}
 
-# Columns of what is to be zero.
+# Columns that should be zero.
 BAD = {"missed", "missing", "again", "late", "rejected", "expired", "malformed"}
 
-# How much of a name is shown at least, before a column is left out.
+# The least width of a name, before a column is left out.
 _LEAST = 12
 
 _GAP = 2
 
 
 def is_bad(column: str, cell: str) -> bool:
-    """Whether a cell shows a failure: a count of such that is not zero, or a condition that is not good."""
+    """Whether a cell shows a failure: a count of failures that is not 0, or a condition that is not GOOD."""
     return (column in BAD and cell not in {*_EMPTY, "0"}) or (column == "condition" and cell != "GOOD")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as it is shown.
+    """A table that fits its width.
 
     Attributes:
         columns: The columns that are shown.
-        left_out: Those that there is no room for.
+        left_out: The columns without room.
         lines: The head and then the rows, each cell as wide as its column; text to the left, numbers to the right.
         room: The cells of a line.
     """
@@ -50,7 +50,7 @@ class Table:
 
     @property
     def notes(self) -> list[str]:
-        """What is said below it."""
+        """The notes below it."""
         text = f"not shown for lack of room: {', '.join(self.left_out)}"
         return textwrap.wrap(text, max(self.room, 1), break_on_hyphens=False) if self.left_out else []
 
@@ -65,7 +65,7 @@ def laid_out(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int, l
         least: The least important columns, in the order in which they are left out; the others follow from the right.
     """
     cells = zip(*rows, strict=True) if rows else [()] * len(columns)
-    # What names the rows may be anything.
+    # The first column, which names the rows, may be anything.
     kept = {
         head: _Column(head, of, (_NUMBER, _COUNTS) if at else (_NUMBER,))
         for at, (head, of) in enumerate(zip(columns, cells, strict=True))
@@ -89,7 +89,7 @@ def laid_out(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int, l
 
 
 class _Column:
-    """A column: of numbers, of moments, or of names, among which there may be cells that stay whole."""
+    """A column of numbers, of times, or of names with some cells that stay whole."""
 
     def __init__(self, head: str, cells: Sequence[str], whole: Sequence[re.Pattern[str]]) -> None:
         self.head = head
@@ -102,20 +102,20 @@ class _Column:
 
     @property
     def least(self) -> int:
-        """How narrow it may become: numbers and dates stay whole, and so do heads."""
+        """Its least width: numbers, dates and heads stay whole."""
         if self.is_name:
             numbers = (cell for cell in self.cells if any(known.fullmatch(cell) for known in self._whole))
             return max(min(self.width, _LEAST), *map(wide, (self.head, *numbers)))
         return max(map(wide, (self.head, *map(_without_seconds, self.cells))))
 
     def lose_seconds(self) -> None:
-        """Leaves out the seconds of moments."""
+        """Leaves out the seconds of times."""
         if self._is_moment:
             self.cells = list(map(_without_seconds, self.cells))
             self.width = self._width()
 
     def cell(self, row: int, width: int) -> str:
-        """A cell as wide as the column; the head is that of row -1."""
+        """A cell, padded to the width; row -1 is the head."""
         text = cut(self.head, width) if row < 0 else shortened(self.cells[row], width)
         return padded(text, width, to_right=self.is_number)
 
@@ -124,7 +124,7 @@ class _Column:
 
 
 def _shortened(columns: Sequence[_Column], room: int) -> list[int]:
-    """Widths that fit: the widest names become shorter, as far as they may; the only one as far as it must."""
+    """Widths that fit: the widest names are shortened down to their least width; a single column as far as needed."""
     widths = [min(column.width, room) if column.is_name else column.width for column in columns]
     least = [1 if len(columns) == 1 else column.least for column in columns]
     while _total(widths) > room:
@@ -136,13 +136,13 @@ def _shortened(columns: Sequence[_Column], room: int) -> list[int]:
 
 
 def _total(widths: Iterable[int]) -> int:
-    """How wide a line of such columns is."""
+    """The width of a line of such columns."""
     found = list(widths)
     return sum(found) + _GAP * (len(found) - 1)
 
 
 def _all(pattern: re.Pattern[str], cells: Sequence[str]) -> bool:
-    """Whether the cells that are not empty are such, and there are any."""
+    """Whether there are non-empty cells, and all of them match."""
     said = [cell for cell in cells if cell not in _EMPTY]
     return bool(said) and all(map(pattern.fullmatch, said))
 

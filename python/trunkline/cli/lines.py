@@ -1,4 +1,4 @@
-"""What is to be sent: as it is given, from files, and from standard input."""
+"""Data to send: from arguments, from files, and from standard input."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["STDIN", "given", "lines", "parts", "stands_for_stdin", "stdin"]
 
-# What stands for standard input where files or data are given.
+# Stands for standard input among files or data.
 STDIN = "-"
 
 
 def given(data: Sequence[str]) -> list[bytes]:
-    """What is to be sent: each as it stands; of @FILE what is in that file, and @@ stands for one @.
+    """The data of arguments: literal, or the contents of a file for @FILE; @@ stands for one @.
 
     Raises:
         OSError: A file cannot be read.
@@ -38,7 +38,7 @@ def given(data: Sequence[str]) -> list[bytes]:
 
 
 def parts(data: Sequence[str]) -> list[bytes]:
-    """What is `given`, where - is all of standard input.
+    """As `given`; - is all of standard input.
 
     Raises:
         OSError: A file cannot be read.
@@ -46,12 +46,12 @@ def parts(data: Sequence[str]) -> list[bytes]:
     if data.count(STDIN) > 1:
         message = f"{STDIN} is standard input: give it only once."
         raise typer.BadParameter(message, param_hint="DATA")
-    # Its turn comes first: a file may hold just a hyphen.
+    # Checked before files are read: a file may hold just a hyphen.
     return [stdin().read() if part == STDIN else given([part])[0] for part in data]
 
 
 def stands_for_stdin(data: Sequence[bytes], count: int | None, one: str) -> bool:
-    """Whether what is to be sent is what comes in, one a line; refuses what would mean both."""
+    """Whether to send the lines of standard input; refuses that together with other data."""
     is_stdin = list(data) == [b"-"]
     if b"-" in data and not is_stdin:
         message = f"- must be the only DATA: it is standard input, one {one} per line."
@@ -63,10 +63,10 @@ def stands_for_stdin(data: Sequence[bytes], count: int | None, one: str) -> bool
 
 
 def lines(goes_on: Callable[[], bool] = lambda: True) -> Iterator[bytes]:
-    """The lines that come in, until there are no more.
+    """The lines of standard input, until its end.
 
     Args:
-        goes_on: Is asked many times a second; where it says no, what has come of a line is none.
+        goes_on: Called many times a second; false ends the iteration, and an incomplete line is dropped.
     """
     if sys.stdin is None:
         return
@@ -81,7 +81,7 @@ def lines(goes_on: Callable[[], bool] = lambda: True) -> Iterator[bytes]:
             if rest:
                 yield bytes(rest)
             return
-        # Only what is new is searched: a line may be as long as it likes.
+        # Search only the new data: a line may be very long.
         end, *more = data.split(b"\n")
         rest += end
         for line in more:
@@ -93,7 +93,7 @@ def stdin(look_up: Callable[[], object] = lambda: None) -> io.BufferedReader:
     """Standard input as a file.
 
     Args:
-        look_up: Is called many times a second while nothing comes in; what it raises ends the wait.
+        look_up: Called many times a second during a wait; its exception ends the wait.
     """
     return io.BufferedReader(_Stdin(look_up))
 

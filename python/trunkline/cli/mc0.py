@@ -1,4 +1,4 @@
-"""`trunkline mc0`: subscribe to topics, put messages, and see whether the bus is there."""
+"""`trunkline mc0`: subscribe to topics, publish messages, and ping the middleware."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-# How long what is not confirmed may take to be with the middleware.
+# How long unconfirmed messages may take to reach the middleware.
 _LINGER_S = 5.0
 
 Endpoints = Annotated[
@@ -126,7 +126,7 @@ def _show(printer: Printer, message: Message) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What has come of messages that were published."""
+    """The results of published messages."""
 
     put: int
     confirmed: int
@@ -213,7 +213,7 @@ def _headers(given: Sequence[str]) -> list[tuple[str, str]]:
 
 
 class _Publishing:
-    """Messages on their way to a topic."""
+    """Publishes messages on a topic."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class _Publishing:
         self._latencies_ms: list[float] = []
 
     def put_all(self, bodies: Iterable[list[bytes]]) -> None:
-        """Puts each once, and waits until the middleware has had them: it answers those that it refuses."""
+        """Puts each once, and waits until the middleware has received them, as it answers only refused ones."""
         for body in bodies:
             try:
                 self._connector.put(self._topic, body, headers=self._headers, timeout_s=self._timeout_s)
@@ -252,12 +252,12 @@ class _Publishing:
         except errors.TimeoutError as error:
             self._timeouts += error.unsent or 0
             self._output.note(str(error))
-        # They have had their time.
+        # Their timeout is over.
         self._connector.close(drain_s=0.0 if self._timeouts else _LINGER_S)
         self._errors = self._connector.stats.errors
 
     def confirm_all(self, bodies: Iterable[list[bytes]], in_flight: int) -> None:
-        """Puts each until it is confirmed, so many at a time."""
+        """Puts each until it is confirmed, with so many in flight."""
         for body in bodies:
             self._flight.submit(self._put, functools.partial(self._submit, body))
             self._put += 1
@@ -270,7 +270,7 @@ class _Publishing:
         return self._connector.submit(self._topic, body, headers=self._headers, timeout_s=self._timeout_s)
 
     def _take(self) -> None:
-        """Waits a little for the end of one."""
+        """Waits a little for the next completed one."""
         landed = self._flight.landed()
         self._ended += landed is not None
         self._progress.at(self._ended)
@@ -301,7 +301,7 @@ class _Publishing:
 def _summary(published: Published, *, confirmed: bool) -> str:
     text = f"{counted(published.put, 'message')} published{a_second(published.put, published.rate)}"
     if not confirmed:
-        # A middleware does not answer each of very many.
+        # A middleware may drop answers to very many messages.
         return f"{text}; at least {published.errors:,} refused" if published.errors else text
     text += f"; {published.confirmed:,} confirmed"
     text = f"{text}, {published.latency_ms}" if published.confirmed else text
@@ -317,7 +317,7 @@ def _nobody(endpoints: Sequence[str]) -> str:
     return f"no middleware answers at {unreached(endpoints)}"
 
 
-# The topic of a middleware that says how it is.
+# The status topic of a middleware.
 _STATUS = "trunkline.status"
 
 _TOPIC_COLUMNS = ("topic", "subscribers", "puts", "messages", "bytes")
@@ -353,14 +353,14 @@ def topics(
     found = [topic for topic in topics if topic["topic"] != _STATUS]
     output.listing("topic", _TOPIC_COLUMNS, found)
     if not output.json:
-        # One of them is who asks.
+        # One of them is this client.
         clients = counted(status["clients"] - 1, "client")
         output.note(f"{clients}; {counted(status['received'], 'message')} received, {status['messages']:,} forwarded")
 
 
 @dataclass(frozen=True, slots=True)
 class Pinged:
-    """What has come of pings."""
+    """The results of pings."""
 
     pings: int
     replies: int

@@ -1,4 +1,4 @@
-"""`trunkline mc0 middleware`: pass on what is put."""
+"""`trunkline mc0 middleware`: forwards published messages to subscribers."""
 
 from __future__ import annotations
 

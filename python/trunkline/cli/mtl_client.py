@@ -82,7 +82,7 @@ class Login:
         """The arguments of a client."""
         password = None
         if self.user is not None:
-            # A secret that was written to a file and read from there ends with a newline.
+            # A secret from a file ends with a newline.
             said = os.environ.get("TRUNKLINE_PASSWORD", "").removesuffix("\n").removesuffix("\r")
             password = said or None
         if self.password_file is not None:
@@ -116,7 +116,7 @@ def _confirm(given: str | None) -> Confirm | None:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What has come of contents that were sent."""
+    """The results of sent contents."""
 
     sent: int
     confirmed: int
@@ -214,7 +214,7 @@ def _properties(given: Sequence[str]) -> dict[str, Any]:
 
 
 class _Sending:
-    """Contents on their way to a resource."""
+    """Sends contents to a resource."""
 
     def __init__(self, writer: Writer, properties: dict[str, Any], output: Output, progress: Progress) -> None:
         self._writer = writer
@@ -320,7 +320,7 @@ def receive(
 
         def take(content: mtl.Content) -> None:
             _show(printer, content)
-            # A content without a reader is not confirmed.
+            # Raises if the output has no reader: the content is not confirmed then.
             output.need_reader()
             taking.printed(content)
 
@@ -340,12 +340,12 @@ def receive(
 
 def _window(window: int, count: int | None) -> int:
     """How many contents may be unconfirmed: no more than are wanted."""
-    # The last of them are confirmed at the end, and would be printed again after a crash before that.
+    # The last ones are confirmed at the end, and would be printed again after a crash before that.
     return window if count is None else min(window, max(1, count // 10))
 
 
 def _limit(count: int | None) -> int | None:
-    """After how many contents the server is to stop, where none is confirmed: it has a limit."""
+    """The limit of contents for a server without confirmations."""
     return count if count is not None and 0 < count <= _MOST_WINDOW else None
 
 
@@ -362,7 +362,7 @@ class _Taking:
     def __init__(self, reader: Reader, resources: Sequence[str], count: int | None, window: int | None) -> None:
         self._reader = reader
         self._resources = [] if count == 0 else list(dict.fromkeys(resources))
-        # For each that is confirmed the server sends another one, up to the last.
+        # For each confirmed content the server sends another one, up to the last.
         self._free = None if count is None or window is None else count - window
         self._held: list[mtl.Content] = []
 
@@ -385,7 +385,7 @@ class _Taking:
         """Dismisses the resources, and confirms what was deferred."""
         if not self._held:
             return
-        # Where it cannot be asked for less, what is printed is to be confirmed all the same.
+        # If a dismissal fails, printed contents are confirmed all the same.
         with suppress(errors.TrunklineError):
             for resource in self._resources:
                 self._reader.dismiss(resource, timeout_s=_FAREWELL_S)

@@ -29,7 +29,7 @@ __all__ = ["EXAMPLE", "nats"]
 
 EXAMPLE = example("trunkline nats --port 4222 --store nats")
 
-# Without a bound JetStream takes three quarters of the memory and of the disk.
+# Without limits JetStream takes three quarters of the memory and of the disk.
 _MEMORY = "256M"
 _DISK = "4G"
 
@@ -93,7 +93,7 @@ def binary() -> str:
 
 
 def _locked(store: Path) -> BinaryIO:
-    """Locks the directory while a server uses it: nats-server itself would let two use it."""
+    """Locks the directory while a server uses it: nats-server itself does not."""
     lock = (store / "lock").open("ab")
     if sys.platform != "win32":
         import fcntl
@@ -118,7 +118,7 @@ class _Server:
             # Monitoring only for the panel.
             + (monitoring_lines(scratch) if is_watched else ""),
             encoding="utf-8",
-            # A name of a file may be any bytes.
+            # A file name may have any bytes.
             errors="surrogateescape",
         )
         self._log = scratch / "nats.log"
@@ -128,9 +128,9 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A Ctrl-C is for us, who then end it.
+                # In its own session: on Ctrl-C we end it.
                 start_new_session=True,
-                # It may outlive us by a moment, and so does the lock.
+                # It inherits the lock, as it may outlive us by a moment.
                 pass_fds=[self._lock.fileno()],
                 preexec_fn=ending_with_parent(os.getpid()),  # noqa: PLW1509 - one system call, before any thread of ours
             )
@@ -157,7 +157,7 @@ class _Server:
     def _fail(self) -> NoReturn:
         lines = self._log.read_text(errors="replace").splitlines()
         marked = [line for line in lines if "[FTL]" in line or "[ERR]" in line]
-        # What it finds in its configuration it writes without a mark.
+        # It writes errors of the configuration without a level.
         last = (marked or [line for line in lines if line.strip()] or ["it logged nothing"])[-1]
         message = f"nats-server is not running: {last.rpartition('] ')[2]}"
         raise errors.TrunklineError(message)

@@ -1,4 +1,4 @@
-"""What a NATS server says of itself, for the panel."""
+"""The counters of a NATS server, for the panel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What has gone one way, of which `sent` is counted for each client that got it."""
+    """Messages and bytes in one direction; outgoing ones count once per client."""
 
     direction: str
     messages: int
@@ -40,7 +40,7 @@ class NatsStats:
 
 
 def quoted(path: Path) -> str:
-    """An absolute path as a string of nats-server's configuration, in which a backslash begins an escape."""
+    """An absolute path as an escaped string of nats-server's configuration."""
     text = str(path.resolve()).replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub("[\x00-\x1f\x7f]", lambda found: f"\\x{ord(found.group()):02X}", text) + '"'
 

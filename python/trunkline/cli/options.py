@@ -71,7 +71,7 @@ class Chirp(StrEnum):
 
 
 def span(value: float | None) -> float | None:
-    """Refuses what is no length of time, as infinity, which compares well with any least value."""
+    """Refuses infinity and the like, which pass the check of a minimum."""
     if value is not None and not value <= _LONGEST:
         message = f"{value} is not a valid duration: the maximum is {_LONGEST:,.0f}."
         raise typer.BadParameter(message)
@@ -79,7 +79,7 @@ def span(value: float | None) -> float | None:
 
 
 def encodable(value: str | list[str] | None) -> str | list[str] | None:
-    """Refuses what cannot be sent: bytes of the command line that are no UTF-8."""
+    """Refuses arguments that are not UTF-8, as they cannot be sent."""
     for name in [value] if isinstance(value, str) else value or ():
         try:
             name.encode()
@@ -90,17 +90,17 @@ def encodable(value: str | list[str] | None) -> str | list[str] | None:
 
 
 def listens(value: list[str] | None) -> list[str] | None:
-    """Refuses what cannot be listened on."""
+    """Refuses endpoints that cannot be bound."""
     return _endpoints("bind", value)
 
 
 def dials(value: list[str] | None) -> list[str] | None:
-    """Refuses what cannot be dialled."""
+    """Refuses endpoints that cannot be dialled."""
     return _endpoints("connect", value)
 
 
 def serves(value: str | None) -> str | None:
-    """Refuses what metrics cannot be served at."""
+    """Refuses invalid addresses of metrics."""
     if value is not None:
         try:
             host_and_port(value)
@@ -137,7 +137,7 @@ DecodingCodec = Annotated[
 
 
 def place(given: str) -> Location:
-    """Where a capture is that is read."""
+    """The location of a capture to read."""
     try:
         return location_of(given)
     except LocalProtocolError as error:
@@ -145,7 +145,7 @@ def place(given: str) -> Location:
         raise typer.BadParameter(message) from None
 
 
-# A capture that is read, and one that is written to.
+# A capture to read, and one to write.
 Readable = Annotated[
     "os.PathLike[str]", typer.Argument(metavar="DIR", help="The capture directory, or its URL.", parser=place)
 ]
@@ -156,7 +156,7 @@ Check = Annotated[
     bool,
     typer.Option("--check", help="Check the options and the files they name, and exit; nothing is recorded or stored."),
 ]
-# Where a role listens that is only to be checked.
+# The address of a role that is only checked.
 SOMEWHERE = "tcp://127.0.0.1:*"
 MaxMessageBytes = Annotated[
     int,
@@ -207,7 +207,7 @@ def _tags(default: str) -> Any:
     return typer.Option("--tags", metavar="K=TYPE,...", help=text)
 
 
-# What Spark is to read, and what others are: only Spark and DuckDB know a VARIANT.
+# Defaults for tables of Spark, and for other readers: only Spark and DuckDB support VARIANT.
 Tags = Annotated[str | None, _tags("variant")]
 CaptureTags = Annotated[str | None, _tags("json")]
 
@@ -218,7 +218,7 @@ DEFAULT = protocols()[0].name
 
 
 def decoding_options(tags: str | None, codec: Codec | None, *, payload: bool) -> dict[str, Any]:
-    """What the command line says of decoding, as decoding takes it: what it does not say is not there."""
+    """The options of decoding that the command line gives."""
     options: dict[str, Any] = {} if tags is None else {"tags": _tag_columns(tags)}
     if codec is not None:
         options["codec"] = codec.value
@@ -243,7 +243,7 @@ def _tag_columns(given: str) -> dict[str, str] | str | None:
 
 
 def spoken(value: str | None) -> str | None:
-    """Refuses what is no protocol."""
+    """Refuses unknown protocols."""
     known = [protocol.name for protocol in protocols()]
     if value is not None and value not in known:
         hint = did_you_mean(value, known) or f" (choose from {', '.join(map(repr, known))})."
@@ -253,7 +253,7 @@ def spoken(value: str | None) -> str | None:
 
 
 def need_decodable(protocol: str, options: Mapping[str, Any]) -> None:
-    """Refuses what cannot be decoded before anything is begun."""
+    """Checks options of decoding before any work begins."""
     from trunkline._native.columns import Decoder
 
     try:
@@ -264,11 +264,11 @@ def need_decodable(protocol: str, options: Mapping[str, Any]) -> None:
 
 
 def listed(counts: Mapping[str, int]) -> str:
-    """Counts by name in brackets, nothing where there are none."""
+    """Counts by name in brackets; empty without counts."""
     return f" ({', '.join(f'{count:,} {readable(name)}' for name, count in counts.items())})" if counts else ""
 
 
 def example(*commands: str) -> str:
-    """The end of a command's help: what to type."""
-    # \\b keeps typer from wrapping what is to be copied.
+    """The examples at the end of a command's help."""
+    # \\b keeps typer from wrapping them.
     return "\n\n".join(("Example:", *(f"\b\n  {command}" for command in commands)))

@@ -74,7 +74,7 @@ class Output:
     def listing(
         self, event: str, columns: Sequence[str], found: Sequence[Mapping[str, Any]], least: Sequence[str] = ()
     ) -> None:
-        """Prints what was found: a line of JSON each with all of it, or a `table` of these columns."""
+        """Prints a list: as JSON, one object a line with all fields, or as a `table` of these columns."""
         if self.json:
             for one in found:
                 self.event(event, **one)
@@ -92,7 +92,7 @@ class Output:
             self.flush()
 
     def flush(self) -> None:
-        """Prints what is held back."""
+        """Prints buffered output."""
         held, self._held = self._held, bytearray()
         if held:
             self._print(held)
@@ -102,9 +102,9 @@ class Output:
         self._write(text)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]], least: Sequence[str] = ()) -> None:
-        """Prints a table: names to the left, numbers to the right, with their units or without.
+        """Prints a table: names to the left, numbers to the right.
 
-        On a terminal it is `laid_out` in its width, its head is dim, and what is bad is red, as in panels.
+        On a terminal it is `laid_out` in its width, its head is dim, and failures are red, as in panels.
         """
         table = laid_out(columns, [[_cell(cell) for cell in row] for row in rows], _room(), least)
         head, *lines = table.lines
@@ -122,30 +122,30 @@ class Output:
         self.line("  ".join(cells).rstrip())
 
     def fitted(self, text: str) -> None:
-        """Prints a line; of one that a terminal would break, as much as fits."""
+        """Prints a line, cut to the width of a terminal."""
         self.line(cut(text, _room()))
 
     def raw(self, data: bytes) -> None:
-        """Prints a result as it is, and a line's end; a terminal gets nothing that moves its cursor."""
+        """Prints a result and a newline; on a terminal without control characters."""
         if on_terminal():
             self.line(readable(data.decode(errors="backslashreplace")))
         else:
             self._write(data)
 
     def whole(self, data: bytes) -> None:
-        """Prints a result as it is, byte for byte; a terminal gets nothing that moves its cursor."""
+        """Prints a result byte for byte; on a terminal as a line without control characters."""
         if on_terminal():
             self.raw(data)
         else:
             self.verbatim(data)
 
     def verbatim(self, data: bytes) -> None:
-        """Prints bytes and no line's end."""
+        """Prints bytes without a newline."""
         self._write(data, end=b"")
 
     @contextmanager
     def file(self) -> Iterator[IO[bytes]]:
-        """Standard output as a file of text; a terminal gets nothing that moves its cursor."""
+        """Standard output as a binary file of text; on a terminal without control characters."""
         with io.BufferedWriter(_Stdout(self), _HELD_BYTES) as file:
             yield file
 

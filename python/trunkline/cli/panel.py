@@ -1,4 +1,4 @@
-"""What a role that runs on does, on a terminal, as it does it."""
+"""A live panel of a running role, on a terminal."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["is_watched", "watching"]
 
-# How often it is drawn, and for how long rates are kept: a minute, two of them in a column.
+# How often it is drawn, and how many rates are kept: a minute, two in a column.
 _DRAWN_S = 1.0
 _KEPT = 60
 
 _BARS = "▁▂▃▄▅▆▇█"
 
-# What counters are called where there is room for a word or two, in the order they are shown.
+# Short names of counters, in the order in which they are shown.
 _COUNTERS = {
     "accepted": "accepted",
     "recorded": "recorded",
@@ -217,7 +217,7 @@ def _bad(stats: Any) -> Iterator[str]:
 
 
 def _runs(runs: Mapping[str, str]) -> str:
-    """Runs that are going on, each once, with who is in it."""
+    """The runs in progress, each once, with its senders."""
     senders: dict[str, list[str]] = {}
     for sender, run in runs.items():
         senders.setdefault(run, []).append(sender)
@@ -226,11 +226,11 @@ def _runs(runs: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Parts on a line, as many as there is room for, each of them whole; only the first is cut.
+    """Parts in a line, as many as fit; only the first may be cut.
 
     Attributes:
         parts: The parts, the most important first.
-        between: What stands between them.
+        between: The separator.
         style: How Rich is to show them.
         bars: A plot to their left, cut to the room that they leave.
     """

@@ -1,4 +1,4 @@
-"""The tables of a panel: what is counted one by one, senders, services, topics or resources, as far as its terminal has room."""
+"""The tables of a panel: counters of senders, services, topics or resources, as far as the terminal has room."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["tables"]
 
-# How many rows and counters a table has at most.
+# The most rows and counters of a table.
 _ROWS = 8
 _COLUMNS = 6
 
-# How wide a column of names is at most.
+# The largest width of a column of names.
 _NAMES = 28
 
 # Counters that measure activity; the first one that a row has counts.
@@ -30,7 +30,7 @@ _BUSY = ("messages", "requests", "puts", "in", "sent")
 
 
 def tables(stats: Any, before: Any, passed_s: float) -> Iterator[_Counted]:
-    """A table of each kind of things that are counted one by one."""
+    """A table for each group of counters with rows."""
     for field in dataclasses.fields(stats):
         rows = _rows(getattr(stats, field.name))
         if rows:
@@ -49,7 +49,7 @@ def _counting_records(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
 
 
 def _rows(value: Any) -> dict[str, dict[str, Any]]:
-    """What is counted of each, by its name."""
+    """The counters of each row, by its name."""
     rows = {}
     if isinstance(value, Mapping):
         rows = {name: _fields(one) for name, one in value.items() if dataclasses.is_dataclass(one)}
@@ -76,7 +76,7 @@ def _name(value: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A table that leaves out counters where its terminal has no room for them, and never a part of one."""
+    """A table that leaves out counters that do not fit the terminal."""
 
     title: str
     rows: dict[str, dict[str, Any]]
@@ -113,12 +113,12 @@ class _Counted:
 
     @property
     def _main(self) -> str:
-        """The counter that says how busy one is."""
+        """The counter of activity."""
         columns = next(iter(self.rows.values()))
         return next((name for name in _BUSY if name in columns), next(iter(columns)))
 
     def _important(self) -> list[str]:
-        """Its counters, the most important first: how busy, what is bad, what has counted anything, and the others."""
+        """Its counters, the most important first: activity, failures, others that are not 0, and the rest."""
         names = [name for name in next(iter(self.rows.values())) if name != "peers"]
         counting = {name for name in names if any(row[name] for row in self.rows.values())}
 

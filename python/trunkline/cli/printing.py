@@ -1,4 +1,4 @@
-"""What comes in on its way to standard output."""
+"""Prints received messages."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ One_co = TypeVar("One_co", covariant=True)
 
 
 class _Receive(Protocol[One_co]):
-    """Waits for one, or raises `TimeoutError`."""
+    """Waits for a message, or raises `TimeoutError`."""
 
     def __call__(self, *, timeout_s: float | None = None) -> One_co: ...
 
 
 class Printing(Generic[One]):
-    """Prints what is received, up to so many.
+    """Prints received messages, up to a count.
 
     Args:
-        receive: Gives the next one.
+        receive: Returns the next one.
         show: Prints it.
-        count: How many; None for no end.
+        count: How many; None for no limit.
     """
 
     def __init__(self, receive: _Receive[One], show: Callable[[One], None], count: int | None) -> None:
@@ -41,7 +41,7 @@ class Printing(Generic[One]):
         return self._count is not None and self.printed >= self._count
 
     def run(self, pace: Pace) -> Reason:
-        """Prints until there were so many, nothing comes any more, or a signal does."""
+        """Prints until the count, the idle time or a signal."""
         while not self._is_done:
             if pace.stopped:
                 return "signal"
@@ -57,7 +57,7 @@ class Printing(Generic[One]):
         return "count"
 
     def drain(self) -> None:
-        """Prints what is here already."""
+        """Prints messages that have arrived already."""
         while not self._is_done:
             try:
                 self._print(self._receive(timeout_s=0))

@@ -1,4 +1,4 @@
-"""How much passes a second."""
+"""Rates of messages and bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Rates", "messages", "passed", "records_of"]
 
 
 def passed(stats: Any) -> int:
-    """How many messages a role has taken in, but for its own; one that takes none, how many it has sent."""
+    """The received messages of a role, without its own; the sent ones if it receives none."""
     number: int = stats.received - getattr(stats, "ignored", 0) if hasattr(stats, "received") else stats.sent
     return number
 
@@ -27,20 +27,20 @@ def messages(stats: Any) -> int:
 
 
 def records_of(stats: Any) -> int | None:
-    """How many records the wire messages of CDTP hold; None where each is one."""
+    """The records in wire messages of CDTP; None if each message is one record."""
     records = sum(sender.messages for sender in getattr(stats, "senders", {}).values())
     return records if records > getattr(stats, "accepted", records) else None
 
 
 class Rates:
-    """How much has passed a second since the last look."""
+    """Rates since the last look."""
 
     def __init__(self) -> None:
         self._looked = time.monotonic()
         self._messages = self._received = self._bytes = 0
 
     def look(self, stats: Any) -> dict[str, float]:
-        """The rates of what there are counters of: messages, mostly those on the wire, and mostly their bytes."""
+        """The rates of messages, and of wire messages and bytes if they are counted."""
         now = time.monotonic()
         passed_s = max(now - self._looked, 1e-9)
         number, received, size = messages(stats), getattr(stats, "received", None), getattr(stats, "bytes", None)

@@ -31,7 +31,7 @@ def is_refused(endpoints: Sequence[str]) -> bool:
 def unless_refused(endpoints: Sequence[str]) -> Iterator[None]:
     """Raises `AuthenticationError` inside once every connection is refused.
 
-    A role that runs on tries again instead: a server may come to allow its key.
+    A long-running role retries instead: a server may allow its key later.
     """
 
     def failed() -> None:

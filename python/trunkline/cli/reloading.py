@@ -1,4 +1,4 @@
-"""SIGHUP: reads again what a role was given in files."""
+"""SIGHUP: reloads the files of a role."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Reloading"]
 
 
 class Reloading:
-    """What SIGHUP does, once there is anything to reload."""
+    """The SIGHUP handler, which reloads once there is something to reload."""
 
     def __init__(self) -> None:
         self._reload: Callable[[], None] | None = None
@@ -19,17 +19,17 @@ class Reloading:
         self._is_under_way = False
 
     def begin(self, reload: Callable[[], None]) -> None:
-        """Has this reload from now on, and at once if that was wanted before."""
+        """Sets the function that reloads; calls it at once if a SIGHUP came before."""
         self._reload = reload
         if self._is_wanted:
             self.reload()
 
     def reload(self, *_: object) -> None:
-        """Reads again what may have changed; as a handler of signals, which may come in the midst of it."""
+        """Reloads; a signal handler, which may interrupt itself."""
         self._is_wanted = True
         if self._reload is None:
             return
-        # One after the other: what was read first never replaces what was read later.
+        # One after the other, so that older contents never replace newer ones.
         while self._is_wanted and not self._is_under_way:
             self._is_under_way, self._is_wanted = True, False
             self._read_again(self._reload)
@@ -44,5 +44,5 @@ class Reloading:
                 "not reloaded, the old policies, users and allow-lists stay in effect: %s", error
             )
         except ClosedError:
-            # It ends.
+            # The role is closed.
             pass

@@ -1,4 +1,4 @@
-"""Options that say which messages of a capture are meant."""
+"""Options that select messages of a capture."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 class Direction(StrEnum):
-    """Which way a message went."""
+    """The direction of a message."""
 
     IN = "in"
     OUT = "out"
@@ -33,7 +33,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class Selecting:
-    """Which messages of a capture are meant."""
+    """The selection of messages of a capture."""
 
     sender: Annotated[
         str | None, typer.Option("--sender", metavar="NAME", help="Only messages of this sender.", callback=encodable)
@@ -88,7 +88,7 @@ class Selecting:
     ] = None
 
     def selection(self, protocol: str | None = None) -> Selection | None:
-        """What that selects; None for everything."""
+        """The selection; None for all messages."""
         from trunkline.capture import Selection
 
         given = {
@@ -115,7 +115,7 @@ class Selecting:
             raise typer.BadParameter(message) from None
 
     def source_options(self, selection: Selection | None) -> dict[str, str]:
-        """The same as options of Spark's data source; the times are those of the selection, to which ages have come."""
+        """The same as options of Spark's data source; with the times of the selection in place of ages."""
         if selection is None:
             return {}
         names = ("sender", "run", "service", "topic", "resource", "peer", "direction", "where")
@@ -132,13 +132,13 @@ def _moment(at_ns: int | None) -> str | None:
 
 
 def tell_unmatched(output: Output, directory: os.PathLike[str], selection: Selection | None, found: int) -> None:
-    """Says that nothing matches where something was selected: an empty result is no error, and is not to look like one."""
+    """Notes that no message matches the selection, as an empty result is no error."""
     if selection is not None and not found:
         output.note(f"no message in {directory} matches the selection")
 
 
 def _criterion(option: str, read: Callable[[str], Value], given: str | None) -> Value | None:
-    """What an option says, if it is there."""
+    """The value of an option, if given."""
     try:
         return None if given is None else read(given)
     except LocalProtocolError as error:

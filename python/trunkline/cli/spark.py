@@ -42,7 +42,7 @@ Capture = Annotated[
 
 
 class Mode(StrEnum):
-    """What is done with a header that does not decode."""
+    """How malformed messages are handled."""
 
     PERMISSIVE = "PERMISSIVE"
     FAILFAST = "FAILFAST"
@@ -82,7 +82,7 @@ def decode(
     output = Output(json=as_json)
     opened = reading.open(capture)
     if selection is not None:
-        # That there is no such run is known before there is a JVM.
+        # Reports an unknown run before the JVM is started.
         selection.of(opened)
     need_local(out)
     given = {"mode": mode.value} | source_options(protocol, options) | selecting.source_options(selection)

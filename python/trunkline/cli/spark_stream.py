@@ -49,10 +49,10 @@ STREAM = example(
 
 _AVAILABLE_NOW = "available-now"
 
-# How often it is looked at what the stream has done.
+# How often to check the progress of the stream.
 _LOOK_S = 0.1
 
-# What is counted beside the rows, by the name that Spark has for it.
+# The name of the observed counters in Spark.
 _METRICS = "trunkline"
 
 
@@ -124,7 +124,7 @@ def stream(
         raise CaptureError(message)
     given = source_options(protocol, options) | {"recursive": str(not is_capture(capture)).lower()}
     progress = StreamProgress(Output(json=as_json))
-    # Spark has a handler of signals of its own, which ours is to replace.
+    # Replaces Spark's own signal handler.
     with (
         _in_words_of_the_command(checkpoint),
         serving(progress, lambda: progress.state, metrics) as metrics_url,
@@ -145,7 +145,7 @@ def stream(
 
 @contextmanager
 def _in_words_of_the_command(checkpoint: Path | None) -> Iterator[None]:
-    """Names what to choose as the command's arguments do: a table is of one query, as its checkpoint is."""
+    """Rewords errors with the arguments of the command in place of Spark's options."""
     try:
         yield
     except TrunklineError as error:
@@ -172,7 +172,7 @@ def _started(
 
 @dataclass
 class Streamed:
-    """What a stream has done.
+    """Counters of a stream.
 
     Attributes:
         batches: How many batches had rows.
@@ -200,11 +200,11 @@ class StreamProgress:
 
     @property
     def stats(self) -> Streamed:
-        """What it has done so far."""
+        """The counters so far."""
         return self._streamed
 
     def begins(self, capture: Location, out: Path, metrics_url: str | None) -> None:
-        """Says that it has begun."""
+        """Reports the start."""
         self.state = "serving"
         if metrics_url is not None or not self._output.json:
             self._output.ready("spark.stream", [], f"decoding {capture} into {out}", metrics_url=metrics_url)
@@ -228,7 +228,7 @@ class StreamProgress:
             self._output.remark("batch", text, id=self._last, rows=rows, rows_with_error=errors, segments_behind=behind)
 
     def ends(self, reason: Reason, out: Path) -> None:
-        """Says what it has done."""
+        """Reports the end, with the counters."""
         done = self._streamed
         text = f"{counted(done.rows, 'row')} into {out}"
         text += f"; {done.rows_with_error:,} with an error" if done.rows_with_error else ""

@@ -26,11 +26,11 @@ SUBMIT = example(
     "trunkline spark submit --master yarn --num-executors 8 -- spark stream /shared/runs /shared/table --protocol dcp",
 )
 
-# What executors unpack: the packages, as they are imported.
+# The packages in the archive for executors.
 _PACKAGES = ("trunkline", "pyspark_trunkline")
 _FOLDER = "trunkline-package"
 
-# spark-submit prints what the driver says on either stream as its own output: on Linux the driver finds our standard error.
+# spark-submit prints both streams of the driver on its standard output: on Linux the driver uses our standard error.
 _DRIVER = """\
 import contextlib
 import os
@@ -52,7 +52,7 @@ class Submit(TyperCommand):
     """A command that passes its arguments up to ``--`` to spark-submit."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Takes all words as they are; `--help` in place of them is ours."""
+        """Takes all arguments as they are, except a single `--help`."""
         at = args.index("--") if "--" in args else len(args)
         given, ctx.meta[_COMMAND] = args[:at], args[at + 1 :]
         if given and given[0] in {"--help", "-h"}:
@@ -89,7 +89,7 @@ def submit(
         _pack(archive)
         driver.write_text(_DRIVER.format(pid=os.getpid()))
         environment = dict(os.environ)
-        # What runs here is this Python; what executors have is theirs to say.
+        # The driver runs this Python; executors may have another.
         environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         home = java_home(folder)
         if home is not None:
@@ -106,7 +106,7 @@ def _spark_submit() -> str:
 
 
 def _settings(given: Sequence[str], archive: Path) -> list[str]:
-    """The options of spark-submit: those that were given, and the package beside what archives there are."""
+    """The options of spark-submit: the given ones, with our package added to the archives."""
     from trunkline.spark.session import NEEDED, QUIET
 
     words, archives, path = [], [f"{archive}#{_FOLDER}"], [f"./{_FOLDER}"]
@@ -125,7 +125,7 @@ def _settings(given: Sequence[str], archive: Path) -> list[str]:
             words.append(word)
     ours = {**NEEDED, "spark.executorEnv.PYTHONPATH": ":".join(path)}
     is_quiet = not any(word.startswith("--driver-java-options") for word in words)
-    # The last one counts.
+    # The last value wins.
     return [
         *(["--driver-java-options", f"-Dlog4j2.configurationFile={QUIET.as_uri()}"] if is_quiet else []),
         *(word for name, value in ours.items() for word in ("--conf", f"{name}={value}")),
@@ -136,7 +136,7 @@ def _settings(given: Sequence[str], archive: Path) -> list[str]:
 
 
 def _pack(archive: Path) -> None:
-    """Writes the packages that executors need, as they are here."""
+    """Writes the packages for executors, from this installation."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
         for package in _PACKAGES:
             spec = importlib.util.find_spec(package)
@@ -152,7 +152,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def _run(words: Sequence[str], environment: dict[str, str]) -> int:
-    """Runs it until it ends; a signal is its to act on, and ours to wait for that."""
+    """Runs it until it ends; it handles signals, and we wait."""
     with subprocess.Popen(words, env=environment) as process:  # noqa: S603
         for number in ending_signals():
             signal.signal(number, lambda number, _: process.send_signal(number))

@@ -1,4 +1,4 @@
-"""Spark while a command runs: a session that is gone when the command ends, and progress meanwhile."""
+"""The Spark session of a command, and its progress."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LOOK_S = 0.25
 def spark_session(app_name: str, process_group: int | None = None) -> Iterator[SparkSession]:
     """A Spark session of a command.
 
-    Of one that runs `apart`, what ends that ends the JVM, and removes what it has written; another needs a process group of
-    its own, 0, so that a terminal's signals reach the command alone.
+    For a command that runs `apart`, the end of its process group ends the JVM too. Others give the JVM its own process group,
+    0, so that signals of the terminal reach only the command.
     """
     from trunkline.errors import TrunklineError
     from trunkline.spark.session import begin
 
-    # Spark's 200 are for a cluster: here most of them would be empty, and each costs.
+    # Spark's default of 200 is for a cluster: here most partitions would be empty.
     session = begin(app_name, options={"spark.sql.shuffle.partitions": 8}, process_group=process_group)
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -46,10 +46,10 @@ def spark_session(app_name: str, process_group: int | None = None) -> Iterator[S
 
 
 def _end(session: SparkSession, process_group: int | None) -> None:
-    """Ends a JVM in a process group of its own, with all that it has started; what spark-submit has started it ends itself.
+    """Kills a JVM with its own process group; spark-submit ends its own.
 
-    One in ours is not stopped either: it would close the connections of pyspark's processes, which print tracebacks about that as
-    they end. What ends the command ends all of them at once.
+    A JVM in our group is not stopped: pyspark's processes would print tracebacks about closed connections. The end of the
+    command kills all of them at once.
     """
     from pyspark import SparkContext
 
@@ -68,7 +68,7 @@ def source_options(protocol: str, decoding: Mapping[str, Any]) -> dict[str, str]
 
 
 def _as_option(value: Any) -> str:
-    """A value of an option as the source reads it."""
+    """The value of an option as text for the source."""
     if isinstance(value, dict):
         return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in value.items())
     if isinstance(value, bool):
@@ -77,13 +77,13 @@ def _as_option(value: Any) -> str:
 
 
 def _reason(text: str) -> str:
-    """What Spark means: of a failed worker, its last exception; else all before the stack of the JVM."""
+    """The reason in an error of Spark: the last exception of a failed worker, or all before the stack of the JVM."""
     raised = re.findall(r"^(?:\w+\.)*(\w+Error: .+)$", text, re.MULTILINE)
     return raised[-1] if raised else text.partition("JVM stacktrace:")[0]
 
 
 def _java_reason(thrown: Any) -> str:
-    """What Java means: what was being done, as it says of a file, and what came in its way."""
+    """The reason in a Java exception: its own message, e.g. with a file, and that of its cause."""
     cause = thrown
     while (deeper := cause.getCause()) is not None:
         cause = deeper
@@ -91,14 +91,14 @@ def _java_reason(thrown: Any) -> str:
 
 
 def _java_message(thrown: Any) -> str:
-    """The message of an exception, without the stack it may bear, and without Spark's codes."""
+    """The message of an exception, without a stack and without Spark's codes."""
     text: str = thrown.getMessage() or thrown.toString()
     return re.sub(r"^\[[\w.]+\] | *SQLSTATE: \w+$", "", text.strip().partition("\n")[0]).rstrip(". ")
 
 
 @contextmanager
 def watched(session: SparkSession, doing: str) -> Iterator[None]:
-    """Shows how far Spark is with what is done inside."""
+    """Shows the progress of Spark."""
     done = threading.Event()
     with Progress(doing, None) as progress:
         watch = threading.Thread(target=_watch, args=(session, progress, done), daemon=True)

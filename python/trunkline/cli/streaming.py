@@ -1,4 +1,4 @@
-"""Messages of CDTP as lines of JSON, at the rate at which they come: hundreds of thousands a second."""
+"""Fast JSON lines for messages of CDTP: hundreds of thousands a second."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Lines"]
 
-# What JSON has as it is. A float may be no number, and a map may have keys that are no strings.
+# Types that JSON holds as they are. Not floats, which may be NaN, nor maps, which may have other keys than strings.
 _SIMPLE = {str, int, bool, type(None)}
 
-# How many names of senders are kept as JSON has them, and how long they may be: strangers choose them.
+# How many encoded names of senders are cached, and their longest length: strangers choose them.
 _NAMES = 1000
 _NAME = 200
 
 
 class Lines:
-    """Writes what `Printer.event` writes of the messages that are most: data with simple tags.
+    """Writes the same lines as `Printer.event` for the most frequent messages: data with simple tags.
 
     Args:
         limit: The most bytes that are shown of a frame; None for all.
@@ -32,7 +32,7 @@ class Lines:
         self._names: dict[str, str] = {}
 
     def of(self, message: Message) -> str | None:
-        """The line of a message; None where it takes a closer look."""
+        """The line of a message; None if `Printer.event` has to write it."""
         if message.type in ("BOR", "EOR"):
             return None
         tags = message.tags

@@ -1,4 +1,4 @@
-"""Decoded messages in a file: what the commands that write one have in common."""
+"""Writing decoded messages to a file, for all commands that do so."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["Decoding"]
 
 @dataclass(frozen=True)
 class Decoding:
-    """What is decoded of a capture, and into which columns."""
+    """The options of decoding a capture."""
 
     protocol: Annotated[
         str | None,
@@ -67,7 +67,7 @@ class Decoding:
         event: str,
         escape_formulas: bool = False,
     ) -> None:
-        """Writes the messages that are selected, and says how many rows they are."""
+        """Writes the selected messages, and reports the number of rows."""
         from trunkline.capture.exporting import is_compressed
 
         exporting = self._exporting(directory, form, selecting, output, escape_formulas=escape_formulas)
@@ -88,7 +88,7 @@ class Decoding:
         *,
         escape_formulas: bool = False,
     ) -> None:
-        """Writes the messages that are selected to standard output."""
+        """Writes the selected messages to standard output."""
         with output.file() as file:
             rows = self._exporting(directory, form, selecting, output, escape_formulas=escape_formulas)(file)
         tell_unmatched(output, directory, selecting.selection(), rows)
@@ -96,7 +96,7 @@ class Decoding:
     def _exporting(
         self, directory: os.PathLike[str], form: Format, selecting: Selecting, output: Output, *, escape_formulas: bool
     ) -> Callable[[Any], int]:
-        """What writes the messages that are selected to a file, and gives the number of rows; refuses what cannot be done."""
+        """The function that writes the selected messages to a file and returns the number of rows; checks the options first."""
         options = decoding_options(self.tags, self.codec, payload=self.payload)
         if self.protocol is not None:
             need_decodable(self.protocol, options)

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Writes files atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trunkline.errors import LocalProtocolError
 __all__ = ["is_report", "whole"]
 
 
-# What every report has near its beginning.
+# The mark of a report, near its beginning.
 _REPORT = b'<meta name="generator" content="trunkline">'
 
 
@@ -33,16 +33,15 @@ def is_report(path: Path) -> bool:
 
 @contextmanager
 def whole(path: Path, *, replaces: bool = True) -> Iterator[Path]:
-    """A name to write under; what is there gets its real name at the end, or is removed if anything went wrong.
+    """A temporary name to write to; the file gets its real name at the end, or is removed after an error.
 
     Args:
         path: The real name.
         replaces: Whether a file of that name is replaced. A folder never is: it may hold anything.
 
     Raises:
-        OSError: Nothing can be written there, said before any work is done.
-        LocalProtocolError: Something is there, it is a URL, or it would be in a capture, whose readers would take it for a part
-            of that.
+        OSError: The directory is not writable; raised before any work.
+        LocalProtocolError: The file exists, it is a URL, or it is inside a capture, which would take it for a part of itself.
     """
     need_local(path)
     if is_capture(path.parent):
@@ -70,7 +69,7 @@ def whole(path: Path, *, replaces: bool = True) -> Iterator[Path]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Removes what processes that were killed have left of a file of this name."""
+    """Removes temporary files of this name that killed processes left behind."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         process = part.name.removeprefix(f".{path.name}.").removesuffix(".part")
         if process.isdecimal() and not runs(int(process)):
