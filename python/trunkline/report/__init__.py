@@ -1,6 +1,6 @@
-"""Pages that show what was recorded, with a section for each protocol.
+"""Reports on captures as HTML pages, with a section for each protocol.
 
-`trunkline.capture.report` and `trunkline.spark.report` make them; what they return has every number of the page.
+`trunkline.capture.report` and `trunkline.spark.report` make them; the returned `Report` has every number of the page.
 """
 
 from __future__ import annotations

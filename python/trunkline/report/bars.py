@@ -14,10 +14,10 @@ __all__ = ["Bars"]
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A bar a kind of what is not as it should be.
+    """A bar for each kind of problem.
 
     Attributes:
-        counts: How many there are of each.
+        counts: The count of each kind.
     """
 
     counts: Mapping[str, int]

@@ -1,4 +1,4 @@
-"""The section of a report on CDT: which configuration is where, how long each took, who lags, and what was answered with an error."""
+"""The section of a report on CDT: versions of configurations, times to applied, lagging endpoints, and error responses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from trunkline.report.tables import SEEN, Column, Table, count, not_listed, time
 
 __all__ = ["CdtSection", "LaggingEndpoint", "RefusedPull", "VersionReport"]
 
-# What is listed and plotted of times.
+# The percentiles that are listed and plotted.
 TIMES = ("p50", "p99", "max")
 
-# The kinds of messages, in the order of a configuration's way; each has a colour.
+# The kinds of messages, in the order of a rollout; each has a colour.
 KINDS = ("ConfigNewAvailable", "ConfigRequest", "ConfigResponse", "ConfigUpdated", "ConfigPush", "ConfigPushResponse")
 
 
@@ -68,7 +68,7 @@ _REFUSED_NOTES = "Answers with a status other than 2xx."
 
 @dataclass(frozen=True, slots=True)
 class VersionReport:
-    """How far one configuration of an application has come.
+    """The progress of one configuration of an application.
 
     Attributes:
         app_version_name: The application, cut at 200 characters.
@@ -96,13 +96,13 @@ class VersionReport:
 
     @property
     def title(self) -> str:
-        """The application and its configuration, to read."""
+        """The application and its configuration as text."""
         return f"{readable(self.app_version_name)} · {_id(self.config_id)}"
 
 
 @dataclass(frozen=True, slots=True)
 class LaggingEndpoint:
-    """An endpoint that has not applied what was last announced to it.
+    """An endpoint that has not applied the last configuration announced to it.
 
     Attributes:
         app_version_name: The application, cut at 200 characters.
@@ -125,7 +125,7 @@ class LaggingEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class RefusedPull:
-    """Answers with one status and one reason that are not those of success.
+    """Error responses with one status and one reason.
 
     Attributes:
         status_code: The status, as of HTTP.
@@ -145,7 +145,7 @@ class RefusedPull:
 
     @property
     def reason(self) -> str:
-        """Why, or what it is if nothing is said, to read."""
+        """The reason, or a placeholder, as text."""
         return readable(self.reason_phrase or "") or "(no reason)"
 
 
@@ -204,7 +204,7 @@ class CdtSection(Section):
         return bool(self.rates or self.malformed)
 
     def tiles(self) -> Sequence[Tile]:
-        """The fleet, its versions, and what is not as it should be."""
+        """The fleet, its versions, and problems."""
         pulls = (
             Tile("Pulls", f"{self.pulls:,}"),
             Tile("Refused pulls", f"{self.refused_count:,}", not self.refused_count),
@@ -219,7 +219,7 @@ class CdtSection(Section):
         )
 
     def tables(self) -> Sequence[Table]:
-        """The versions, and the endpoints that lag."""
+        """The versions, and the lagging endpoints."""
         shown = []
         if self.versions:
             notes = _NOTES + not_listed(self.version_count - len(self.versions), "older versions")
@@ -254,7 +254,7 @@ class CdtSection(Section):
         )
 
     def details(self) -> Sequence[Table]:
-        """The answers that were errors, where any was."""
+        """The error responses, if any."""
         if not self.refused:
             return ()
         more = self.refused_count - sum(refusal.errors for refusal in self.refused)
@@ -263,7 +263,7 @@ class CdtSection(Section):
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
-        """What was counted of it."""
+        """The section of what was counted."""
         found, now_ns = counted["section"], total.last_ns or 0
         same = ("version_count", "endpoints", "lagging_count", "pulls", "refused_count", "rates", "latencies")
         return cls(

@@ -15,7 +15,7 @@ from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, co
 
 __all__ = ["CdtpSection"]
 
-# How many senders have a row in the plot of runs.
+# The most senders in the plot of runs.
 TIMELINE = 24
 
 
@@ -116,7 +116,7 @@ class CdtpSection(Section):
         return bool(self.senders)
 
     def tiles(self) -> Sequence[Tile]:
-        """Senders, runs, and what is not as it should be."""
+        """Senders, runs, and problems."""
         runs = (
             Tile("Runs", f"{self.run_count:,}"),
             Tile("Bad runs", f"{self.run_counts.bad:,}", not self.run_counts.bad),
@@ -144,7 +144,7 @@ class CdtpSection(Section):
         return Table("senders", "Senders", _COLUMNS, self.senders, notes, self._colour)
 
     def _colour(self, at: int) -> int | None:
-        """The colour of a sender in plots: that of all others where its name is not known."""
+        """The colour of a sender in plots; an unknown sender has that of all others."""
         sender = self.senders[at]
         return (ranked(at) if sender.sender is not None else COLOURS) if sender.messages else None
 
@@ -157,11 +157,11 @@ class CdtpSection(Section):
         return _MISSING
 
     def details(self) -> Sequence[Table]:
-        """The runs, where there are any."""
+        """The runs, if any."""
         return (self.run_counts.table,) if self.runs else ()
 
     def charts(self) -> Sequence[Chart]:
-        """Rates, sizes of payloads, gaps, and when runs were."""
+        """Rates, sizes of payloads, gaps, and runs over time."""
         from trunkline.report import over_time
         from trunkline.report.sizes import Squares
 
@@ -227,5 +227,5 @@ class CdtpSection(Section):
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
-        """What was counted of it."""
+        """The section of what was counted."""
         return cls(Counts.of(counted, total.clock), counted.get("runs", RunCounts()), scope)

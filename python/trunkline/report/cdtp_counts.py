@@ -1,4 +1,4 @@
-"""What senders of CDTP sent."""
+"""Counts of senders of CDTP."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SenderReport:
 
     @property
     def title(self) -> str:
-        """The sender's name, or what it is if there is none, to read."""
+        """The sender's name, or a placeholder, as text."""
         if self.others:
             return f"{self.others:,} more senders"
         return "(unknown sender)" if self.sender is None else readable(self.sender)
@@ -52,7 +52,7 @@ class SenderReport:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What was counted.
+    """Counts of all senders.
 
     Attributes:
         senders: A row a sender, the one with most messages first.
@@ -82,7 +82,7 @@ class Counts:
 
     @classmethod
     def of(cls, counted: Counted, clock: Clock) -> Counts:
-        """What was counted of it."""
+        """The counts from a summary."""
         found = counted["section"]
         plots = {name: found[name] for name in ("rates", "volumes", "sizes", "gaps", "beyond")}
         senders = tuple(map(_sender, found["senders"]))

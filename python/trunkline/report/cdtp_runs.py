@@ -1,4 +1,4 @@
-"""The runs of senders of CDTP: how many there are of each condition, and those worth a look first."""
+"""The runs of senders of CDTP: counts by condition, and a list with bad ones first."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["RunBar", "RunCounts", "RunReport", "Tally"]
 
-# How many runs are listed, and how many drawn.
+# The most runs in the list, and in the plot.
 RUNS = 200
 BARS = 1000
 
-# Where the JSON of a configuration or of metadata is cut.
+# The length at which the JSON of a configuration or of metadata is cut.
 SAID = 2000
 
 _NOTES = (
@@ -95,13 +95,13 @@ class RunReport:
 
     @property
     def said(self) -> dict[str, str]:
-        """What the sender says of it, texts to read by their names."""
+        """The configuration and the metadata as text, by name."""
         texts = {"configuration": self.config, "metadata": self.metadata}
         return {name: _lines(text) for name, text in texts.items() if text is not None and text != "{}"}
 
 
 class RunBar(NamedTuple):
-    """When a run was, for the plot of runs over time; the words are those of `RunReport`."""
+    """A run in the plot of runs over time, in the terms of `RunReport`."""
 
     sender: str
     ordinal: int
@@ -113,7 +113,7 @@ class RunBar(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """What was recorded of runs.
+    """Counts of runs.
 
     Attributes:
         listed: 200 runs: those that are not GOOD first, then the others, of each the latest first.
@@ -132,7 +132,7 @@ class RunCounts:
 
     @property
     def table(self) -> Table:
-        """The runs that are listed, and how many there are of each condition."""
+        """The listed runs, and counts by condition."""
         counts = [
             (f"{_words(condition)} {number:,}", condition != "GOOD") for condition, number in self.conditions.items()
         ]
@@ -140,7 +140,7 @@ class RunCounts:
         return Table("runs", "Runs", _COLUMNS, self.listed, notes, counts=counts, opens=lambda run: run.said)
 
     def _not_listed(self) -> str:
-        """How many runs of which condition the table has no room for."""
+        """The note on runs that are not listed, by condition."""
         left = dict(self.conditions)
         for run in self.listed:
             left[run.condition] -= 1
@@ -149,7 +149,7 @@ class RunCounts:
 
 
 class Tally:
-    """Runs in any order: how many there are of each condition, and those that come first on the page."""
+    """Counts runs in any order, and keeps those that come first on the page."""
 
     def __init__(self) -> None:
         self._conditions: Counter[str] = Counter()
@@ -165,7 +165,7 @@ class Tally:
         found = _shown(pa.Table.from_batches([runs]))
         for counted in compute.value_counts(found["condition"]).to_pylist():
             self._conditions[counted["values"]] += counted["counts"]
-        # Batches leave nothing here but what may be listed or drawn.
+        # Keep only runs that may be listed or drawn.
         every = found if self._first is None else pa.concat_tables([self._first, found])
         good = every.append_column("good", compute.equal(every["condition"], "GOOD"))
         order = [("good", "ascending"), ("first_received_at_ns", "descending"), ("sender", "ascending")]
@@ -173,23 +173,23 @@ class Tally:
         self._first = every.take(places[:BARS])
 
     def state(self) -> bytes:
-        """What was counted, as bytes."""
+        """The state of the counts, as bytes."""
         first = b"" if self._first is None else to_bytes(self._first)
         return json.dumps(self._conditions).encode() + b"\n" + first
 
     def merge(self, state: bytes) -> None:
-        """Adds what another one has counted."""
+        """Adds the state of another tally."""
         conditions, _, first = state.partition(b"\n")
         if first:
             before = self._conditions.copy()
             for batch in from_bytes(first):
                 self.add(batch)
-            # These are among those that it has counted.
+            # The kept runs are counted already.
             self._conditions = before
         self._conditions.update(json.loads(conditions))
 
     def counts(self, ordinals: Mapping[str, Sequence[int]]) -> RunCounts:
-        """What was counted; where only some runs are selected, `ordinals` has their numbers by sender."""
+        """The counts; if runs are selected, `ordinals` has their numbers by sender."""
         numbers = {sender[:NAME]: of_sender for sender, of_sender in ordinals.items()}
 
         def numbered(run: RunReport) -> RunReport:
@@ -203,7 +203,7 @@ class Tally:
 
 
 def _shown(runs: pa.Table) -> pa.Table:
-    """The columns that a page shows, as much of each as it does."""
+    """The columns that a page shows, cut to their lengths there."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -219,7 +219,7 @@ def _words(condition: str) -> str:
 
 
 def _lines(said: str) -> str:
-    """What a sender says in JSON, a line a key; as it is where it was cut."""
+    """JSON with a line per key; unchanged if it was cut."""
     try:
         known = json.loads(said)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a plot of a report is made of."""
+"""The plots of a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Chart", "Plot", "named"]
 
 
 class Plot(Protocol):
-    """What is plotted, and how: `Lines`, `Percentiles`, `Spread`, `Bars`, `Squares`, `Timeline`."""
+    """A plot: `Lines`, `Percentiles`, `Spread`, `Bars`, `Squares` or `Timeline`."""
 
     def draw(self, label: str) -> str:
         """The plot as an element of a page, by this accessible name."""
@@ -21,15 +21,15 @@ class Plot(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A plot with what is said beside it.
+    """A plot with its title and caption.
 
     Attributes:
-        key: Its place in the page, as an address has it after `#`.
-        title: What it is called.
+        key: Its fragment identifier in the page.
+        title: Its title.
         caption: What it shows.
-        plot: What is plotted; None where there is nothing.
-        names: What has which colour, by index.
-        none: What is said where there is nothing to plot.
+        plot: The plot; None without data.
+        names: The legend: names of colours, by index.
+        none: The text without data.
     """
 
     key: str
@@ -41,6 +41,6 @@ class Chart:
 
 
 def named(titles: Sequence[str], total: int) -> dict[int, str]:
-    """What has which colour, by index: the first have their own, and all others of `total` share one."""
+    """The legend: the first titles have colours of their own, and all others of `total` share one."""
     names = dict(enumerate(titles[:COLOURS]))
     return names | {OTHERS: f"{total - len(names):,} more"} if total > len(names) else names

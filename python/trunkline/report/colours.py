@@ -1,4 +1,4 @@
-"""What of a plot has which colour."""
+"""The colours of plots."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from trunkline._native.analysis import Summary
 
 __all__ = ["COLOURS", "OTHERS"]
 
-# How many of what is plotted have a colour of their own; the one after these is for all others.
+# How many items of a plot have a colour of their own; the next colour is for all others.
 COLOURS = Summary.COLOURS
 
-# The index of all together that have none.
+# The index of all others.
 OTHERS = Summary.OTHERS

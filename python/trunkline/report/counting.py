@@ -1,4 +1,4 @@
-"""What is counted of every protocol, as the sections of a report take it."""
+"""The counts of all protocols, for the sections of a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trunkline.report.model import BUCKETS, Clock, Counted, Scope
 
 __all__ = ["AROUND", "DECADE", "OPTIONS", "counted_of", "levels", "summary"]
 
-# How messages are decoded to be counted.
+# The options of decoding for the counts.
 OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "cdtp": {"tags": None},
     "dcp": {},
@@ -20,10 +20,10 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "cdt": {},
 }
 
-# The protocols of which messages that are not selected may be the answers to those that are.
+# The protocols in which messages outside a selection may be answers to selected ones.
 AROUND = ("dcp", "mc0", "mtl")
 
-# Classes of times a decade, so that 1, 2 and 5 of a unit are where one begins.
+# Classes of times per decade, so that 1, 2 and 5 of a unit begin a class.
 DECADE = Summary.DECADE
 
 
@@ -41,12 +41,12 @@ def summary(protocol: str, scope: Scope, clock: Clock) -> Summary:
 
 
 def counted_of(summary: Summary) -> Counted:
-    """What a summary comes to."""
+    """The counts of a summary."""
     return cast("Counted", summary.evaluate(BUCKETS))
 
 
 def levels(came: Mapping[int, Mapping[int, int]], gone: Mapping[int, Mapping[int, int]]) -> dict[int, Sequence[int]]:
-    """How many there are at the end of each bucket, of what came and went in each."""
+    """The levels at the end of each bucket, from arrivals and departures in each."""
     sums: dict[int, Sequence[int]] = {}
     for at, buckets in came.items():
         left = gone.get(at, {})

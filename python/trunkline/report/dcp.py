@@ -14,7 +14,7 @@ from trunkline.report.tables import Column, Table, about_others, count, not_list
 
 __all__ = ["DcpSection", "ServiceReport"]
 
-# What is listed and plotted of latencies.
+# The percentiles that are listed and plotted.
 LATENCIES = ("p50", "p90", "p99", "max")
 
 _COLUMNS = (
@@ -62,12 +62,12 @@ class ServiceReport:
 
     @property
     def title(self) -> str:
-        """The name of the service, or what it is if there is none, to read."""
+        """The name of the service, or a placeholder, as text."""
         return readable(self.service.decode(errors="backslashreplace")) or "(empty name)"
 
     @property
     def unanswered(self) -> int:
-        """Requests that nothing came of."""
+        """Requests without a reply or forward."""
         return self.requests - self.replies - self.forwards
 
 
@@ -113,7 +113,7 @@ class DcpSection(Section):
         return bool(self.services or self.malformed)
 
     def tiles(self) -> Sequence[Tile]:
-        """Services, requests, and those that nothing came of."""
+        """Services, requests, and unanswered ones."""
         if not self.services:
             return ()
         unanswered = sum(service.unanswered for service in self.services)
@@ -124,7 +124,7 @@ class DcpSection(Section):
         )
 
     def tables(self) -> Sequence[Table]:
-        """The services, where any was asked for."""
+        """The services, if any."""
         if not self.services:
             return ()
         notes = _NOTES + not_listed(self.service_count - len(self.services), "services with fewer requests")
@@ -172,7 +172,7 @@ class DcpSection(Section):
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
-        """What was counted of it."""
+        """The section of what was counted."""
         del scope
         found = counted["section"]
         rates = dict(found["rates"])

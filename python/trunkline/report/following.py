@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["Following"]
 
 
-# Of runs a capture has an account of its own, which is there at once.
+# The capture has its own record of runs.
 _SCOPE = Scope(has_runs=False)
 
 
 class Following:
-    """Counts a capture as it grows: each segment once, and what is in none yet whenever there is more of it.
+    """Counts a capture as it grows: each segment once, and the rows of the journal whenever there are more.
 
     Args:
         capture: The capture directory, or its URL.
@@ -42,15 +42,15 @@ class Following:
         self._path = location_of(capture)
         self._name = name
         self._counters: dict[str, Counter] = {}
-        # The segment that is counted next.
+        # The next segment to count.
         self._next = 0
-        # How many rows were in no segment when the page was written last; None before there is one.
+        # The rows of the journal when the page was last written; None before the first page.
         self._unpublished: int | None = None
         self._clock = Total(0, 0, None, None).clock
         self._last_ns: int | None = None
 
     def page(self, out: Path, refresh_s: float | None) -> Report | None:
-        """Writes the page anew, which refreshes itself; None where nothing was recorded since the last time.
+        """Writes the page again, which refreshes itself; returns None if nothing was recorded since.
 
         Args:
             out: The file.
@@ -68,16 +68,16 @@ class Following:
             return None
         self._unpublished = unpublished
         for first, last in published:
-            # Some of a merged one may be counted already.
+            # A part of a merged segment may be counted already.
             begin = max(first, self._next)
             try:
                 self._count(opened, native(Capture(self._path, segments=[(begin, last)])), self._counters)
             except CaptureError:
-                # One that was deleted meanwhile, to make room, is missed by nothing else.
+                # Skip a segment that retention deleted meanwhile.
                 if existing(self._path, [(begin, last)]):
                     raise
             self._next = last + 1
-        # What is only in the journal is counted again with its segment.
+        # Rows of the journal are counted again with their segment.
         latest: dict[str, Counter] = {}
         for name, counter in self._counters.items():
             latest[name] = Counter(name, opened, None, _SCOPE, self._clock)
@@ -108,12 +108,12 @@ class Following:
 
 
 def _total(counted: Counted) -> Total:
-    """How much there is of a protocol; segments that are deleted count on."""
+    """The total of a protocol, including segments deleted since."""
     return Total(counted["rows"], counted["bytes"], counted["first_received_at_ns"], counted["last_received_at_ns"])
 
 
 def _runs(runs: Iterable[Run]) -> RunCounts:
-    """The runs of a capture's own account."""
+    """The runs in the record of the capture."""
     import pyarrow as pa
 
     tally = Tally()

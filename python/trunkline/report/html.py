@@ -29,7 +29,7 @@ _REFRESH = Path(__file__).with_name("refresh.js")
 
 
 def page(report: Report, name: str | None, refresh_s: float | None = None) -> str:
-    """The page, complete in itself; with `refresh_s`, it reads itself anew whenever so many seconds have passed."""
+    """The self-contained page; with `refresh_s`, it reloads itself at this interval."""
     sections = report.shown
     charts = [*_volumes(report), *(chart for section in sections for chart in section.charts())]
     if report.rows:
@@ -47,7 +47,7 @@ def page(report: Report, name: str | None, refresh_s: float | None = None) -> st
         version=escape(__version__),
         refresh="" if refresh_s is None else f' data-refresh="{refresh_s:g}"',
         script=script,
-        # The one script that a browser will run here, whatever names from the network are made of.
+        # The content security policy allows only this script, whatever names from the network contain.
         script_hash=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
@@ -62,7 +62,7 @@ def _period(report: Report, name: str | None) -> str:
 
 
 def _volumes(report: Report) -> list[Chart]:
-    """Bytes a second of each protocol, where there is more than CDTP."""
+    """Bytes a second by protocol, unless there is only CDTP."""
     from trunkline.report import over_time
 
     if not report.volumes:
@@ -82,7 +82,7 @@ def _errors(report: Report) -> Chart:
 
 
 def _head(report: Report) -> list[Tile]:
-    """The tiles of the whole, and those of a protocol that is alone."""
+    """The tiles of the whole, with those of a single protocol."""
     malformed = sum(report.malformed.values())
     return [
         Tile("Messages", f"{report.rows:,}"),
@@ -116,7 +116,7 @@ def _tables(tables: Iterable[Table]) -> str:
 
 
 def _table(table: Table) -> str:
-    """A table with its title and what there is to know of its columns."""
+    """A table with its title and notes."""
     heads = "".join(
         f'<th scope="col"{_class(left=column.is_text)}>{escape(column.title)}</th>' for column in table.columns
     )
@@ -132,7 +132,7 @@ def _table(table: Table) -> str:
 
 
 def _row(table: Table, at: int, row: object) -> str:
-    """A row of a table; a click on its first cell shows what it opens."""
+    """A row of a table; a click on its first cell shows its details."""
     title, *others = table.columns
     colour = table.colour(at) if table.colour else None
     opened = table.opens(row) if table.opens else {}
@@ -143,7 +143,7 @@ def _row(table: Table, at: int, row: object) -> str:
 
 
 def _cell(column: Column, row: object) -> str:
-    """A cell that breaks between the kinds it lists, if anywhere."""
+    """A cell; a list of kinds breaks only between them."""
     parts = ", ".join(f"<span>{escape(part)}</span>" for part in column.cell(row).split(", "))
     return f"<td{_class(left=column.is_text, bad=column.marks(row))}>{parts}</td>"
 
@@ -154,12 +154,12 @@ def _class(*, left: bool = False, bad: bool = False) -> str:
 
 
 def _key(colour: int) -> str:
-    """The mark of what has this colour in plots."""
+    """The mark of a colour of the plots."""
     return f'<i style="background: var(--s{colour})"></i>'
 
 
 def _figure(chart: Chart) -> str:
-    """A plot with its title, which is its accessible name too; a line of words where there is nothing to plot."""
+    """A plot with its title, also its accessible name; or a line of text without data."""
     heading = f'aria-labelledby="{chart.key}"><h2 id="{chart.key}">{escape(chart.title)}</h2>'
     if chart.plot is None:
         return f'<figure class="card none" {heading}<p>{escape(chart.none)}</p></figure>'

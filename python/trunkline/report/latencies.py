@@ -1,4 +1,4 @@
-"""The plots of how long something took: percentiles, and how all times are spread."""
+"""The plots of latencies: percentiles, and distributions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trunkline.report.svg import HEIGHT, Canvas, beside, colour, cut
 
 __all__ = ["Percentiles", "Spread", "charts"]
 
-# How many have their percentiles plotted.
+# The most rows in a plot of percentiles.
 _PLOTTED = 12
 
 
@@ -31,11 +31,11 @@ class _Timed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """How long something took, a row a name with a dot a percentile, each in the colour of its index among `marks`.
+    """Percentiles: a row for each name with a dot for each percentile, in the colour of its index in `marks`.
 
     Attributes:
         rows: The names, each with its times in nanoseconds.
-        marks: What the times are called.
+        marks: The names of the percentiles.
     """
 
     rows: Sequence[tuple[str, Sequence[int]]]
@@ -43,7 +43,7 @@ class Percentiles:
 
     def draw(self, label: str) -> str:
         """The plot."""
-        # What two clocks, or one that was set, make of a time may be nothing, which is nowhere on the axis.
+        # A difference of two clocks, or of one that was set, may be 0, which has no place on a logarithmic axis.
         shown = [(name, [max(time, 1) for time in times]) for name, times in self.rows]
         names = [cut(name) for name, _ in shown]
         canvas = Canvas(max(101, 58 + 24.5 * len(shown)), left=beside(names))
@@ -56,7 +56,7 @@ class Percentiles:
             begin, end = across(min(times)), across(max(times))
             canvas.bar(begin, y - 2.5, end - begin, 5, "line")
             said = " · ".join(f"{mark} {latency(time)}" for mark, time in zip(self.marks, exact, strict=True))
-            # The largest first, and larger: where some are one, each is still seen around those before it.
+            # The largest first, with larger dots, so that equal ones stay visible around each other.
             for at, time in reversed(list(enumerate(times))):
                 canvas.dot(across(time), y, 3.5 + 1.25 * at, colour(at), f"{name}: {said}")
         return canvas.svg(label)
@@ -64,12 +64,12 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How many of something took how long, on top of each other in the colour of what they are of.
+    """The distribution of times, as stacked bars in the colours of the names.
 
     Attributes:
         rows: Numbers by index and class of time: n is from 10^(n/10) ns on.
-        names: What they are of, by index.
-        unit: What is counted.
+        names: The names, by index.
+        unit: The unit of the counts.
     """
 
     rows: Mapping[int, Mapping[int, int]]
@@ -80,7 +80,7 @@ class Spread:
         """The plot."""
         classes = {which for row in self.rows.values() for which in row}
         first, end = min(classes), max(classes) + 1
-        # A bar alone is not to fill the plot.
+        # A single bar must not fill the plot.
         spare = max(1, (DECADE - (end - first)) // 2)
         low, high = max(0, first - spare), end + spare
         heights = {which: sum(row.get(which, 0) for row in self.rows.values()) for which in classes}
@@ -90,7 +90,7 @@ class Spread:
         up = Scale(0, most, canvas.bottom, canvas.top)
         across = Scale(low, high, canvas.left, canvas.right)
         canvas.up(up, marks, self.unit)
-        # At 1, 2 and 5 of a unit, or at units where there are many.
+        # At 1, 2 and 5 of each decade, or only at decades if there are many.
         leading = (0,) if end - first > 2 * DECADE else (0, 3, 7)
         ticks = [tick for tick in range(low, high + 1) if tick % DECADE in leading]
         canvas.across(across, [(tick, _time(tick)) for tick in ticks], "latency")
@@ -118,9 +118,9 @@ def charts(
     unit: str,
     none: str,
 ) -> list[Chart]:
-    """The plots of `what`, a time: the percentiles `marks` of each, and the number of `unit` in each class of `spread`.
+    """The plots of a latency `what`: its percentiles `marks`, and its distribution `spread` in `unit`.
 
-    `which` says what the first of all are, where not all have a row; `none` is said where nothing took a time.
+    `which` describes the first rows if not all are shown; `none` is the text without data.
     """
     timed = [each for each in of[:_PLOTTED] if each.max_ns is not None]
     rows = [(each.title, [getattr(each, f"{mark}_ns") for mark in marks]) for each in timed]
@@ -135,5 +135,5 @@ def charts(
 
 
 def _time(which: int) -> str:
-    """Where a class begins, to two digits."""
+    """The lower bound of a class, to two digits."""
     return latency(float(f"{10 ** (which / DECADE):.2g}"))

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["report", "total_of"]
 
-# How many batches of a protocol wait to be counted.
+# The most batches of a protocol in its queue.
 _AHEAD = 2
 
-# How long a thread waits before it looks whether it is to end.
+# How often a waiting thread checks whether to end.
 _LOOK_S = 0.05
 
 
@@ -46,8 +46,7 @@ def report(
 ) -> Report:
     """Writes the same page as `trunkline.spark.report`, without Spark and Java.
 
-    It is counted in this process: each message is read once, and how much memory that takes does not depend on how many
-    there are.
+    It is counted in this process: each message is read once, and the memory does not depend on the number of messages.
 
     Args:
         capture: A capture directory, or its URL.
@@ -74,7 +73,7 @@ def report(
 
 
 def total_of(capture: Capture, selection: Selection | None) -> Total:
-    """How much there is, and from when until when."""
+    """The total, and its time range."""
     if selection is None:
         info = capture.info()
         return Total(info.messages, info.bytes, info.first_received_at_ns, info.last_received_at_ns)
@@ -111,7 +110,7 @@ class _Counting:
         self._within = within(selection, spoken, capture)
 
     def run(self, on_progress: Callable[[int], object]) -> dict[str, Counted]:
-        """Counts all rows, in threads that end with this, whatever raises."""
+        """Counts all rows, in threads that end when this returns or raises."""
         work = [self._read, *(lambda name=name: self._count(name) for name in self._protocols)]
         threads = [threading.Thread(target=self._guarded, args=(each,), daemon=True) for each in work]
         for thread in threads:
@@ -130,15 +129,15 @@ class _Counting:
         return {name: found for name, found in counted.items() if found["rows"]}
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Works until that is over, or anything fails."""
+        """Runs the work of a thread, and records its exception."""
         try:
             work()
-        except BaseException as error:  # noqa: BLE001 - it is raised where the report is asked for
+        except BaseException as error:  # noqa: BLE001 - it is raised in the thread of the caller
             self._failures.append(error)
             self._is_over.set()
 
     def _read(self) -> None:
-        """Reads batches of rows, and gives each protocol its own."""
+        """Reads batches of rows, and queues them by protocol."""
         for part in self._parts:
             for count, found in read(part, self._protocols, self._within):
                 for name, rows in found.items():
@@ -156,7 +155,7 @@ class _Counting:
                 return
 
     def _count(self, name: str) -> None:
-        """Counts what is read of a protocol."""
+        """Counts the queued rows of a protocol."""
         protocol = self._protocols[name]
         while not self._is_over.is_set():
             try:

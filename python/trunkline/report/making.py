@@ -1,4 +1,4 @@
-"""Makes a page of what was counted."""
+"""Makes a page from counts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trunkline.report.mtl import MtlSection
 
 __all__ = ["checked", "made"]
 
-# The sections, in the order they have on the page.
+# The sections, in the order of the page.
 _SECTIONS = (CdtpSection, DcpSection, Mc0Section, MtlSection, CdtSection)
 
 
 def checked(out_html: str | os.PathLike[str]) -> Path:
-    """Where a page goes, if that can be.
+    """The path of a page, checked.
 
     Raises:
         FileNotFoundError: There is no such directory.
@@ -46,16 +46,16 @@ def made(
     scope: Scope,
     refresh_s: float | None = None,
 ) -> Report:
-    """Writes the page of what was counted of each protocol, and returns its content.
+    """Writes the page from the counts of each protocol, and returns its content.
 
-    With `refresh_s` the page reads itself anew whenever so many seconds have passed.
+    With `refresh_s` the page reloads itself at this interval.
     """
     sections: dict[str, Section] = {}
     for section in _SECTIONS:
         name = section.protocol
         found = counted.get(name) or counted_of(summary(name, scope, total.clock))
         sections[name] = section.of(found, total, scope)
-    # Of CDTP there is more to say: who sent them.
+    # CDTP has its volumes by sender.
     has_others = any(section.spoken for name, section in sections.items() if name != CdtpSection.protocol)
     known = counted if has_others else {}
     result = Report(
@@ -75,12 +75,12 @@ def made(
 
 
 def _write(out: Path, text: str) -> None:
-    """Writes a file that is never seen in part."""
+    """Writes a file atomically."""
     handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        # A new file has the permissions it would have had without the detour.
+        # The permissions of a file created directly.
         mask = os.umask(0)
         os.umask(mask)
         Path(name).chmod(0o666 & ~mask)

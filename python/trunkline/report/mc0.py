@@ -1,4 +1,4 @@
-"""The section of a report on mc0: the topics with what passed through them, and the errors that were answered."""
+"""The section of a report on mc0: the traffic of topics, and ERROR answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, co
 
 __all__ = ["Mc0Section", "RefusalReport", "TopicReport"]
 
-# What is listed and plotted of latencies.
+# The percentiles that are listed and plotted.
 LATENCIES = ("p50", "p99", "max")
 
 _COLUMNS = (
@@ -84,7 +84,7 @@ class TopicReport:
 
     @property
     def title(self) -> str:
-        """The topic, or what it is if it has no name, to read."""
+        """The topic, or a placeholder, as text."""
         return readable(self.topic) or "(empty name)"
 
     @property
@@ -120,12 +120,12 @@ class RefusalReport:
 
     @property
     def title(self) -> str:
-        """The text, or what it is if there is none, to read."""
+        """The text, or a placeholder."""
         return readable(self.text or "") or "(no text)"
 
     @property
     def peer_name(self) -> str:
-        """The peer, to read."""
+        """The peer as text."""
         return "(this connector)" if self.peer is None else text_or_digits(self.peer)
 
 
@@ -180,23 +180,23 @@ class Mc0Section(Section):
 
     @property
     def _has_both(self) -> bool:
-        """Whether what is put is covered where what is delivered is: they share a topic, and nothing else that one selects by."""
+        """Whether PUTs and MESSAGEs are both covered: of all criteria they share only the topic."""
         return self.cuts <= {"topic"}
 
     def tiles(self) -> Sequence[Tile]:
-        """Topics, what was put and delivered, and what was answered with an error."""
+        """Topics, PUTs, deliveries, and ERRORs."""
         refused = (Tile("Refused", f"{self.refused:,}", not self.refused),)
         both = (("Puts", self.puts), ("Deliveries", self.deliveries))
         return (
             Tile("Topics", f"{self.topic_count:,}"),
-            # Of one that is not selected there is no number to show.
+            # No number for messages that are not selected.
             *(Tile(title, f"{number:,}") for title, number in both if number or self._has_both),
-            # An ERROR says of no topic: that there is none among some messages says nothing.
+            # An ERROR has no topic: a selection by topic has none.
             *(() if self.cuts and not self.refused else refused),
         )
 
     def tables(self) -> Sequence[Table]:
-        """The topics, where anything passed through any."""
+        """The topics, if any."""
         if not self.topics:
             return ()
         columns = [column for column in _COLUMNS if self._has_both or column.field != "fan_out"]
@@ -231,7 +231,7 @@ class Mc0Section(Section):
         )
 
     def details(self) -> Sequence[Table]:
-        """The errors that were answered, where there are any."""
+        """The ERRORs, if any."""
         if not self.refusals:
             return ()
         more = self.refused - sum(refusal.errors for refusal in self.refusals)
@@ -240,7 +240,7 @@ class Mc0Section(Section):
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
-        """What was counted of it."""
+        """The section of what was counted."""
         found = counted["section"]
         same = ("topic_count", "beyond", "left_out", "puts", "deliveries", "refused")
         return cls(

@@ -1,4 +1,4 @@
-"""What a report is made of: numbers common to all protocols, and a section for each."""
+"""The model of a report: numbers common to all protocols, and a section for each."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ __all__ = [
     "to_plain",
 ]
 
-# How finely time is divided.
+# The number of time buckets.
 BUCKETS = 120
 
-# What of a selection may keep a message and not its answer.
+# The criteria that may select a message without its answer.
 _CUTS = ("type", "service", "topic", "resource", "peer", "direction", "where")
 
-# Where names are cut, which come from the network.
+# The length at which names from the network are cut.
 NAME = 200
 
 
 class Tile(NamedTuple):
-    """A number at the top of the page, or of a protocol's part of it; `good` says whether it is what one wants, None that there is no better."""
+    """A number at the top of the page or of a section; `good` is whether the value is good, None if it is neutral."""
 
     title: str
     value: str
@@ -52,7 +52,7 @@ class Tile(NamedTuple):
 
 
 class Clock(NamedTuple):
-    """What time is divided into: `BUCKETS` of `bucket_ns` nanoseconds each, from `first_ns` since 1970 on."""
+    """The time buckets: `BUCKETS` of `bucket_ns` nanoseconds each, from `first_ns` since 1970 on."""
 
     first_ns: int
     bucket_ns: int
@@ -60,7 +60,7 @@ class Clock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which part of a capture a report covers, as far as it bears on what can be counted.
+    """The part of a capture that a report covers, as far as it affects what can be counted.
 
     Attributes:
         has_runs: Whether runs are covered from begin to end: a part of a run has no condition.
@@ -82,7 +82,7 @@ class Scope:
 
     @classmethod
     def of(cls, selection: Selection, capture: Capture | None = None) -> Scope:
-        """That of a selection of messages of this capture."""
+        """The scope of a selection of messages of this capture."""
         from trunkline.capture.selecting import of_records, ordinals, said
 
         has_sequences = selection.type is None and selection.where is None
@@ -115,7 +115,7 @@ class Total:
 
     @classmethod
     def of(cls, parts: Iterable[Total]) -> Self:
-        """That of several parts."""
+        """The sum of several parts."""
         found = list(parts)
         first = (part.first_ns for part in found if part.first_ns is not None)
         last = (part.last_ns for part in found if part.last_ns is not None)
@@ -124,17 +124,17 @@ class Total:
 
     @property
     def bucket_ns(self) -> int:
-        """What time is divided into."""
+        """The width of a bucket, in nanoseconds."""
         return max(1, -(-((self.last_ns or 0) - (self.first_ns or 0) + 1) // BUCKETS))
 
     @property
     def clock(self) -> Clock:
-        """The same, with when it begins."""
+        """The time buckets."""
         return Clock(self.first_ns or 0, self.bucket_ns)
 
 
 class Counted(TypedDict):
-    """What was counted of a protocol.
+    """The counts of a protocol.
 
     Attributes:
         rows: Messages as they were received.
@@ -160,7 +160,7 @@ class Counted(TypedDict):
 
 
 class Section(ABC):
-    """What a report says of one protocol.
+    """The section of a report on one protocol.
 
     Attributes:
         protocol: The protocol.
@@ -173,7 +173,7 @@ class Section(ABC):
     @classmethod
     @abstractmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
-        """What was counted of it."""
+        """The section of what was counted."""
 
     @property
     @abstractmethod
@@ -183,7 +183,7 @@ class Section(ABC):
     @property
     @abstractmethod
     def spoken(self) -> bool:
-        """Whether there is anything to say."""
+        """Whether there are messages of the protocol."""
 
     @abstractmethod
     def tiles(self) -> Sequence[Tile]:
@@ -265,7 +265,7 @@ class Report:
 
     @property
     def shown(self) -> list[Section]:
-        """The sections of what was spoken."""
+        """The sections with messages."""
         return [section for section in self.sections.values() if section.spoken]
 
 
@@ -289,5 +289,5 @@ def to_plain(value: Any) -> Any:
 
 
 def largest_first(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts by kind, in an order."""
+    """Counts by kind, the largest first."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

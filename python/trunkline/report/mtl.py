@@ -1,4 +1,4 @@
-"""The section of a report on MTL: the resources with what waited in each and for how long, and the logins that were refused."""
+"""The section of a report on MTL: resources with their depths and ages, and refused logins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, co
 
 __all__ = ["MtlSection", "RefusedLogin", "ResourceReport"]
 
-# What is listed and plotted of times.
+# The percentiles that are listed and plotted.
 TIMES = ("p50", "p99", "max")
 
 _COLUMNS = (
@@ -84,7 +84,7 @@ class ResourceReport:
 
     @property
     def title(self) -> str:
-        """The name, or what it is if there is none, to read."""
+        """The name, or a placeholder, as text."""
         return readable(self.resource) or "(no name)"
 
 
@@ -106,7 +106,7 @@ class RefusedLogin:
 
     @property
     def title(self) -> str:
-        """The peer, to read."""
+        """The peer as text."""
         return "(this client)" if self.peer is None else text_or_digits(self.peer)
 
 
@@ -180,7 +180,7 @@ class MtlSection(Section):
         )
 
     def tables(self) -> Sequence[Table]:
-        """The resources, where anything passed through any."""
+        """The resources, if any."""
         if not self.resources:
             return ()
         notes = _NOTES + not_listed(self.resource_count - len(self.resources), "resources with fewer contents")
@@ -188,7 +188,7 @@ class MtlSection(Section):
         return (Table("resources", "Resources", _COLUMNS, self.resources, notes, ranked),)
 
     def charts(self) -> Sequence[Chart]:
-        """How much comes, what waits, how long it has, and times to confirm."""
+        """Rates, depths, ages, and times to confirm."""
         if not self.resources:
             return ()
         from trunkline.report import latencies, over_time
@@ -235,7 +235,7 @@ class MtlSection(Section):
         )
 
     def details(self) -> Sequence[Table]:
-        """The logins that were refused, where any was."""
+        """The refused logins, if any."""
         if not self.logins:
             return ()
         more = self.logins_refused - sum(login.refused for login in self.logins)
@@ -245,7 +245,7 @@ class MtlSection(Section):
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:
-        """What was counted of it."""
+        """The section of what was counted."""
         found = counted["section"]
         levels = dict(enumerate(found["levels"]))
         same = ("resource_count", "beyond", "received", "sent", "redelivered", "dead_lettered", "logins_refused")

@@ -1,4 +1,4 @@
-"""Plots of counts over time, by who they are of."""
+"""Plots of counts over time, a line per name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trunkline.report.svg import HEIGHT, Canvas, beside, colour, digits
 
 __all__ = ["Lines", "ages", "in_order", "levels", "rates", "totals", "volumes"]
 
-# From so many times the smallest to the largest, small ones cannot be seen on a linear axis.
+# Beyond this ratio of the largest to the smallest, small values are invisible on a linear axis.
 _STEEP = 50
 
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
@@ -29,12 +29,12 @@ Rows = Mapping[int, Mapping[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A line each over time.
+    """Lines over time.
 
     Attributes:
         rows: The value of each bucket of time, by index; `OTHERS` are those that have none.
-        unit: What the values are.
-        clock: What time is divided into.
+        unit: The unit of the values.
+        clock: The time buckets.
         names: The names of the lines, by index.
         axis: Whether values are plotted as they are, by their logarithm, or so from one on.
         is_stepped: Whether a value is that of its whole bucket, rather than of its end.
@@ -63,14 +63,14 @@ class Lines:
         canvas.across(across, [(at / length_s, words) for at, words in times], title)
         for at in in_order(self.rows):
             line = self.rows[at]
-            # Nothing has no place on a logarithmic axis, and lines that fall to its foot hide the others.
+            # 0 has no place on a logarithmic axis, and lines down to its foot would hide others.
             points = [up(value) if value or self.axis != "log" else None for value in line]
             path = _stepped(across, points) if self.is_stepped else _joined(across, [up(value) for value in (0, *line)])
             canvas.path(path, colour(at))
         return canvas.svg(label, self._values())
 
     def _scale(self, values: Sequence[float]) -> tuple[Scale, list[float]]:
-        """The axis of the values, wherever it will be, and its marks."""
+        """The axis of the values, and its marks."""
         most = max(values, default=0) or 1
         if self.axis == "linear":
             return Scale(0, most * 1.05, 0, 1), steps(0, most * 1.05, whole=self.is_whole)
@@ -83,7 +83,7 @@ class Lines:
         return Scale(low, high, 0, 1, math.log10), decades(low, high)
 
     def _values(self) -> dict[str, object]:
-        """What `hover.js` shows of the lines."""
+        """The data for `hover.js`."""
         rows = [
             {
                 "name": self.names.get(at, ""),
@@ -97,12 +97,12 @@ class Lines:
 
 
 def rates(rows: Rows, clock: Clock, names: Names, what: str = "messages") -> Lines | None:
-    """How many of `what` came a second over time; None where there is nothing."""
+    """The rate of `what` over time; None without data."""
     return _lines(rows, clock, names, f"{what}/s", 1)
 
 
 def volumes(rows: Rows, clock: Clock, names: Names) -> Lines | None:
-    """Bytes a second over time, in the unit that fits the most there is; the least, on a logarithmic axis."""
+    """Bytes a second over time, in the unit that fits the largest value, or the smallest on a logarithmic axis."""
     numbers = [number for buckets in rows.values() for number in buckets.values() if number]
     is_steep = _is_steep([max(buckets.values(), default=0) for buckets in rows.values()])
     unit, size = _fitting((min if is_steep else max)(numbers, default=0) / clock.bucket_ns * 1e9, _UNITS)
@@ -119,7 +119,7 @@ def _lines(rows: Rows, clock: Clock, names: Names, unit: str, size: float) -> Li
 def levels(
     rows: Mapping[int, Sequence[float]], clock: Clock, names: Names, what: str, *, is_whole: bool = True
 ) -> Lines | None:
-    """How much of `what` there is at the end of each bucket; None where there never is any."""
+    """The level of `what` at the end of each bucket; None without data."""
     is_any = any(map(any, rows.values()))
     return Lines(rows, what, clock, names, is_stepped=False, is_whole=is_whole) if is_any else None
 
@@ -131,7 +131,7 @@ def ages(rows: Mapping[int, Sequence[float]], clock: Clock, names: Names) -> Lin
 
 
 def totals(rows: Rows, clock: Clock, names: Names, what: str) -> Lines | None:
-    """Counts of `what` up to each time: what comes seldom is seen by its steps; likewise."""
+    """Cumulative counts of `what`, in which rare events are visible as steps; likewise."""
     lines = {at: list(accumulate(rows[at].get(bucket, 0) for bucket in range(BUCKETS))) for at in rows}
     lines = {at: line for at, line in lines.items() if line[-1]}
     is_steep = _is_steep([line[-1] for line in lines.values()])
@@ -139,22 +139,22 @@ def totals(rows: Rows, clock: Clock, names: Names, what: str) -> Lines | None:
 
 
 def in_order(rows: Iterable[int]) -> list[int]:
-    """What has a colour of its own, and then the others."""
+    """The indices with a colour of their own, and then the others."""
     return sorted(rows, key=lambda at: (at == OTHERS, at))
 
 
 def _fitting(number: float, units: Sequence[tuple[str, float]]) -> tuple[str, float]:
-    """The largest unit that a number has at least one of; else the smallest."""
+    """The largest unit that is not larger than a number; else the smallest."""
     return next(((unit, size) for unit, size in units if number >= size), units[-1])
 
 
 def _is_steep(peaks: Sequence[float]) -> bool:
-    """Whether the smallest line cannot be seen beside the largest on a linear axis."""
+    """Whether the smallest line would be invisible beside the largest on a linear axis."""
     return max(peaks, default=0) > _STEEP * min(peaks, default=0)
 
 
 def _stepped(across: Scale, points: Sequence[float | None]) -> str:
-    """A line that keeps each value for its bucket, and ends where there is none."""
+    """A stepped line, with gaps for missing values."""
     path, before = "", None
     for bucket, y in enumerate(points):
         if y is None:

@@ -1,4 +1,4 @@
-"""What is counted of one protocol, as its rows are read."""
+"""Counts the messages of one protocol as its rows are read."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Counter:
         name: The protocol.
         capture: The capture; None to count rows that are decoded already.
         selection: Which messages; all if None.
-        scope: What that bears on.
-        clock: What time is divided into.
+        scope: The scope of the selection.
+        clock: The time buckets.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class Counter:
         self._summary = summary(name, scope, clock)
         self._scope = scope
         options = OPTIONS[name]
-        # What is read of the capture.
+        # The columns to read from the capture.
         self.columns, self._decode = reading(Decoder(name, **options), self._summary.needs)
         self._selected = None
         if capture is not None and selection is not None:
             self._selected = Selected(capture, dataclasses.replace(selection, protocol=name), options)
-        # What is counted of messages that are selected alone, and what with those that may be their answers.
+        # Two summaries: of selected messages only, and with possible answers to them.
         self._is_around = name in AROUND
         has_runs = name == "cdtp" and scope.has_runs
         self._runs = Fold("runs", json=True) if has_runs else None
@@ -59,7 +59,7 @@ class Counter:
             self.record_runs(of_runs)
 
     def decoded(self, part: Part, batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-        """What there is to count in rows of a part of the capture: messages, and what runs are counted from."""
+        """The messages in rows of a part of the capture, and the rows from which runs are counted."""
         for decoded in self._decode(iter([batch])):
             rows = decoded
             if self._selected is not None:
@@ -72,41 +72,41 @@ class Counter:
         self._summary.record(rows)
 
     def record_runs(self, rows: pa.RecordBatch | None) -> None:
-        """Counts runs, where they are counted."""
+        """Counts runs, if they are wanted."""
         if self._runs is not None and rows is not None:
             for over in self._runs.record(rows):
                 self._tally.add(over)
 
     def finish(self) -> None:
-        """Counts what is open."""
+        """Counts things that are still open."""
         self._summary.finish()
         if self._runs is not None:
             for over in self._runs.finish():
                 self._tally.add(over)
 
     def counted(self) -> Counted:
-        """What it comes to."""
+        """The counts."""
         found = counted_of(self._summary)
         if self._runs is not None:
             found["runs"] = self._tally.counts(self._scope.ordinals)
         return found
 
     def state(self) -> tuple[bytes, bytes]:
-        """What it comes to so far, as bytes: of messages, and of runs that are over."""
+        """The state so far, as bytes: of messages, and of completed runs."""
         return self._summary.state(), self._tally.state()
 
     def merge(self, state: tuple[bytes, bytes]) -> None:
-        """Adds what another one came to."""
+        """Adds the state of another counter."""
         of_messages, of_runs = state
         self._summary.merge(of_messages)
         self._tally.merge(of_runs)
 
     def widen(self, last_ns: int) -> None:
-        """Makes buckets of time wider, as far as that is needed for what was received at this time."""
+        """Widens the time buckets as needed to cover this time."""
         self._summary.widen(last_ns, BUCKETS)
 
     def copy_to(self, other: Counter) -> None:
-        """Has another one go on from what this one has counted; runs are its own."""
+        """Copies the counts to another counter, without the runs."""
         other._summary.restore(self._summary.state())
 
 
@@ -121,7 +121,7 @@ def within(selection: Selection | None, names: Sequence[str], capture: Capture) 
 def read(
     part: Part, counters: Mapping[str, Counter], within: dict[str, Any] | None = None
 ) -> Iterator[tuple[int, dict[str, pa.RecordBatch]]]:
-    """The rows of a part of a capture batch by batch: how many, and those of each protocol that is counted."""
+    """The rows of a part of a capture in batches: their number, and those of each counted protocol."""
     columns = dict.fromkeys(name for counter in counters.values() for name in counter.columns)
     for batch in read_batches(part.reader(["protocol", *columns], within)):
         yield batch.num_rows, {name: rows for name, rows in _split(batch).items() if name in counters}
@@ -138,7 +138,7 @@ def _split(batch: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
 
 
 def _with_frames(part: Part, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Messages of CDTP, and before each BOR and EOR its frames, which are only read where there is one."""
+    """Messages of CDTP, with the frames of BOR and EOR before each, which are read only for these."""
     import pyarrow as pa
     from pyarrow import compute
 

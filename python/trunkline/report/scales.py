@@ -1,4 +1,4 @@
-"""Where values are on an axis, and which of them have a mark."""
+"""Axes: the positions of values, and marks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Scale:
     Attributes:
         low: The first value.
         high: The last one.
-        start: Where the first one is.
-        end: Where the last one is.
-        bend: What of a value is even along the axis: `math.log10` for a logarithmic one.
+        start: The position of the first value.
+        end: The position of the last one.
+        bend: The function of a value that is linear along the axis: `math.log10` for a logarithmic one.
     """
 
     low: float
@@ -28,18 +28,18 @@ class Scale:
     bend: Callable[[float], float] = float
 
     def __call__(self, value: float) -> float:
-        """Where a value is."""
+        """The position of a value."""
         low, high = self.bend(self.low), self.bend(self.high)
         return self.start + (self.bend(value) - low) / ((high - low) or 1) * (self.end - self.start)
 
 
 def symlog(value: float) -> float:
-    """For counts of which some are none: even up to one, and logarithmic from there."""
+    """For counts that may be 0: linear up to 1, logarithmic from there."""
     return value if value <= 1 else 1 + math.log10(value)
 
 
 def steps(low: float, high: float, most: int = 5, *, whole: bool = False) -> list[float]:
-    """Round values in a range, no more than `most` and one apart evenly; whole numbers where that is all there is.
+    """Round values in a range at equal distances, at most `most`; only integers with `whole`.
 
     ```pycon
     >>> steps(0, 7), steps(0, 2, whole=True), steps(0, 0.3)
@@ -57,7 +57,7 @@ def steps(low: float, high: float, most: int = 5, *, whole: bool = False) -> lis
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Powers of ten in a range of positive values; 2 and 5 of each as well where there are few.
+    """Powers of ten in a range of positive values; with 2 and 5 of each if there are few.
 
     ```pycon
     >>> decades(3, 4000), decades(3, 30), decades(1.1, 1.3)

@@ -1,4 +1,4 @@
-"""The plot of the sizes of what senders of CDTP sent."""
+"""The plot of payload sizes of senders of CDTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Squares"]
 
 @dataclass(frozen=True, slots=True)
 class Squares:
-    """How the payload sizes of each sender are spread, a row of squares a sender.
+    """The distribution of payload sizes, a row of squares per sender.
 
     Attributes:
         rows: Messages by index and the number of binary digits of their payload's bytes.
@@ -43,7 +43,7 @@ class Squares:
             for size, number in sorted(self.rows[at].items()):
                 share = number / total
                 is_most = share > 0.5
-                # No shade between is one that ink or paper could be read on.
+                # On medium shades neither dark nor light text is readable.
                 shade = 0.9 + 0.1 * share if is_most else 0.2 + 0.5 * share
                 words = f"{100 * share:.0f}" if share >= 0.01 else "<1"
                 tip = f"{self.names[at]}: {number:,} of {_bounds(size)}, {words}%"
@@ -54,7 +54,7 @@ class Squares:
 
 
 def _least(size: int) -> int:
-    """Where a class of n binary digits begins: at 2^(n-1) bytes; the one of none is for empty payloads."""
+    """The lower bound of a class of n binary digits: 2^(n-1) bytes; class 0 is for empty payloads."""
     return 1 << size - 1 if size else 0
 
 

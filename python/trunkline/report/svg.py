@@ -1,4 +1,4 @@
-"""Plots as SVG that takes its colours and font from the page around it."""
+"""Plots as SVG, with colours and font of the surrounding page."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from trunkline.report.scales import Scale
 
 __all__ = ["HEIGHT", "Canvas", "beside", "colour", "cut", "digits", "room"]
 
-# Units of the view box: a plot is as wide as its card, and its text grows with it.
+# The width of the view box: a plot scales with its card, text included.
 WIDTH = 460
 
-# How high it is where nothing else says so.
+# The default height.
 HEIGHT = 209
 
-# The size of its font.
+# The font size.
 _SIZE = 11
 
-# How wide a character is, as a share of the size of its font: fonts differ, so a little more than the average.
+# The width of a character relative to the font size: a little more than the average, as fonts differ.
 _CHARACTER = 0.63
 
-# What is left between labels and the plot.
+# The space between labels and the plot.
 _GAP = 8
 
 
 class Canvas:
-    """A plot: axes around a field, and what is in it, in the order in which elements cover each other.
+    """A plot: axes around a field, and its elements, in drawing order.
 
     Attributes:
-        left: Where the field begins.
-        right: Where it ends.
+        left: The left edge of the field.
+        right: Its right edge.
         top: Its upper edge.
         bottom: Its lower edge.
     """
@@ -63,14 +63,14 @@ class Canvas:
     def bar(
         self, x: float, y: float, width: float, height: float, tone: str, *, opacity: float = 1, tip: str = ""
     ) -> None:
-        """A rectangle; a browser shows the tip where one points at it."""
+        """A rectangle with a tooltip."""
         place = f'x="{digits(x)}" y="{digits(y)}" width="{digits(width)}" height="{digits(height)}"'
         self._add(
             "rect", place, f"fill: var(--{tone})" + (f"; opacity: {digits(opacity, 2)}" if opacity < 1 else ""), tip
         )
 
     def dot(self, x: float, y: float, radius: float, tone: str, tip: str) -> None:
-        """A disc, likewise."""
+        """A dot with a tooltip."""
         self._add("circle", f'cx="{digits(x)}" cy="{digits(y)}" r="{digits(radius)}"', f"fill: var(--{tone})", tip)
 
     def _add(self, name: str, place: str, look: str, tip: str) -> None:
@@ -85,7 +85,7 @@ class Canvas:
             x = scale(at)
             if has_grid:
                 self.path(f"M{digits(x)} {digits(self.top)}V{digits(self.bottom)}", "line", 0.8)
-            # A label at an end of the axis stays within the plot.
+            # Labels at the ends of the axis stay within the plot.
             half = room(words) / 2
             self.text(min(max(x, half), WIDTH - half), self.bottom + 13, words)
         self.path(f"M{digits(self.left)} {digits(self.bottom)}H{digits(self.right)}", "line", 0.8)
@@ -93,7 +93,7 @@ class Canvas:
             self.text((self.left + self.right) / 2, self.bottom + 29, title)
 
     def up(self, scale: Scale, ticks: Iterable[tuple[float, str]], title: str) -> None:
-        """The axis beside the field, and what it measures above it."""
+        """The axis beside the field, with its title above."""
         for at, words in ticks:
             y = scale(at)
             self.path(f"M{digits(self.left)} {digits(y)}H{digits(self.right)}", "line", 0.8)
@@ -101,7 +101,7 @@ class Canvas:
         self.text(0, 7, title, anchor="start")
 
     def rows(self, names: Sequence[str]) -> list[float]:
-        """Names beside the field, one below the other: where the middle of each is."""
+        """Names beside the field, one below the other; returns their vertical centres."""
         each = (self.bottom - self.top) / len(names)
         middles = [self.top + (row + 0.5) * each for row in range(len(names))]
         for name, y in zip(names, middles, strict=True):
@@ -109,38 +109,38 @@ class Canvas:
         return middles
 
     def svg(self, label: str, values: Mapping[str, Any] | None = None) -> str:
-        """The plot as an element of a page; the label is its accessible name, and `values` what `hover.js` shows of it."""
+        """The plot as an element; `label` is its accessible name, and `values` the data for `hover.js`."""
         data = ""
         if values is not None:
             axis = [round(self.left / WIDTH, 4), round(self.right / WIDTH, 4)]
             shown = json.dumps({"axis": axis, **values}, ensure_ascii=False, separators=(",", ":"))
             data = f' data-values="{escape(shown)}"'
         view = f'viewBox="0 0 {WIDTH} {digits(self._height)}" xmlns="http://www.w3.org/2000/svg"'
-        # A title of the whole would be shown over each part that has none.
+        # Not a title element, which would be the tooltip of all elements without one.
         return f'<svg role="img" aria-label="{escape(label)}"{data} {view}>{"".join(self._parts)}</svg>'
 
 
 def digits(number: float, decimals: int = 1) -> str:
-    """A number with as many decimals as one sees."""
+    """A number rounded to visible decimals."""
     return f"{round(number, decimals):g}"
 
 
 def room(words: str) -> float:
-    """How wide words are, about."""
+    """The approximate width of a text."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in words)
     return (len(words) - wide) * _CHARACTER * _SIZE + wide * _SIZE
 
 
 def beside(labels: Iterable[str]) -> float:
-    """Where a field begins that has these labels beside it."""
+    """The left edge of a field with these labels beside it."""
     return max(map(room, labels), default=0) + _GAP
 
 
 def cut(name: str) -> str:
-    """A name where there is little room."""
+    """A name, cut for plots."""
     return name if len(name) <= 24 else f"{name[:11]}…{name[-12:]}"
 
 
 def colour(at: int) -> str:
-    """The colour of what has this index, as the page calls it."""
+    """The name of a colour in the page's style, by index."""
     return f"s{COLOURS if at == OTHERS else at}"

@@ -1,4 +1,4 @@
-"""What a table of a report is made of."""
+"""The tables of a report."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Column:
     """A column.
 
     Attributes:
-        title: What it is called.
+        title: Its title.
         field: The attribute of a row that it shows.
-        format: How a value is written.
-        is_text: Whether it is read, rather than compared: it is at the left, and may have several lines.
-        is_bad: Whether a value is not what one wants.
-        none: What it shows where there is no value.
+        format: Formats a value.
+        is_text: Whether it is text: aligned to the left, perhaps with several lines.
+        is_bad: Whether a value is bad.
+        none: The text for a missing value.
     """
 
     title: str
@@ -34,12 +34,12 @@ class Column:
     none: str = ""
 
     def cell(self, row: object) -> str:
-        """What it shows of a row."""
+        """The cell of a row."""
         value = getattr(row, self.field)
         return self.none if value is None else self.format(value)
 
     def marks(self, row: object) -> bool:
-        """Whether its value is not what one wants."""
+        """Whether its value is bad."""
         return self.is_bad is not None and self.is_bad(getattr(row, self.field))
 
 
@@ -48,14 +48,14 @@ class Table:
     """A table.
 
     Attributes:
-        key: Its place in the page, as an address has it after `#`.
-        title: What it is called.
-        columns: Its columns; the first one says what a row is of.
-        rows: What the rows are of.
-        notes: What there is to know of the columns.
-        colour: Which colour a row has in plots, by its index: None for one that has none.
+        key: Its fragment identifier in the page.
+        title: Its title.
+        columns: Its columns; the first one names the rows.
+        rows: The objects of the rows.
+        notes: Notes on the columns.
+        colour: The colour of a row in plots, by its index; None without one.
         counts: Numbers before the table, each with whether it is bad.
-        opens: What a click on the first cell of a row shows, texts by their names.
+        opens: The details that a click on the first cell of a row shows, texts by name.
     """
 
     key: str
@@ -74,14 +74,14 @@ class Table:
 
     @property
     def cells(self) -> list[list[str]]:
-        """What it shows, by row."""
+        """The cells, by row."""
         return [[column.cell(row) for column in self.columns] for row in self.rows]
 
     def text(self) -> str:
         """The table as lines of text."""
         lines = [self.titles, *self.cells]
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        # The first two are read, as on the page.
+        # The first two columns are text, as on the page.
         left = [at < 2 or column.is_text for at, column in enumerate(self.columns)]
         return "\n".join(
             "  ".join(
@@ -102,11 +102,11 @@ def _any(number: int | None) -> bool:
 
 
 def when(title: str, field: str, *, is_text: bool = False) -> Column:
-    """A column of moments, in nanoseconds since 1970."""
+    """A column of times, in nanoseconds since 1970."""
     return Column(f"{title} (UTC)", field, moment, is_text)
 
 
-# Columns that several tables have: sums of bytes, and when something was seen first and last.
+# Columns that several tables share: sums of bytes, and the times of the first and the last message.
 BYTES = Column("bytes", "bytes", amount)
 SEEN = (when("first", "first_received_at_ns"), when("last", "last_received_at_ns"))
 
@@ -117,7 +117,7 @@ def times(marks: Sequence[str]) -> tuple[Column, ...]:
 
 
 def not_listed(number: int, what: str) -> str:
-    """How many there are beside those in a table, as a sentence."""
+    """The note on rows that are not in a table, as a sentence."""
     return f" {number:,} {what} are not listed." if number else ""
 
 
@@ -131,5 +131,5 @@ def about_others(beyond: int, what: str) -> str:
 
 
 def ranked(at: int) -> int:
-    """The colour of a row, where those that come first have one of their own."""
+    """The colour of a row, if the first rows have colours of their own."""
     return min(at, COLOURS)

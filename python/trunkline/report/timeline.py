@@ -1,4 +1,4 @@
-"""The plot of runs over time, a row a sender."""
+"""The plot of runs over time, a row per sender."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Timeline"]
 
-# The least width of a bar that it is seen at all.
+# The least width of a visible bar.
 _LEAST = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A bar a run from its first message to its last, a row a sender.
+    """A bar per run from its first message to its last, a row per sender.
 
     Attributes:
         runs: The runs; those that come first cover the others.
-        clock: What time is divided into.
+        clock: The time buckets.
     """
 
     runs: Sequence[RunBar]
@@ -42,7 +42,7 @@ class Timeline:
         canvas.across(across, *ticks(self.clock))
         middles = dict(zip(self.senders, canvas.rows(names), strict=True))
         each = (canvas.bottom - canvas.top) / len(names)
-        # A bad run that is among good ones is not to be hidden by them.
+        # Bad runs are drawn last, so that good ones do not hide them.
         for run in reversed(self.runs):
             is_good = run.condition == "GOOD"
             begin, end = (across(seconds(self.clock, at)) for at in (run.first_received_at_ns, run.last_received_at_ns))

@@ -99,7 +99,7 @@ __dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:
-    # What a report is made of has its name here too. It takes its time to import, and Spark's processes have no use for it.
+    # The classes of reports are available here too. Imported late: they are slow to import, and Spark's processes do not use them.
     if name in __all__:
         from trunkline import report as sections
 

@@ -1,4 +1,4 @@
-"""What each column says, as Spark shows it in `DESCRIBE`."""
+"""The comments of columns, as Spark shows them in `DESCRIBE`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ROWS", "comment", "commented", "declared"]
 
-# What the rows of a capture are called beside the protocols they are decoded by and the tables that are made of them.
+# The key of the rows of a capture, beside protocols and folded tables.
 ROWS = "rows"
 
-# Columns of a capture that a message keeps of its row.
+# Columns of a capture that messages keep.
 _ROWS = {
     "capture_id": "The capture's id",
     "segment": "The number of the segment that the row is in",
@@ -29,7 +29,7 @@ _ROWS = {
     "reply_to": "The subject that an answer goes to",
 }
 
-# What is decoded of every protocol.
+# Decoded columns of every protocol.
 _SHARED = {
     "error": "What is wrong with the message, or what a column could not hold, by kind; null where nothing is",
     "_corrupt_record": "The frames of a message that does not decode",
@@ -200,12 +200,12 @@ _SAID: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-# Columns that a user has asked for by a name.
+# Columns that the user named.
 _NAMED = {"tag_": "The tag", "property_": "The property", "json_": "The member"}
 
 
 def comment(name: str, table: str) -> str | None:
-    """What a column says of a table: `ROWS`, a protocol, or one that a fold makes; None for a user's own."""
+    """The comment of a column of a table: `ROWS`, a protocol, or a folded table; None for the user's own."""
     named = next(
         (f"{what} {name.removeprefix(prefix)}" for prefix, what in _NAMED.items() if name.startswith(prefix)), None
     )
@@ -213,14 +213,14 @@ def comment(name: str, table: str) -> str | None:
 
 
 def commented(schema: StructType, table: str) -> StructType:
-    """The same columns with their comments."""
+    """The columns with their comments."""
     from pyspark.sql.types import StructType
 
     return StructType([_commented(field, table) for field in schema])
 
 
 def declared(ddl: str, table: str) -> StructType:
-    """The columns that SQL declares so, with their comments; it needs a session."""
+    """The columns of a DDL, with their comments; needs a session."""
     from pyspark.sql.types import StructType
 
     columns = StructType.fromDDL(ddl)

@@ -1,4 +1,4 @@
-"""What tasks count of the messages of a capture, merged on the executors by groups and at last on the driver."""
+"""Counts of tasks, merged in groups on the executors and finally on the driver."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 __all__ = ["STATE", "Counting"]
 
-# What a task gives of each protocol: the state of what it counted of messages, and of runs that are over.
+# The result of a task for each protocol: the state of its counts of messages, and of completed runs.
 STATE = "protocol string, messages binary, runs binary"
 
-# How many tasks merge what the others have counted.
+# How many tasks merge the counts of the others.
 _MERGERS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """How messages are counted.
+    """The settings of counting.
 
     Attributes:
-        scope: What the selection bears on.
-        clock: What time is divided into.
+        scope: The scope of the selection.
+        clock: The time buckets.
     """
 
     scope: Scope
     clock: Clock
 
     def counter(self, name: str, capture: Capture | None = None, selection: Selection | None = None) -> Counter:
-        """Counts the messages of a protocol; of a capture, those that are selected."""
+        """A counter of the messages of a protocol; with a capture, of the selected ones."""
         return Counter(name, capture, selection, self.scope, self.clock)
 
     def recorded(
         self, name: str, batches: Iterable[pa.RecordBatch], *, of_runs: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """What decoded messages of a protocol come to, or the runs that are counted from them."""
+        """The counts of decoded messages of a protocol, or of the runs in them."""
         counter = self.counter(name)
         record = counter.record_runs if of_runs else counter.record
         for batch in batches:
@@ -52,11 +52,11 @@ class Counting:
         yield states({name: counter})
 
     def merged(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What several tasks counted, together."""
+        """The sum of the counts of several tasks."""
         yield _as_batch(self._together(row for batch in batches for row in batch.to_pylist()))
 
     def collected(self, counted: DataFrame) -> dict[str, Counted]:
-        """What all tasks counted, by protocol."""
+        """The sum of the counts of all tasks, by protocol."""
         merged = counted.repartition(_MERGERS).mapInArrow(self.merged, STATE)
         return {name: counter.counted() for name, counter in self._together(merged.collect()).items()}
 
@@ -71,7 +71,7 @@ class Counting:
 
 
 def states(counters: dict[str, Counter]) -> pa.RecordBatch:
-    """What was counted of each protocol, all of it: what is still open is counted too."""
+    """The final counts of each protocol, including things that are still open."""
     for counter in counters.values():
         counter.finish()
     return _as_batch(counters)

@@ -15,7 +15,7 @@ __all__ = ["java_home"]
 
 OLDEST = 17
 
-# The wheel's Java was put together without the module that Spark's launcher always asks for.
+# The wheel's Java lacks a module that Spark's launcher always requests.
 _WRAPPER = """\
 #!/bin/sh
 for option do
@@ -36,7 +36,7 @@ def java_home(scratch: Path) -> Path | None:
         scratch: A directory for a wrapper around the wheel's `java`; it must outlive the start of Spark.
 
     Returns:
-        What ``JAVA_HOME`` is to be; None if Spark finds its Java itself.
+        The value for ``JAVA_HOME``; None if Spark finds its Java itself.
 
     Raises:
         LocalProtocolError: There is no Java, or ``JAVA_HOME`` is wrong.
@@ -71,7 +71,7 @@ def _version(java: Path) -> int | None:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
-    # Until Java 8 the version of Java 8 was 1.8.
+    # Java 8 reports its version as 1.8.
     found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr)
     return int(found[1]) if found else None
 

@@ -1,4 +1,4 @@
-"""The functions of Spark by their usual name, without an import of Spark before one is used."""
+"""`pyspark.sql.functions` as `F`, imported at the first use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["F"]
 
 
 class _Functions:
-    """Those of `pyspark.sql.functions`."""
+    """Stands in for `pyspark.sql.functions`."""
 
     def __getattr__(self, name: str) -> Any:
         from pyspark.sql import functions

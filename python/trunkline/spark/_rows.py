@@ -23,7 +23,7 @@ _NEEDED = ("capture_id", "seq", "received_at_ns", "endpoint", "n_frames", "n_byt
 
 
 def count_rows(rows: DataFrame, scope: Scope) -> tuple[Total, dict[str, Counted]]:
-    """Counts rows, in whatever order they are: how much there is, and what is counted of each protocol."""
+    """Counts rows in any order: the total, and the counts of each protocol."""
     need_columns(rows, _NEEDED, "a report needs", of_streams=False)
     total, protocols = _total(rows)
     counting = Counting(scope, total.clock)
@@ -36,7 +36,7 @@ def count_rows(rows: DataFrame, scope: Scope) -> tuple[Total, dict[str, Counted]
 
 
 def _total(rows: DataFrame) -> tuple[Total, list[str]]:
-    """How much there is, from when until when, and the protocols that can be counted."""
+    """The total with its time range, and the protocols that can be counted."""
     has_protocols = "protocol" in {column.lower() for column in rows.columns}
     protocol = F.col("protocol") if has_protocols else F.lit("cdtp")
     sums = (F.count("*"), F.sum("n_bytes"), F.min("received_at_ns"), F.max("received_at_ns"))
@@ -46,7 +46,7 @@ def _total(rows: DataFrame) -> tuple[Total, list[str]]:
 
 
 def _messages(rows: DataFrame, protocol: str, counting: Counting) -> DataFrame:
-    """What the messages of a protocol come to, those that belong together in one task."""
+    """The counts of the messages of a protocol, with related ones in one task."""
     needs = summary(protocol, counting.scope, counting.clock).needs
     decoder = Decoder(protocol, **OPTIONS[protocol])
     kept = [name for name in needs if name not in decoder.row_schema().names]

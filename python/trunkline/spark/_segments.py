@@ -1,7 +1,7 @@
 """A capture on a disk that all executors reach, counted where its segments are read.
 
-A task reads some of the segments, decodes them, and gives the messages in bundles, each of those that belong together by the number of
-its place: bundles are what Spark moves and puts in order, and not messages.
+A task reads some of the segments, decodes them, and returns the messages in bundles of related ones, each with a partition number:
+Spark shuffles and sorts bundles instead of messages.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _TOTAL = "rows bigint, bytes bigint, first_ns bigint, last_ns bigint, protocols 
 
 @dataclass(frozen=True, slots=True)
 class _Tasks:
-    """Which segments each task reads.
+    """The segments of each task.
 
     Attributes:
-        place: Where the capture is.
+        place: The location of the capture.
         segments: The segments, by task.
         selection: Which messages; all if None.
     """
@@ -58,11 +58,11 @@ class _Tasks:
         return cls(place, tuple(part.segments for part in groups), selection)
 
     def over(self, session: SparkSession) -> DataFrame:
-        """A row a task: its number."""
+        """A table with a row per task: its number."""
         return session.range(0, len(self.segments), 1, max(1, len(self.segments)))
 
     def captures(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Capture]]:
-        """What tasks read."""
+        """The captures that tasks read, with the numbers of the tasks."""
         for batch in batches:
             for task in batch["id"].to_pylist():
                 yield task, Capture(self.place, segments=self.segments[task])
@@ -70,13 +70,13 @@ class _Tasks:
 
 @dataclass(frozen=True, slots=True)
 class _Bundling:
-    """How messages are divided and counted.
+    """The partitioning and counting of messages.
 
     Attributes:
-        tasks: What reads them.
+        tasks: The tasks that read them.
         names: Their protocols.
-        places: How many places messages are divided among.
-        counting: How they are counted.
+        places: The number of partitions.
+        counting: The settings of counting.
     """
 
     tasks: _Tasks
@@ -85,7 +85,7 @@ class _Bundling:
     counting: Counting
 
     def bundled(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Messages of segments, by place."""
+        """Messages of segments, by partition."""
         for task, capture in self.tasks.captures(batches):
             counters = {name: self.counting.counter(name, capture, self.tasks.selection) for name in self.names}
             number = 0
@@ -99,7 +99,7 @@ class _Bundling:
     def _bundles(
         self, part: Part, counters: dict[str, Counter], found: dict[str, pa.RecordBatch]
     ) -> Iterator[tuple[int, str, bool, bytes]]:
-        """A place, a protocol, whether runs are counted from them, and messages."""
+        """Bundles: the partition, the protocol, whether runs are counted from them, and the messages."""
         for name, rows in found.items():
             for messages, of_runs in counters[name].decoded(part, rows):
                 for is_of_runs, some in ((False, messages), (True, of_runs)):
@@ -108,7 +108,7 @@ class _Bundling:
                             yield place, name, is_of_runs, to_bytes(each)
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What bundles come to, those of a place in the order in which they were recorded."""
+        """The counts of bundles, those of a partition in recorded order."""
         counters: dict[str, Counter] = {}
         for batch in batches:
             for name, of_runs, rows in zip(
@@ -141,7 +141,7 @@ def _rows(task: int, number: int, bundles: list[tuple[int, str, bool, bytes]]) -
 
 
 def _totals(tasks: _Tasks, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """How much there is in the segments of each task."""
+    """The totals of the segments of each task."""
     import pyarrow as pa
 
     for _, capture in tasks.captures(batches):
@@ -158,13 +158,13 @@ def _totals(tasks: _Tasks, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Rec
 def count(
     session: SparkSession, capture: Capture, selection: Selection | None, scope: Scope
 ) -> tuple[Total, dict[str, Counted]]:
-    """Counts the published messages of a capture: how much there is, and what is counted of each protocol."""
+    """Counts the published messages of a capture: the total, and the counts of each protocol."""
     tasks = _Tasks.of(capture, selection)
     found = tasks.over(session).mapInArrow(functools.partial(_totals, tasks), _TOTAL).collect()
     total = Total.of([Total(row["rows"], row["bytes"], row["first_ns"], row["last_ns"]) for row in found])
     there = {name for row in found for name in row["protocols"]}
     names = tuple(name for name in protocols_of(selection or Selection()) if name in there)
-    # As many tasks count as Spark moves rows to.
+    # As many partitions as Spark shuffles into.
     places = int(session.conf.get("spark.sql.shuffle.partitions") or 16)
     bundling = _Bundling(tasks, names, places, Counting(scope, total.clock))
     bundles = tasks.over(session).mapInArrow(bundling.bundled, _BUNDLE)

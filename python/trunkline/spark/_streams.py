@@ -1,7 +1,7 @@
-"""Streams of what belongs together: folds whose state Spark keeps from one micro-batch to the next.
+"""Streams of related messages: folds with a state that Spark keeps from one micro-batch to the next.
 
-Messages pass between tasks in bundles of those of a bucket, and so does what folds give: a call of Python for a bucket of a
-micro-batch, not for each thing, and no row that has to pass through pandas.
+Messages pass between tasks in bundles, one per bucket, and so do the results of folds: one Python call per bucket of a
+micro-batch, and no rows through pandas.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKETS", "streamed"]
 
-# A state is that of a bucket: of another number of them, those in a checkpoint would be of other messages. More would make
-# bundles small, and each has its columns with it.
+# Each bucket has a state, so the number is fixed: with another one, states of a checkpoint would have other messages. More
+# buckets would make bundles small, and each has an overhead for its columns.
 BUCKETS = 16
 
 _STORE = "spark.sql.streaming.stateStore.providerClass"
@@ -51,7 +51,7 @@ class Table:
 
 
 def streamed(rows: DataFrame, name: str, window_us: int) -> DataFrame:
-    """The table of this name of a stream of decoded messages, in any order within a micro-batch."""
+    """The table of this name from a stream of decoded messages, in any order within a micro-batch."""
     _need_state_store(rows)
     table = Table(name, window_us)
     fold = table.fold()
@@ -64,7 +64,7 @@ def streamed(rows: DataFrame, name: str, window_us: int) -> DataFrame:
 
 
 def _need_state_store(rows: DataFrame) -> None:
-    """Raises `LocalProtocolError` where the session does not keep the state of streams in RocksDB."""
+    """Raises `LocalProtocolError` if the session does not keep the state of streams in RocksDB."""
     if str(rows.sparkSession.conf.get(_STORE)).endswith(".HDFSBackedStateStoreProvider"):
         message = (
             "streams of what belongs together keep their state in RocksDB, and this session does not: take one of spark.session(), or of a "
@@ -75,7 +75,7 @@ def _need_state_store(rows: DataFrame) -> None:
 
 @dataclass(slots=True)
 class Bucket:
-    """What Spark calls with the messages of each bucket: a `StatefulProcessor`, without an import of Spark before there is one."""
+    """A `StatefulProcessor` for the messages of each bucket, without importing Spark for its base class."""
 
     table: Table
     states: Any = field(default=None, repr=False)
@@ -87,7 +87,7 @@ class Bucket:
     def handleInputRows(  # noqa: N802 - as Spark calls it
         self, key: tuple[int], rows: Iterator[pd.DataFrame], timer_values: Any
     ) -> Iterator[pd.DataFrame]:
-        """Takes in the messages of a bucket of a micro-batch, and gives what has changed with them."""
+        """Folds the messages of a bucket of a micro-batch, and returns changed rows."""
         import pandas as pd
 
         fold, before = self.table.fold(), self.states.get()
@@ -102,7 +102,7 @@ class Bucket:
         given += fold.standing()
         self.states.update((fold.state(),))
         if fold.let_go > let_go:
-            # On the standard error of the executor.
+            # This log goes to the standard error of the executor.
             text = "%s, bucket %d: %s left out: late, or more were open at a time than are kept"
             number = counted(fold.let_go - let_go, "link")
             logging.getLogger("trunkline.spark").warning(text, self.table.name, key[0], number)
@@ -120,7 +120,7 @@ class Bucket:
             raise LocalProtocolError(message) from None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def _bundled(protocol: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -134,7 +134,7 @@ def _bundled(protocol: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 def _in_order(bundles: Iterable[bytes]) -> list[pa.RecordBatch]:
-    """The messages of bundles in the order in which they were recorded."""
+    """The messages of bundles in recorded order."""
     import pyarrow as pa
 
     table = pa.Table.from_batches([batch for bundle in bundles for batch in from_bytes(bundle)])
@@ -144,7 +144,7 @@ def _in_order(bundles: Iterable[bytes]) -> list[pa.RecordBatch]:
 
 
 def _unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What folds gave."""
+    """The results of folds."""
     for batch in batches:
         for rows in batch["rows"]:
             yield from from_bytes(rows.as_buffer())

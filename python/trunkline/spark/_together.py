@@ -1,4 +1,4 @@
-"""Rows that belong together, in the order in which they were recorded, for folds and summaries."""
+"""Related rows in one task and in recorded order, for folds and summaries."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ def _call() -> list[Column]:
     return [F.xxhash64("capture_id", F.when(F.col("peer").isNotNull(), address), "metadata")]
 
 
-# What decoded messages of each protocol have in common that belong together. A dead letter of MTL is a content of another
-# connection.
+# The columns that related messages of each protocol have in common. A dead letter of MTL is a content of another connection.
 _KEYS: Mapping[str, Callable[[], list[Column]]] = {
     "cdtp": lambda: [F.col("capture_id"), F.col("sender")],
     "dcp": _call,
@@ -39,12 +38,12 @@ _KEYS: Mapping[str, Callable[[], list[Column]]] = {
 
 
 def keys(protocol: str) -> list[Column]:
-    """What decoded messages of a protocol have in common that belong together."""
+    """The columns that related messages of a protocol have in common."""
     return _KEYS[protocol]()
 
 
 def together(decoded: DataFrame, by: Sequence[Column]) -> DataFrame:
-    """The same rows, those that belong together in one task, as each capture recorded them."""
+    """The rows, with related ones in one task, in the order of each capture."""
     order = [name for name in ("capture_id", "seq", "record") if name in decoded.columns]
     return decoded.repartition(*by).sortWithinPartitions(*order)
 
@@ -62,8 +61,8 @@ def folded(
     Args:
         decoded: The messages, with the columns that the fold reads; a batch or a stream.
         name: The name of the table.
-        more: Columns in place of some of these, or beside them.
-        without: Columns that it could read and is not to.
+        more: Columns that replace some of these, or are added.
+        without: Columns that it must not read.
         window_us: How long the windows of topics are, in microseconds.
     """
     fold = Fold(name)
@@ -83,6 +82,6 @@ def _folded(name: str, window_us: int, batches: Iterator[pa.RecordBatch]) -> Ite
         yield from fold.record(batch)
     yield from fold.finish()
     if fold.let_go:
-        # On the standard error of the executor.
+        # This log goes to the standard error of the executor.
         text = "%s: %s left out: more were open at a time than are kept"
         logging.getLogger("trunkline.spark").warning(text, name, counted(fold.let_go, "link"))

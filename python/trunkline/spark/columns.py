@@ -212,10 +212,10 @@ def decode(
 
 
 def _own(df: DataFrame, decoder: Decoder) -> list[str]:
-    """The columns that are no capture's.
+    """The columns that are not those of a capture.
 
     Raises:
-        LocalProtocolError: One has the name of a column that is made.
+        LocalProtocolError: One has the name of a decoded column.
     """
     made = {name.lower() for name in (*decoder.row_schema().names, RECEIVED_AT)}
     from trunkline import capture
@@ -460,7 +460,7 @@ def capture_schema() -> StructType:
 
     from trunkline import capture
 
-    # As Parquet has it, which knows no comments.
+    # As in Parquet, without comments.
     return from_arrow_schema(capture.schema())
 
 
@@ -468,16 +468,16 @@ def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Colu
     from pyspark.sql.pandas.functions import arrow_udf
 
     named = sent(decoder, as_columns(given), set(decoder.struct_schema().names))
-    # Its types know nothing of functions of several columns.
+    # pyspark's types lack functions of several columns.
     make: Any = arrow_udf
     function = make(_columns.structs_of(decoder, list(named)), decoder.struct_ddl())
-    # Spark evaluates a deterministic function again for each use of its fields that it moves to another place.
+    # Spark may evaluate a deterministic function again for each use of its fields.
     decoded: Column = function.asNondeterministic()(*named.values())
     return decoded
 
 
 def as_columns(given: Mapping[str, Column | str | None]) -> dict[str, Column]:
-    """The columns that a column function was given."""
+    """The arguments of a column function as columns."""
     there = ((name, column) for name, column in given.items() if column is not None)
     return {name: F.col(column) if isinstance(column, str) else column for name, column in there}
 
@@ -485,10 +485,10 @@ def as_columns(given: Mapping[str, Column | str | None]) -> dict[str, Column]:
 def sent(
     decoder: Decoder, found: Mapping[str, Column], wanted: AbstractSet[str], present: Iterable[str] | None = None
 ) -> dict[str, Column]:
-    """The columns that go to Python for the columns `wanted` of what is decoded, out of those of a capture there are, in a
-    table of those `present`.
+    """The columns that go to Python for the decoded columns `wanted`, from the `found` columns of a capture, in a table with
+    the columns `present`.
 
-    Bodies stay in the JVM, which counts what is not counted yet.
+    Bodies stay in the JVM, which computes missing counts.
 
     Raises:
         LocalProtocolError: A column is missing.
@@ -515,12 +515,12 @@ def _head(found: Mapping[str, Column]) -> Column:
 
 
 def _is_whole(found: Mapping[str, Column], needed: Mapping[str, bool]) -> bool:
-    """Whether all frames of the payload are sent, so that there is nothing to count."""
+    """Whether all frames of the payload are sent, so that the JVM need not count them."""
     return "payload" in needed and not (needed["payload"] and "n_head" in found)
 
 
 def _counted(decoder: Decoder, found: Mapping[str, Column]) -> dict[str, Column]:
-    """The numbers of frames and bytes, of the columns that this protocol has frames in."""
+    """The numbers of frames and bytes, over the columns of frames of this protocol."""
     frames, total = F.lit(0), F.lit(0).cast("bigint")
     for name, _, _ in decoder.protocol.inputs:
         if name in BESIDE or name not in found:
@@ -542,15 +542,15 @@ def _bytes(frames: Column) -> Column:
 def decode_keeping(
     df: DataFrame, decoder: Decoder, kept: Sequence[str], columns: Iterable[str] | None = None
 ) -> DataFrame:
-    """Decodes, and keeps of each row the columns `kept`, where there; of all these it gives those that are wanted."""
-    # Without pyarrow there is no schema, and no function for Spark to call.
+    """Decodes, and keeps the existing columns of `kept` in each row; returns the wanted ones of all these."""
+    # Without pyarrow there is neither a schema nor the function.
     names = decoder.row_schema().names
     inputs = {name for name, _, _ in decoder.protocol.inputs}
     fields = _known(df.schema, {*_TYPES, *inputs, *(name.lower() for name in kept)})
     if "protocol" in fields:
         df = df.where(df[fields["protocol"].name].isin(_columns.names_of(decoder.protocol.name)))
     there = [name for name in kept if name.lower() in fields]
-    # Those of the user by other names as long as they are on their way: `mapInArrow` does not take a dot in one, or a backtick.
+    # The user's columns are renamed on the way: `mapInArrow` does not support dots and backticks in names.
     places = {name: f"kept_{at}" for at, name in enumerate(there) if not name.isidentifier()}
     df = df.toDF(*(places.get(name, name) for name in df.columns)) if places else df
     timed = [RECEIVED_AT] if "received_at_ns" in there else []
@@ -591,7 +591,7 @@ def decode_keeping(
     if not is_timed:
         return decoded
     moment = F.expr("timestamp_micros((received_at_ns - pmod(received_at_ns, 1000)) div 1000)")
-    # Not by a list of names, which Spark would read as paths: tags may be called anything.
+    # Not by a list of names, which Spark would parse as paths: tags may have any name.
     said = comment(RECEIVED_AT, decoder.protocol.name)
     with_moment = decoded.withColumn(RECEIVED_AT, moment.alias(RECEIVED_AT, metadata={"comment": said}))
     return with_moment if "received_at_ns" in wanted else with_moment.drop("received_at_ns")
@@ -606,8 +606,8 @@ def _without_payload() -> list[str]:
 
 
 def need_columns(rows: DataFrame, needed: Iterable[str], what: str, *, of_streams: bool = True) -> None:
-    """Raises `LocalProtocolError` where a column of a capture is missing that something takes, as `what` says it, or where the
-    table is a stream and there is nothing to say of one before its end.
+    """Raises `LocalProtocolError` if a column of a capture is missing that `what` needs, or if the table is a stream and `what`
+    needs all rows.
     """
     if not of_streams and getattr(rows, "isStreaming", False):
         message = f"{what} a batch, not a stream: read the table with session.read"
@@ -620,7 +620,7 @@ def need_columns(rows: DataFrame, needed: Iterable[str], what: str, *, of_stream
 
 
 def _known(schema: Iterable[StructField], names: AbstractSet[str]) -> dict[str, StructField]:
-    """The columns of these names, in any case. Others may be called what they like.
+    """The columns of these names, case-insensitive; others may have any name.
 
     Raises:
         LocalProtocolError: One is there twice, or is of another type than a capture's.

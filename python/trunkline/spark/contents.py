@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 __all__ = ["contents"]
 
-# The property of contents that come again, where it has a column of its own.
+# The property of redelivered contents, if it has a column of its own.
 _REDELIVERED = "property_redelivered"
 
-# What contents are paired from, of what `decode` gives, beside their properties.
+# The decoded columns that contents are paired from, beside their properties.
 _NEEDED = tuple(name for name in Fold("contents").needs if name not in (_REDELIVERED, "properties"))
 
-# What stands for the properties of a content.
+# The column with a hash of the properties.
 _ALIKE = "property_alike"
 
 
@@ -67,14 +67,14 @@ def contents(decoded: DataFrame) -> DataFrame:
     """
     need_columns(decoded, _NEEDED, "contents need what `decode` makes of")
     redelivered, properties = _properties(decoded)
-    # No body moves, only its number.
+    # Only a hash of the body is shuffled.
     body = {"body": F.xxhash64("body")} if "body" in decoded.columns else {}
     more = {_REDELIVERED: redelivered, _ALIKE: properties, **body}
     return folded(decoded, "contents", more, without=("properties",))
 
 
 def _properties(decoded: DataFrame) -> tuple[Column, Column]:
-    """Whether a content says that it comes again, and a number that stands for what else it says."""
+    """Whether a content is marked as redelivered, and a hash of its other properties."""
     types = dict(decoded.dtypes)
     texts = {
         name: F.to_json(name) if types[name] == "variant" else F.col(name)
@@ -88,12 +88,12 @@ def _properties(decoded: DataFrame) -> tuple[Column, Column]:
         message = "contents need the property redelivered: decode properties as a VARIANT, or give it a type"
         raise LocalProtocolError(message)
     text = texts["properties"]
-    # As VARIANTs, members of different types are different.
+    # As VARIANTs, members of different types differ.
     members = F.map_filter(F.from_json(text, "map<string, variant>"), lambda name, _: name != "redelivered")
     others = texts | {"properties": F.to_json(members)}
     return F.get_json_object(text, "$.redelivered") == "true", _number([*others.values()])
 
 
 def _number(values: list[Column]) -> Column:
-    """A number that stands for values; of which are null as well, which Spark's hashes pass over."""
+    """A hash of values and of which are null, as Spark's hashes skip nulls."""
     return F.xxhash64(*values, *(value.isNull() for value in values)) if values else F.lit(0)

@@ -1,4 +1,4 @@
-"""Column functions for those who use pandas UDFs: each has the name of its protocol."""
+"""Column functions as pandas UDFs, each with the name of its protocol."""
 
 from __future__ import annotations
 
@@ -200,10 +200,10 @@ def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Colu
         raise LocalProtocolError(message)
     columns = as_columns(given)
     named = sent(decoder, columns, set(schema.names))
-    # Its types know nothing of functions of several columns.
+    # pyspark's types lack functions of several columns.
     make: Any = pandas_udf
     function = make(frames_of(decoder, list(named)), decoder.struct_ddl())
     decoded = function.asNondeterministic()(*named.values())
-    # A pandas UDF has no way to say that a struct is null.
+    # A pandas UDF cannot return a null struct.
     is_there = [columns[name].isNotNull() for name in named if name not in BESIDE]
     return F.when(functools.reduce(operator.or_, is_there), decoded)

@@ -57,7 +57,7 @@ def report(
 
     out = checked(out_html)
     if isinstance(capture, str | os.PathLike) and is_readable(location_of(capture)):
-        import pyspark  # noqa: F401 - that it is missing is to be known before a capture is
+        import pyspark  # noqa: F401 - report a missing pyspark before a missing capture
 
         from trunkline.capture import reading
         from trunkline.spark._segments import count
@@ -75,7 +75,7 @@ def report(
     if isinstance(capture, str | os.PathLike):
         from trunkline.spark.session import session
 
-        # Another scheme is Spark's to know.
+        # Spark resolves other schemes.
         name, capture = name or str(location_of(capture)), capture_rows(session(), capture)
     total, counted = count_rows(capture, Scope())
     return made(counted, total, out, name, Scope())

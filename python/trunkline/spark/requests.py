@@ -1,4 +1,4 @@
-"""The requests of DCP, each with what came of it, from the rows of a capture."""
+"""The requests of DCP with their outcomes, from the rows of a capture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["pair_requests"]
 
 _NEEDED = ("capture_id", "seq", "received_at_ns", "peer", "direction", "envelope", "header", "payload")
 
-# What messages keep of their rows.
+# The columns of rows that messages keep.
 _KEPT = ("capture_id", "seq", "received_at_ns", "peer", "direction")
 
 

@@ -1,4 +1,4 @@
-"""Configurations of CDT on their way to endpoints, from decoded messages."""
+"""The rollout of configurations of CDT, from decoded messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rollout(decoded: DataFrame) -> DataFrame:
         LocalProtocolError: A column is missing, or a stream has no RocksDB to keep its state in.
     """
     need_columns(decoded, _NEEDED, "a rollout needs what `decode` makes of")
-    # Where there are no numbers of rows, the times say what came first.
+    # Without row numbers, times give the order.
     places = {"capture_id": F.lit(""), "seq": F.col("received_at_ns")}
     there = {name: F.col(name) if name in decoded.columns else column for name, column in places.items()}
     return folded(decoded, "rollout", there)

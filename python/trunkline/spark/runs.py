@@ -21,11 +21,11 @@ __all__ = ["gaps", "rows_of_runs", "runs"]
 
 _NEEDED = ("capture_id", "seq", "received_at_ns", "header", "payload", "n_frames", "n_bytes")
 
-# What a run is counted from.
+# The columns that runs are counted from.
 _KEPT = ("capture_id", "seq", "received_at_ns", "n_bytes")
 _SAID = ("record", "sender", "type", "sequence")
 
-# Where BOR and EOR of a stream have their frames.
+# The column with the frames of BOR and EOR, in streams.
 _FRAMES = {"header": "boundary_header", "payload": "boundary_payload"}
 
 
@@ -54,7 +54,7 @@ def runs(rows: DataFrame) -> DataFrame:
 
 
 def _with_boundaries(rows: DataFrame) -> DataFrame:
-    """What runs are counted from, BOR and EOR with their frames, in one pass: a stream cannot be joined with itself."""
+    """The messages of runs, BOR and EOR with their frames, in one pass: a stream cannot be joined with itself."""
     if "protocol" in rows.columns:
         rows = rows.where(F.col("protocol") == "cdtp")
     is_boundary = from_cdtp("header", tags=None)["type"].isin("BOR", "EOR") & (F.col("n_bytes") <= Fold.MAP_BYTES)
@@ -66,11 +66,11 @@ def _with_boundaries(rows: DataFrame) -> DataFrame:
 
 
 def rows_of_runs(rows: DataFrame) -> DataFrame:
-    """What runs are counted from, those of a sender one after the other: one that makes way for others is over."""
+    """The messages of runs, sorted by sender, as a sender that makes way for others is complete."""
     need_columns(rows, _NEEDED, "runs need")
     decoded = decode_keeping(rows, Decoder("cdtp", tags=None), _KEPT, (*_KEPT, *_SAID))
     messages = decoded.where("type IS NOT NULL")
-    # What BOR and EOR say. There are few, and finding theirs costs less than to have the frames of all pass by here.
+    # The frames of BOR and EOR by a join: they are few, and this costs less than moving all frames.
     ends = messages.where("type IN ('BOR', 'EOR') AND record = 0").select("capture_id", "seq", "sender")
     frames = rows.where(F.col("n_bytes") <= Fold.MAP_BYTES).join(F.broadcast(ends), ["capture_id", "seq"])
     payload = F.get("payload", F.lit(0)).alias("payload")

@@ -1,4 +1,4 @@
-"""A Spark session without the traps on the way to one."""
+"""A Spark session that works without further configuration."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ __all__ = ["NEEDED", "QUIET", "begin", "configure", "session"]
 
 QUIET = Path(__file__).with_name("log4j2.properties")
 
-# An address has room for 104 bytes on macOS, for 108 on Linux; Spark adds `/.UUID.sock`, and the system a null.
+# The longest directory of sockets: a path may have 104 bytes on macOS and 108 on Linux, with Spark's `/.UUID.sock` and a null.
 _LONGEST_SOCKET_DIR = 104 - len("/.00000000-0000-0000-0000-000000000000.sock") - 1
 
-# What works in any session, and better so.
+# Options for any session.
 NEEDED = {
-    # Column functions get batches of so many bytes, and not of as many rows as the reader of Parquet has: those of CDTP2
-    # may have 128 KiB each, and what comes back is as large again.
+    # Limits the batches of column functions in bytes instead of the rows of the Parquet reader: rows of CDTP2 may have 128 KiB
+    # each, and the result is as large again.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
     "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
-    # The only one that streams with state of ours can use.
+    # The only state store that our streams can use.
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
 
-# After a shuffle; of a local master no more than it has threads, since a micro-batch opens and commits a state for each.
+# The most partitions after a shuffle; with a local master at most one per thread, as a micro-batch commits a state for each.
 _PARTITIONS = 16
 
-# What keeps the checkpoints of a local master. Spark's default renames files in the same way, but on a local disk it starts
-# twenty processes for each micro-batch to set permissions and to ask for links.
+# The checkpoint manager for a local master. Spark's default also renames files, but on a local disk it starts twenty processes
+# per micro-batch for permissions and links.
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-# What a session of ours needs while it runs: gone when the interpreter ends.
+# The temporary directory of our session, removed when the interpreter ends.
 _scratch: tempfile.TemporaryDirectory[str] | None = None
 
 
@@ -95,7 +95,7 @@ def session(
     Raises:
         LocalProtocolError: There is no Java that Spark can run on.
     """
-    # In a group of its own: a signal to ours is ours to act on, and pyspark prints what it makes of a JVM that is gone.
+    # In its own process group: we handle signals, and pyspark prints errors about a JVM that is gone.
     return begin(app_name, master=master, memory=memory, options=options, process_group=0)
 
 
@@ -107,18 +107,18 @@ def begin(
     options: Mapping[str, str | int | bool] | None = None,
     process_group: int | None,
 ) -> SparkSession:
-    """What `session` does; a new JVM is in this process group, in ours if None."""
+    """As `session`; a new JVM joins this process group, ours if None."""
     from pyspark.sql import SparkSession
 
     given = {name: _text(value) for name, value in (options or {}).items()}
-    # What is active is so in one thread; the default is every thread's.
+    # The active session is per thread; the default one is for all threads.
     running = SparkSession.getActiveSession() or _default_session()
     if running is not None:
         for name, value in given.items():
             running.conf.set(name, value)
         return running
     builder = SparkSession.builder.appName(app_name)
-    # spark-submit has started the JVM by the time it starts us.
+    # spark-submit starts the JVM before us.
     if "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ:
         return builder.config(map=dict(given)).getOrCreate()
     given.setdefault("spark.master", master)
@@ -142,7 +142,7 @@ def begin(
         defaults["spark.sql.streaming.checkpointFileManagerClass"] = _CHECKPOINTS
         if sockets is not None:
             defaults["spark.python.unix.domain.socket.dir"] = str(sockets)
-    # Another Python need not have us, nor Spark.
+    # Another Python may lack trunkline and Spark.
     is_ours = os.environ.get("PYSPARK_PYTHON") == sys.executable
     if is_ours:
         defaults["spark.python.daemon.module"] = "trunkline.spark._daemon"
@@ -152,7 +152,7 @@ def begin(
 
 
 def _partitions(master: str) -> int:
-    """Into how many partitions a session with this master shuffles."""
+    """The number of shuffle partitions for this master."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,.*)?\])?", master)
     if found is None:
         return _PARTITIONS
@@ -161,7 +161,7 @@ def _partitions(master: str) -> int:
 
 
 def _socket_dir(scratch: Path) -> Path | None:
-    """Where the sockets between the JVM and its workers may be; None where there is no place with a short name."""
+    """A directory for the sockets between the JVM and its workers; None if no path is short enough."""
     if sys.platform == "win32":
         return None
     places = (scratch, Path(tempfile.gettempdir()))
@@ -190,7 +190,7 @@ def _start_java(options: Mapping[str, str], process_group: int | None, home: Pat
 
 @contextmanager
 def _spark_at(home: Path | None) -> Iterator[None]:
-    """Has a JVM that is started take this for Spark's home. What this process starts itself finds the whole of it."""
+    """Sets SPARK_HOME while a JVM is started. Processes that we start find the complete one."""
     if home is not None:
         os.environ["SPARK_HOME"] = str(home)
     try:
@@ -202,7 +202,7 @@ def _spark_at(home: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Lets SIGINT and SIGTERM wait until the JVM is there; a second one leaves at once.
+    """Defers SIGINT and SIGTERM until the JVM has started; a second one exits at once.
 
     A starting JVM reports its port in a file, in a directory that pyspark removes when it is interrupted.
     Such a JVM stays for ever, with the standard output and error of this process open.
@@ -227,7 +227,7 @@ def _signals_held() -> Iterator[None]:
 
 
 def _prepare(*, local: bool) -> Path:
-    """Says what Spark takes from the environment, and gives a directory for what it writes."""
+    """Sets the environment for Spark, and returns a directory for its files."""
     global _scratch  # noqa: PLW0603 - once a process
     if _scratch is None:
         _scratch = tempfile.TemporaryDirectory(prefix="trunkline-spark-", ignore_cleanup_errors=True)
@@ -237,16 +237,15 @@ def _prepare(*, local: bool) -> Path:
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if local:
-        # Spark's workers are `python3` from the PATH otherwise, which a virtual environment need not be on.
+        # By default Spark's workers use `python3` from the PATH, which may miss the virtual environment.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return scratch
 
 
 def _spark_home(scratch: Path) -> Path | None:
-    """The installed Spark, without the archive of pyspark in it; None for the one that Spark finds itself.
+    """The installed Spark without its archive of pyspark; None for the one that Spark finds itself.
 
-    Each Python that Spark starts would take pyspark from the archive and compile all it imports, where what is installed has
-    been compiled.
+    Each Python that Spark starts would import pyspark from the archive and compile it, although the installed one is compiled.
     """
     import pyspark
 

@@ -21,7 +21,7 @@ __all__ = ["register"]
 
 _FRAMES = ("envelope", "header", "payload")
 
-# What each takes, and how many of these it needs.
+# The arguments of each function, and how many are required.
 _ARGUMENTS = {
     "cdtp": (("header", "n_frames", "n_bytes"), 1),
     "dcp": (_FRAMES, 3),
@@ -56,7 +56,7 @@ def register(session: SparkSession, **options: Mapping[str, Any]) -> None:
     if unknown:
         message = f"{unknown[0]} cannot be decoded: choose from {', '.join(_ARGUMENTS)}"
         raise LocalProtocolError(message)
-    # Its types know nothing of functions of several columns.
+    # pyspark's types lack functions of several columns.
     make: Any = arrow_udf
     for protocol, (names, least) in _ARGUMENTS.items():
         decoder = Decoder(protocol, **options.get(protocol, {}))
@@ -66,7 +66,7 @@ def register(session: SparkSession, **options: Mapping[str, Any]) -> None:
 
 
 def _decoding(decoder: Decoder, names: Sequence[str], least: int) -> Callable[..., pa.Array]:
-    """A function for `arrow_udf` of the first of the columns `names`, at least so many."""
+    """A function for `arrow_udf` that takes the first of the columns `names`, at least `least`."""
     import pyarrow as pa
 
     def decode(*columns: pa.Array) -> pa.Array:
@@ -97,7 +97,7 @@ def _one_frame(body: pa.Array) -> dict[str, pa.Array]:
 
 
 class _NoFunctionOfValues:
-    """What Spark compares with the kinds of functions it knows, of one that takes and gives columns."""
+    """A stand-in for the evaluation type of a function, for one that takes and returns columns."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -130,7 +130,7 @@ _FUNCTIONS = (
     mtl,
 )
 for _function in _FUNCTIONS:
-    # `session.udf.register` takes what has the first for a function of its own, and asks for the second.
+    # `session.udf.register` takes an object with the first attribute for a UDF, and reads the second.
     vars(_function)["asNondeterministic"] = None
     vars(_function)["evalType"] = _NoFunctionOfValues(_function.__name__)
 del _function

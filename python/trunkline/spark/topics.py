@@ -1,4 +1,4 @@
-"""The topics of mc0, with what passed through each, from decoded messages."""
+"""The traffic of mc0 topics, from decoded messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["topics"]
 
-# What topics are counted from, of what `decode` gives.
+# The decoded columns that topics are counted from.
 _NEEDED = (*Fold("topics").needs, "seq")
 
 
@@ -55,13 +55,13 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
         LocalProtocolError: A column is missing, or a stream has no RocksDB to keep its state in.
     """
     need_columns(decoded, _NEEDED, "topics need what `decode` makes of")
-    # No body moves, only its number.
+    # Only a hash of the body is shuffled.
     body = {"body": F.xxhash64("body")} if "body" in decoded.columns else {}
     return folded(decoded, "topics", {"seq": decoded["seq"], **body}, window_us=_microseconds(decoded, window))
 
 
 def _microseconds(decoded: DataFrame, window: str) -> int:
-    """How long a window is, as Spark understands it."""
+    """The length of a window, as Spark parses it."""
     one = F.window(F.timestamp_micros(F.lit(0)), window)
     ends = (F.unix_micros(one[part]).alias(part) for part in ("start", "end"))
     start, end = decoded.sparkSession.range(1).select(*ends).collect()[0]

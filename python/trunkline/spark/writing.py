@@ -1,4 +1,4 @@
-"""Encodes columns of what messages say into columns of frames: the way back from `from_cdtp` and the others."""
+"""Encodes columns of messages into columns of frames: the inverse of `from_cdtp` and the others."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _written(decoder: Decoder, message: Column | str) -> Column:
     from pyspark.sql.pandas.functions import arrow_udf
 
     [column] = as_columns({"message": message}).values()
-    # Its types know nothing of functions of structs.
+    # pyspark's types lack functions of structs.
     make: Any = arrow_udf
     written: Column = make(encoding(decoder), Decoder.frames_ddl())(column)
     return written
@@ -127,7 +127,7 @@ def encoding(decoder: Decoder) -> Callable[[pa.Array], pa.Array]:
     def encode(message: pa.Array) -> pa.Array:
         return decoder.encode_structs(message)
 
-    # Spark looks at what these are, and not at where their names lead.
+    # Spark inspects the annotations as objects, so they must not be strings.
     encode.__annotations__ = {"message": pa.Array, "return": pa.Array}
     encode.__name__ = f"to_{decoder.protocol.name}"
     return encode

@@ -52,7 +52,7 @@ class TrunklineSource(DataSource):
     def schema(self) -> StructType:
         """The columns of captures, or those of the messages of a protocol."""
         settings = Settings.of(self.options)
-        # What is not there is an error now, and not when the first action runs.
+        # Report missing captures now, not at the first action.
         captures = find(settings)
         need_start(settings, captures)
         if settings.is_recursive and not captures:
@@ -73,7 +73,7 @@ class TrunklineSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> CaptureWriter:  # noqa: FBT001 - Spark gives it so
         """Writes rows of captures as a capture."""
-        # Those who read need not import it, nor what reads Parquet in pyarrow: each process of Spark's does so anew.
+        # Imported late, with pyarrow's Parquet: each of Spark's processes would import it just to read.
         from trunkline.spark.source.writer import CaptureWriter
 
         return CaptureWriter(self.options, schema, overwrite=overwrite)
@@ -86,7 +86,7 @@ class BatchReader(DataSourceReader):
         self._settings = settings
 
     def partitions(self) -> list[InputPartition]:
-        """The segments, several a task."""
+        """The segments, several per task."""
         return [*parts({found.path: _native.published(found.path) for found in find(self._settings).values()})]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

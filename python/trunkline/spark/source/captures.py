@@ -16,15 +16,15 @@ from trunkline.spark.source.options import Settings
 
 __all__ = ["Found", "Span", "absent", "bytes_of", "count", "find", "first_of", "missing", "sizes"]
 
-# Segments that follow each other: the numbers of the first and the last.
+# Consecutive segments: the numbers of the first and the last.
 Span: TypeAlias = tuple[int, int]
 
-# Of more segments than this the sizes of so many, evenly spread, stand for all: of a directory; and of a store, where each is
-# a request, or where they are reported with every micro-batch.
+# With more segments than this, sizes are estimated from so many, evenly spread: in a directory; and in a store, where each is a
+# request, or for reports with every micro-batch.
 _SIZED = 4096
 _ASKED = 64
 
-# So many segments that are missing are named.
+# How many missing segments are named.
 _NAMED = 5
 
 
@@ -44,7 +44,7 @@ class Found:
 
 
 def find(settings: Settings) -> dict[str, Found]:
-    """The captures that have begun, by id, in the order of their ids.
+    """The captures with a segment or a manifest, by id, in the order of their ids.
 
     Raises:
         CaptureError: A path is missing or no capture, or two directories hold the same capture.
@@ -53,7 +53,7 @@ def find(settings: Settings) -> dict[str, Found]:
     for directory in _directories(settings):
         capture_id, next_segment = _native.position(directory)
         if capture_id is None:
-            # Nothing is in it yet.
+            # A new capture is empty.
             continue
         twin = found.get(capture_id)
         if twin is not None and twin.path != directory:
@@ -81,9 +81,9 @@ def _directories(settings: Settings) -> Iterator[Location]:
 
 
 def _below(folder: Location) -> Iterator[Location]:
-    """The captures in a folder, without what is in them."""
+    """The captures below a folder; does not look inside captures."""
     for name in folders(folder):
-        # Captures themselves have folders of theirs, which begin so.
+        # The internal folders of captures begin so.
         if name.startswith((".", "_")):
             continue
         place = folder / name
@@ -94,12 +94,12 @@ def _below(folder: Location) -> Iterator[Location]:
 
 
 def _is_capture(place: Location) -> bool:
-    # Without a list of its segments, of which there may be a million.
+    # Without listing its segments, as there may be a million.
     return is_folder(place / "_capture") or _native.is_capture(place)
 
 
 def absent(there: Sequence[Span], wanted: Sequence[Span]) -> list[Span]:
-    """What of some segments is not among those that are there; both are in order."""
+    """The wanted segments that are missing; both lists are sorted."""
     gone = []
     at = 0
     for first, last in wanted:
@@ -115,7 +115,7 @@ def absent(there: Sequence[Span], wanted: Sequence[Span]) -> list[Span]:
 
 
 def sizes(place: Location, spans: Sequence[Span]) -> list[int]:
-    """The bytes of segments, roughly where there are many."""
+    """The bytes of segments, estimated if there are many."""
     step = max(1, len(spans) // (_SIZED if isinstance(place, Path) else _ASKED))
     sized = spans[::step]
     each = _native.sizes(place, [first for first, _ in sized])
@@ -125,26 +125,26 @@ def sizes(place: Location, spans: Sequence[Span]) -> list[int]:
 
 
 def bytes_of(place: Location, numbers: range) -> int:
-    """The bytes of segments by their numbers, roughly where there are many: no list of them is made."""
+    """The bytes of segments by number, estimated if there are many, without listing them."""
     each = _native.sizes(place, [*numbers[:: max(1, len(numbers) // _ASKED)]])
     return sum(each) * len(numbers) // max(1, len(each))
 
 
 def count(spans: Iterable[Span]) -> int:
-    """How many segments these are."""
+    """The number of segments."""
     return sum(last - first + 1 for first, last in spans)
 
 
 def first_of(found: Found) -> int:
-    """The number of a capture's first segment that is still there."""
+    """The number of a capture's first existing segment."""
     if found.next_segment and _native.existing(found.path, [(0, 0)]):
-        # Without a list of them all.
+        # Without listing all.
         return 0
     return next((first for first, _ in _native.published(found.path)), found.next_segment)
 
 
 def missing(place: Location, spans: Sequence[Span]) -> str:
-    """Says which segments are not there."""
+    """The error about missing segments."""
     number = count(spans)
     named = [str(number) for first, last in spans[:_NAMED] for number in range(first, min(last + 1, first + _NAMED))]
     more = f" and {number - _NAMED:,} more" if number > _NAMED else ""

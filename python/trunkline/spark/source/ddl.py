@@ -11,14 +11,14 @@ __all__ = ["columns_of"]
 # pyspark's own parser needs the JVM, which a data source does not have.
 _COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s,`:]+))(?:\s*:\s*|\s+)(\w+)\s*(,|$)")
 
-# Names that SQL has for the types that tags have.
+# SQL's names of the types of tags.
 _TYPES = {"long": "bigint", "bool": "boolean", "bytes": "binary", "float8": "double", "text": "string"}
 
 _WORDS: dict[str, str | None] = {"variant": "variant", "json": "json", "none": None}
 
 
 def columns_of(option: str, text: str) -> dict[str, str] | str | None:
-    """The columns an option asks for, by name; or one of the words ``variant`` and ``json``; None for ``none``.
+    """The types of the columns in an option, by name; or one of the words ``variant`` and ``json``; None for ``none``.
 
     Raises:
         LocalProtocolError: It is none of these.

@@ -1,4 +1,4 @@
-"""What checkpoints of streams say: how far each capture was read, and by which query."""
+"""The offsets in checkpoints of streams: the position in each capture, and the query."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from trunkline.spark.source.options import QUERY, Settings
 
 __all__ = ["LATEST", "first_offset", "need_start", "need_these", "offset_of", "positions_in"]
 
-# The offset before the first batch where a stream begins at what is new: that batch is empty, and fixes the place. Spark asks
-# for the initial offset more than once, and what is published in between would be skipped.
+# The initial offset of a stream that starts at the latest segment: its first batch is empty, and fixes the position. Spark reads
+# the initial offset more than once, and segments published in between would be skipped.
 LATEST = {"startingOffsets": "latest"}
 
 _ANOTHER = "choose another checkpointLocation"
 
 
 def offset_of(settings: Settings, positions: Mapping[str, Any]) -> dict[str, Any]:
-    """An offset: the number of the next segment of each capture, and what is read. Equal ones are equal as text."""
+    """An offset: the number of the next segment of each capture, and the query. Equal ones are equal as text."""
     return dict(sorted({QUERY: settings.reads, **positions}.items()))
 
 
 def first_offset(settings: Settings) -> dict[str, Any]:
-    """Where a stream begins."""
+    """The initial offset of a stream."""
     if settings.start == "latest":
         return offset_of(settings, LATEST)
     return offset_of(settings, {} if settings.start == "earliest" else settings.start)
 
 
 def need_start(settings: Settings, captures: Mapping[str, Found]) -> None:
-    """Refuses to begin at a segment of a capture that is not there.
+    """Refuses to start at a segment of a missing capture.
 
     Raises:
-        LocalProtocolError: It is not.
+        LocalProtocolError: The capture is missing.
     """
     named = () if isinstance(settings.start, str) else settings.start
     for capture_id in named:
@@ -73,10 +73,10 @@ def positions_in(given: Any, settings: Settings) -> dict[str, Any]:
 
 
 def need_these(positions: Mapping[str, int], captures: Mapping[str, Found], settings: Settings) -> None:
-    """Refuses a checkpoint that is about none of the captures that are read.
+    """Refuses a checkpoint of other captures.
 
     Raises:
-        CaptureError: It is.
+        CaptureError: None of its captures is read.
     """
     if positions and captures and captures.keys().isdisjoint(positions):
         message = f"the checkpoint is about capture {min(positions)}, which is not in {_places(settings)}: {_ANOTHER}"
@@ -84,7 +84,7 @@ def need_these(positions: Mapping[str, int], captures: Mapping[str, Found], sett
 
 
 def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Says which options two queries have not in common."""
+    """The options in which two queries differ, as text."""
     names = sorted({*before, *now})
     changes = (
         f"{name} was {_value(before.get(name))} and is {_value(now.get(name))}"

@@ -21,39 +21,39 @@ from trunkline.spark.source.ddl import columns_of
 
 __all__ = ["QUERY", "Settings", "Start", "location_at", "path_of"]
 
-# Where a stream begins: a capture that is named at a segment, the others at their first.
+# The start of a stream: a segment for each named capture, the first one for others.
 Start = Literal["earliest", "latest"] | Mapping[str, int]
 
-# What stands in an offset beside the ids of captures, none of which has a space: what the query reads.
+# The key of the query in an offset, beside the ids of captures, which have no spaces.
 QUERY = "what is read"
 
-# The options that choose messages.
+# The options that select messages.
 _PLAIN = ("sender", "run", "type", "service", "topic", "resource", "direction", "where")
 _CRITERIA = (*_PLAIN, "peer", "since", "until")
 
-# What `fileSystem.` options begin with, as Spark gives them; those of a store that says who one is are part of its URL.
+# The prefix of `fileSystem.` options in lower case; credentials of a store are part of its URL.
 _FILE_SYSTEM = "filesystem."
 _WHO = (f"{_FILE_SYSTEM}access_key", f"{_FILE_SYSTEM}secret_key")
 
-# What Spark adds to the options at `CREATE TABLE`; it would hand on no option at all when the table is read.
+# The option that Spark adds at `CREATE TABLE`; it would pass no options when the table is read.
 _OF_TABLES = "provider"
 _VIEW = "in SQL CREATE TEMPORARY VIEW name USING trunkline OPTIONS (path '/data/runs')"
 
-# So much of a value is shown that is none.
+# The most characters of an invalid value in an error.
 _SHOWN = 200
 
-# The largest number that Spark has for a limit.
+# Spark's largest limit.
 _MOST = (1 << 63) - 1
 
 _MODES = ("PERMISSIVE", "FAILFAST", "DROPMALFORMED")
 
-# A Connect server runs the source in a directory of its own: no relative path means anything there.
+# A Connect server runs the source in its own directory, where relative paths are meaningless.
 _SERVER = re.compile(r"/(userFiles-[0-9a-f-]+|artifacts)(/|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the options of a data source say.
+    """The parsed options of a data source.
 
     Attributes:
         paths: The captures, or folders of captures.
@@ -63,14 +63,14 @@ class Settings:
         decoding: The options of decoding.
         columns: The columns to give; None for all.
         selection: Which messages.
-        is_recursive: Whether the paths are folders in which captures are looked for.
+        is_recursive: Whether the paths are folders that are searched for captures.
         start: Where a stream begins.
         max_segments: The most segments of a micro-batch.
         max_bytes: The most bytes of frames of a micro-batch.
         max_rows: The most rows of a micro-batch.
         fails_on_loss: Whether segments that were deleted before they were read are an error.
-        reads: The options that say which rows and columns are read, those alone that are set: what a stream has in common
-            with the one that it goes on from. A `mode` may change, so that one which a malformed message ended goes on.
+        reads: The options that are set and determine rows and columns, which must not change between restarts of a stream. The
+            `mode` may change, so that a stream that a malformed message ended can continue.
     """
 
     paths: tuple[Location, ...]
@@ -129,7 +129,7 @@ class Settings:
 
 
 class _Reading:
-    """Options that are read one by one, and what is left of them."""
+    """Parses options one by one, and keeps the rest."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = dict(given)
@@ -189,7 +189,7 @@ class _Reading:
         return chosen
 
     def paths(self) -> tuple[Location, ...]:
-        """Where the captures are: what `load` was given."""
+        """The locations of the captures, from the argument of `load`."""
         of_files = {name: self._given.pop(name) for name in [*self._given] if name.startswith(_FILE_SYSTEM)}
         one, several = self.text("path"), self.text("paths")
         if several is not None:
@@ -202,7 +202,7 @@ class _Reading:
         return tuple(location_at(one, of_files) for one in given)
 
     def refuse_others(self, protocol: str | None) -> None:
-        """Raises an error at what is no option, or not one of this protocol."""
+        """Raises an error for unknown options, or those of other protocols."""
         for name in self._given:
             owners = [known.name for known in protocols() if name in known.options]
             if owners and protocol is not None:
@@ -221,7 +221,7 @@ def location_at(given: str, options: Mapping[str, str]) -> Location:
     """The path given to `load`, with the options of a file system under their names in lower case.
 
     Raises:
-        LocalProtocolError: It is no place, or one that has no such options.
+        LocalProtocolError: The URL is invalid, or the file system has no such options.
     """
     place = location_of(given)
     if isinstance(place, Path):
@@ -242,17 +242,17 @@ def location_at(given: str, options: Mapping[str, str]) -> Location:
 
 
 def path_of(given: str) -> Path:
-    """The path that `save` was given.
+    """The path given to `save`.
 
     Raises:
-        LocalProtocolError: It names no file system of this machine.
+        LocalProtocolError: It is not on a file system of this machine.
     """
     place = location_of(given)
     if isinstance(place, Url):
         message = f"{place}: captures are written to file systems of this machine; trunkline capture ship copies them to stores"
         raise LocalProtocolError(message)
     text = os.fspath(place)
-    if not os.path.isabs(text) and _SERVER.search(os.getcwd()):  # noqa: PTH109, PTH117 - text, which need not be a path
+    if not os.path.isabs(text) and _SERVER.search(os.getcwd()):  # noqa: PTH109, PTH117 - text, perhaps not a path
         message = f"{given!r}: a relative path means nothing to a Connect server: give an absolute one"
         raise LocalProtocolError(message)
     return Path(os.path.abspath(text))  # noqa: PTH100 - a link is not followed
@@ -278,7 +278,7 @@ def _decoding(read: _Reading, protocol: str | None, *, is_decoded: bool) -> dict
                 parts = [part.strip() for part in text.split(",")]
                 given[name] = parts if isinstance(default, list | tuple) else text.strip()
     if is_decoded:
-        # What it refuses is refused before anything is read.
+        # Checks the options before any read.
         Decoder(protocol or "", **given)
     return given
 
@@ -291,9 +291,9 @@ def _reads(
     *,
     is_decoded: bool,
 ) -> dict[str, Any]:
-    """What is read, as JSON has it."""
+    """The options that determine what is read, for JSON."""
     defaults = next((known.options for known in protocols() if known.name == protocol), {})
-    # An age such as 2h is the same option whenever it is read.
+    # An age such as 2h stays the same option at each restart.
     reads: dict[str, Any] = {name: given[name] for name in _CRITERIA if name in given}
     reads |= {name: "none" if value is None else value for name, value in decoding.items() if value != defaults[name]}
     if protocol is not None:
@@ -317,10 +317,10 @@ def _selection(read: _Reading, protocol: str | None, *, is_decoded: bool) -> Sel
 
 
 def _start(text: str) -> Start:
-    """Where a stream begins.
+    """Parses the start of a stream.
 
     Raises:
-        LocalProtocolError: It says no place.
+        LocalProtocolError: It is invalid.
     """
     word = text.strip().lower()
     if word == "earliest":
@@ -329,7 +329,7 @@ def _start(text: str) -> Start:
         return "latest"
     try:
         given = json.loads(text)
-        # What a checkpoint has beside the numbers is no capture's.
+        # Skip the query in an offset of a checkpoint.
         return {name: _segment(place) for name, place in given.items() if name != QUERY}
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         message = f'expected earliest, latest or JSON such as {{"CAPTURE_ID": {{"segment": 3}}}}, not {text[:_SHOWN]!r}'

@@ -1,4 +1,4 @@
-"""Which task reads which segments."""
+"""Divides segments among tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trunkline.spark.source.reading import Part
 
 __all__ = ["parts"]
 
-# A task reads no more, but for a segment that is larger; and of less there are no more tasks than two for each processor.
+# The most bytes of a task, except for a single larger segment; with less data, at most two tasks per processor.
 _MOST_BYTES = 64 << 20
 _LEAST_BYTES = 1 << 20
 

@@ -1,4 +1,4 @@
-"""What executors do: read segments, and decode them."""
+"""Reads and decodes segments on executors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _logger = logging.getLogger("trunkline.spark")
 
 @dataclass
 class Part(InputPartition):
-    """Segments of one capture that one task reads, in order."""
+    """The segments of one capture for one task, in order."""
 
     place: Location
     segments: tuple[Span, ...]
@@ -42,7 +42,7 @@ class Part(InputPartition):
 
 
 def schema(settings: Settings) -> StructType:
-    """The columns that the source gives.
+    """The columns of the source.
 
     Raises:
         LocalProtocolError: There is no such column.
@@ -52,10 +52,10 @@ def schema(settings: Settings) -> StructType:
 
 
 def need_schema(settings: Settings, given: StructType) -> None:
-    """Refuses a schema that is not the one the options say.
+    """Refuses a schema that differs from that of the options.
 
     Raises:
-        LocalProtocolError: It is another.
+        LocalProtocolError: It differs.
     """
     ours = schema(settings)
     if given.simpleString() != ours.simpleString():
@@ -85,10 +85,10 @@ def _decoding(settings: Settings) -> Decoding:
 
 
 def lost(settings: Settings, what: str) -> None:
-    """Says what was deleted before it was read.
+    """Reports segments that were deleted before they were read.
 
     Raises:
-        CaptureError: That is an error, as it is unless the options say otherwise.
+        CaptureError: By default; the options may turn it into a warning.
     """
     if settings.fails_on_loss:
         message = f"{what}; set the option failOnDataLoss to false to read on without them"
@@ -120,7 +120,7 @@ def _decoded(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
-    """Rows as they were recorded, those alone of which any message is selected."""
+    """Recorded rows that have any selected message."""
     given = _arrow_schema(settings)
     selection = settings.selection
     if selection is None:
@@ -130,7 +130,7 @@ def _rows(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
         return _of_columns(given, read_batches(native(capture).reader(given.names, selected.native)))
     from pyarrow import compute
 
-    # First which rows they are, of columns that are a fraction of all.
+    # First find the selected rows, from a fraction of the columns.
     _, numbers = wanted(capture, selection)
     seqs = pa.concat_arrays([pa.array([], pa.int64()), *(batch.column(0) for batch in numbers)])
     batches = read_batches(native(capture).reader([*given.names, "seq"], selected.native))

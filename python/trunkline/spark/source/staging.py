@@ -1,4 +1,4 @@
-"""Where the files of a job lie beside the capture that it writes, and what killed jobs left there."""
+"""The staging directory of a job beside the capture that it writes, and the cleanup after killed jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trunkline._processes import runs
 
 __all__ = ["clear", "staging_of"]
 
-# What a killed job left is removed once nothing in it has changed for so long, where it is unknown whether it runs.
+# If it is unknown whether a job still runs, its directory is removed after so many seconds without a change.
 _LEFT_S = 86_400
 
 
@@ -30,10 +30,10 @@ def staging_of(target: Path) -> Path:
 
 
 def clear(target: Path) -> None:
-    """Removes what killed jobs left beside a target, and puts a capture back that one of them was replacing.
+    """Removes directories of killed jobs beside a target, and restores a capture that one of them was replacing.
 
     Raises:
-        CaptureError: It cannot be put back.
+        CaptureError: It cannot be restored.
     """
     name = re.compile(rf"\.{re.escape(target.name)}\.([0-9a-f]{{8}})\.(\d+)\.[0-9a-f]{{8}}")
     beside = sorted(target.parent.iterdir()) if target.parent.is_dir() else []
@@ -53,7 +53,7 @@ def _machine() -> str:
 
 
 def _is_old(staging: Path) -> bool:
-    """Whether nothing in a directory has changed for long; where something vanishes meanwhile, it does."""
+    """Whether nothing in a directory has changed for long; a file that vanishes meanwhile counts as a change."""
     try:
         changed = max(path.lstat().st_mtime for path in (staging, *staging.rglob("*")))
     except FileNotFoundError:

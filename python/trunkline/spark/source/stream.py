@@ -31,7 +31,7 @@ __all__ = ["StreamReader"]
 
 _logger = logging.getLogger("trunkline.spark")
 
-# So many segments are looked for at a time, before it is known how many a batch has room for.
+# How many segments are looked up at a time, before it is known how many fit into a batch.
 _LOOKED_FOR = 64
 
 
@@ -44,12 +44,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        # Where a stream that reads what is available now ends.
+        # The end of a stream with the trigger AvailableNow.
         self._end: dict[str, int] | None = None
-        # Where the latest batch ends, and what was found when it was planned: a folder of captures is walked once a batch.
+        # The end of the latest batch, and the captures found when it was planned: a folder is searched once per batch.
         self._planned: dict[str, int] = {}
         self._captures: dict[str, Found] = {}
-        # The captures of which it was said that they are behind the checkpoint.
+        # The captures that were reported as behind the checkpoint.
         self._warned: set[str] = set()
 
     def initialOffset(self) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return first_offset(self._settings)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark takes one, and enforces none: `latestOffset` heeds them all.
+        # Spark takes one limit, and enforces none: `latestOffset` applies all.
         settings = self._settings
         if settings.max_segments is not None:
             return ReadMaxFiles(settings.max_segments)
@@ -68,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._end = _positions(find(self._settings))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - all are heeded
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - all limits are applied
         captures = self._captures = find(self._settings)
         now = _positions(captures) if self._end is None else self._end
         before = positions_in(start, self._settings)
@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_of(self._settings, self._planned)
 
     def _warn_of_copies_behind(self, before: Mapping[str, int]) -> None:
-        """Warns, once, of each capture that ends before what of it was read."""
+        """Warns, once, of each capture that ends before the position of the checkpoint."""
         for capture_id, found in self._captures.items():
             if before.get(capture_id, 0) <= found.next_segment or capture_id in self._warned:
                 continue
@@ -100,9 +100,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _up_to(self, room: _Room, before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-        """Where a batch ends that has no room for more, from one place and before another."""
+        """The end of a batch, as far as it has room, between two offsets."""
         end: dict[str, int] = {}
-        # One segment of each capture after the other, so that none keeps the others waiting.
+        # Segments of the captures in turn, so that none delays the others.
         waiting = {
             capture_id: _spans(self._captures[capture_id], _first(self._captures[capture_id], before), next_segment)
             for capture_id, next_segment in now.items()
@@ -120,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far captures have come, and what of that will not be read when the latest batch has been."""
+        """The ends of the captures, and what is left after the latest batch."""
         captures = self._captures or find(self._settings)
         behind = {found: range(_first(found, self._planned), found.next_segment) for found in captures.values()}
         return {
@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before, after = positions_in(start, self._settings), positions_in(end, self._settings)
         if before == LATEST:
             return []
-        # Those of a batch that is done again were not planned here.
+        # A batch that is repeated was not planned here.
         captures = self._captures if self._captures.keys() >= after.keys() else find(self._settings)
         need_these(after, captures, self._settings)
         chosen = {}
@@ -147,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             found = captures[capture_id]
             if found.next_segment < next_segment:
-                # It was planned where more was: a copy that is behind would lose what is not there yet.
+                # The batch was planned with more segments: reading a copy that is behind would lose them.
                 reading.lost(
                     self._settings,
                     f"{found.path}: ends before segment {found.next_segment}, and a batch that is done again reads to segment "
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return reading.read(self._settings, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: what was read is let go of by the recorder's own limits."""
+        """Nothing: the recorder's retention deletes segments."""
 
     def stop(self) -> None:
         """Ends this process if the JVM is gone: pyspark would try to answer it, and print a needless error."""
@@ -176,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Room:
-    """What a micro-batch may still take: at least one segment, and whole ones."""
+    """The room of a micro-batch: whole segments, at least one."""
 
     def __init__(self, settings: Settings) -> None:
         self._limits = (settings.max_segments, settings.max_bytes, settings.max_rows)
@@ -185,11 +185,11 @@ class _Room:
 
     @property
     def is_boundless(self) -> bool:
-        """Whether all there is has room."""
+        """Whether there are no limits."""
         return all(limit is None for limit in self._limits)
 
     def take(self, found: Found, span: Span) -> bool:
-        """Takes segments of a file, unless that would be too much."""
+        """Adds the segments of a file, if there is room."""
         segments, frame_bytes, rows = self._taken
         _, most_bytes, most_rows = self._limits
         if most_bytes is not None or most_rows is not None:
@@ -205,7 +205,7 @@ class _Room:
 
 
 def _spans(found: Found, first: int, end: int) -> Iterator[Span]:
-    """The segments of a capture from one on and before another, as far as they are asked for."""
+    """The segments of a capture in a range, looked up lazily."""
     for begin in range(first, end, _LOOKED_FOR):
         wanted = [(number, number) for number in range(begin, min(begin + _LOOKED_FOR, end))]
         yield from existing(found.path, wanted)

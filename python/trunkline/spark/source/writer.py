@@ -27,13 +27,13 @@ from trunkline.spark.source.staging import clear, staging_of
 
 __all__ = ["CaptureWriter"]
 
-# The order of rows: that of their capture; several captures come one after the other.
+# The order of rows: by capture, then as in the capture.
 _ORDER = ("capture_id", "seq")
 
-# How many rows of each file are in memory at a time while files are merged.
+# The rows of each file in memory during a merge.
 _ROWS = 1024
 
-# What is kept of a row beside its time and its frames: its numbers are given anew.
+# The columns that are kept beside the time and the frames; rows are numbered again.
 _KEPT = ("protocol", "direction", "endpoint", "peer", "topic", "reply_to", "error")
 
 # The only option.
@@ -42,7 +42,7 @@ _PATH = "path"
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """What a task has written: a file of its rows in their order; None where there were none."""
+    """The result of a task: a file of its sorted rows; None without rows."""
 
     file: Path | None
 
@@ -51,7 +51,7 @@ class CaptureWriter(DataSourceArrowWriter):
     """Writes rows of captures as a capture.
 
     Tasks write files beside the target, which all of them must reach. The last step merges them into a capture there, and
-    gives it its name. What a killed job left there is removed by the next one that writes to the same place.
+    renames it. The files of a killed job are removed by the next job with the same target.
 
     Args:
         options: The options of the data source.
@@ -60,7 +60,7 @@ class CaptureWriter(DataSourceArrowWriter):
 
     Raises:
         LocalProtocolError: An option is unknown, or the columns are not those of a capture.
-        CaptureError: Something is there, or it is being recorded to.
+        CaptureError: The target exists, or is being recorded to.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
@@ -86,7 +86,7 @@ class CaptureWriter(DataSourceArrowWriter):
         return _Written(file)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Merges what the tasks have written, and puts it in its place."""
+        """Merges the files of the tasks, and moves the result to the target."""
         files = [message.file for message in messages if isinstance(message, _Written) and message.file is not None]
         self._staging.mkdir(parents=True, exist_ok=True)
         made = self._staging / "capture"
@@ -102,8 +102,8 @@ class CaptureWriter(DataSourceArrowWriter):
         _native.replace(made, self._target)
         shutil.rmtree(self._staging, ignore_errors=True)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - all is in one place
-        """Removes what the tasks have written."""
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - all files are in one directory
+        """Removes the files of the tasks."""
         shutil.rmtree(self._staging, ignore_errors=True)
 
 
