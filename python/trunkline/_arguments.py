@@ -1,4 +1,4 @@
-"""Arguments, looked at before anything is opened: an error names the argument, and says what to give."""
+"""Checks arguments before anything is opened: an error names the argument, and says what to give."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ __all__ = [
 
 _LAST_PORT = 65535
 
-# libzmq counts its heartbeats in milliseconds, of which it has 31 bits.
+# libzmq counts heartbeats in milliseconds, in 31 bits.
 _SHORTEST_HEARTBEAT_S = 0.001
 _LONGEST_HEARTBEAT_S = (2**31 - 1) / 1000
 
 
 def refuse(name: str, takes: str, value: object, advice: str = "") -> NoReturn:
-    """Refuses an argument of another type than it takes."""
+    """Raises the error for an argument of a wrong type."""
     message = f"{name} takes {takes}, not {type(value).__name__}{advice}"
     raise TypeError(message)
 
 
 def need_bytes(name: str, value: object) -> None:
-    """Refuses what is no bytes-like object."""
+    """Refuses other types than bytes-like objects."""
     if isinstance(value, str):
         refuse(name, "bytes", value, f": encode it, e.g. {value[:40]!r}.encode()")
     with suppress(TypeError):
@@ -53,7 +53,7 @@ def need_bytes(name: str, value: object) -> None:
 
 
 def need_text(name: str, value: object, *, may_be_none: bool = False) -> None:
-    """Refuses what is no string."""
+    """Refuses other types than strings."""
     if isinstance(value, bytes):
         refuse(name, "a str", value, ": decode it")
     if not isinstance(value, str) and not (may_be_none and value is None):
@@ -61,7 +61,7 @@ def need_text(name: str, value: object, *, may_be_none: bool = False) -> None:
 
 
 def need_flag(name: str, value: object) -> None:
-    """Refuses what is neither True nor False: a string such as "no" would count as true."""
+    """Refuses other types than booleans: a string such as "no" would count as true."""
     if not isinstance(value, bool):
         refuse(name, "True or False", value)
 
@@ -75,7 +75,7 @@ def need_number(
     may_be_none: bool = False,
     error: type[Exception] = ValueError,
 ) -> None:
-    """Refuses what is no whole number from `least` to `most`; raises `error` for another number."""
+    """Refuses other types than integers; raises `error` outside of `least` to `most`."""
     if may_be_none and value is None:
         return
     if type(value) is int and least <= value <= most:
@@ -94,7 +94,7 @@ def need_number(
 def need_seconds(
     name: str, value: object, *, least: float = 0, may_be_none: bool = False, unit: str = "seconds"
 ) -> None:
-    """Refuses what is no time that can pass, or less than `least`."""
+    """Refuses what is not a finite time of at least `least`."""
     if may_be_none and value is None:
         return
     if not hasattr(value, "__float__"):
@@ -107,7 +107,7 @@ def need_seconds(
 
 
 def need_heartbeat(interval_s: object, liveness: object) -> None:
-    """Refuses what is no interval of heartbeats, or no number of them."""
+    """Refuses invalid intervals and numbers of heartbeats."""
     need_seconds("heartbeat_interval_s", interval_s)
     need_number("liveness", liveness, least=1)
     longest = _LONGEST_HEARTBEAT_S / operator.index(liveness)  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def need_heartbeat(interval_s: object, liveness: object) -> None:
 
 
 def need_port(name: str, value: object, *, least: int = 0, error: type[Exception] = ValueError) -> None:
-    """Refuses what is no port; 0 stands for any that is free, where there is such a choice."""
+    """Refuses invalid ports; 0 means a free one, if that is allowed."""
     need_number(name, value, least=least, error=error)
     if operator.index(value) > _LAST_PORT:  # type: ignore[arg-type]
         message = f"{name} must be at most {_LAST_PORT}, not {value!r}"
@@ -128,7 +128,7 @@ def need_port(name: str, value: object, *, least: int = 0, error: type[Exception
 
 
 def need_choice(name: str, value: object, choices: Collection[str]) -> None:
-    """Refuses what is none of these words."""
+    """Refuses other values than these choices."""
     if not isinstance(value, str) or value not in choices:
         *most, last = map(repr, choices)
         message = f"{name} must be {', '.join(most)} or {last}, not {value!r}"
@@ -136,13 +136,13 @@ def need_choice(name: str, value: object, choices: Collection[str]) -> None:
 
 
 def need_choices(name: str, value: object, choices: Collection[str]) -> None:
-    """Refuses what is neither one of these words nor several."""
+    """Refuses other values than one or several of these choices."""
     for each in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
         need_choice(name, each, choices)
 
 
 def need_names(name: str, value: object, *, may_be_none: bool = False) -> None:
-    """Refuses what is neither a string nor a sequence of them."""
+    """Refuses other types than a string or a sequence of strings."""
     if isinstance(value, str) or (may_be_none and value is None):
         return
     if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
@@ -153,13 +153,13 @@ def need_names(name: str, value: object, *, may_be_none: bool = False) -> None:
 
 
 def named(name: str, value: str | Iterable[str]) -> list[str]:
-    """One string or several, as a list; refuses what is neither."""
+    """One string or several, as a list; refuses other types."""
     need_names(name, value)
     return [value] if isinstance(value, str) else list(value)
 
 
 def need_path(name: str, value: object, *, may_be_none: bool = False, may_be_url: bool = False) -> None:
-    """Refuses what names no file or directory, of this machine unless it may be a URL."""
+    """Refuses other types than paths, and URLs unless they are allowed."""
     if may_be_none and value is None:
         return
     if not isinstance(value, str | os.PathLike):
@@ -169,12 +169,12 @@ def need_path(name: str, value: object, *, may_be_none: bool = False, may_be_url
 
 
 def need_callable(name: str, value: Callable[..., Any] | None) -> None:
-    """Refuses what cannot be called."""
+    """Refuses values that are not callable."""
     if value is not None and not callable(value):
         refuse(name, "a function or None", value)
 
 
 def need_sequence(name: str, value: object) -> None:
-    """Refuses a single thing where several are taken."""
+    """Refuses a single value in place of a sequence."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         refuse(name, "a sequence", value, ": put it in a list")

@@ -1,4 +1,4 @@
-"""Arrow's batches as bytes."""
+"""Arrow record batches as bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["from_bytes", "to_bytes"]
 
 
 def to_bytes(rows: pa.RecordBatch | pa.Table) -> bytes:
-    """Rows as a stream of Arrow's, with their columns."""
+    """Rows as an Arrow IPC stream with its schema."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()
@@ -22,7 +22,7 @@ def to_bytes(rows: pa.RecordBatch | pa.Table) -> bytes:
 
 
 def from_bytes(data: bytes | pa.Buffer) -> list[pa.RecordBatch]:
-    """The rows of such a stream."""
+    """The rows of an Arrow IPC stream."""
     import pyarrow as pa
 
     return list(pa.ipc.open_stream(data))

@@ -25,7 +25,7 @@ Reply = TypeVar("Reply")
 
 
 def unanswered(native: Caller, timeout_s: float | None, outcome: str) -> Exception:
-    """What a call without a reply raises."""
+    """The exception of a call without a reply."""
     if outcome == "timed_out":
         text = f"no reply came within {timeout_s} s"
         return TimeoutError(text)
@@ -38,7 +38,7 @@ def unanswered(native: Caller, timeout_s: float | None, outcome: str) -> Excepti
 
 
 class Future(concurrent.futures.Future[Reply], Generic[Reply]):
-    """A reply to come. The thread that completes them all cannot wait for one of them."""
+    """The future of a reply. The thread that completes all futures cannot wait for one."""
 
     def __init__(self, calls: Calls[Reply], call: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Future(concurrent.futures.Future[Reply], Generic[Reply]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What came instead of the reply; see `concurrent.futures.Future.exception`."""
+        """The exception in place of the reply; see `concurrent.futures.Future.exception`."""
         self._check_thread()
         return super().exception(timeout)
 
@@ -101,7 +101,7 @@ class Calls(Generic[Reply]):
             if self._thread is None:
                 thread = Thread(self._run, "trunkline-futures")
                 thread.start()
-                # A signal may raise before it has started: then there is none.
+                # Set last: a signal handler may raise before the thread has started.
                 self._thread = thread
             self._futures[outgoing.call] = future, timeout_s
         try:
@@ -127,7 +127,7 @@ class Calls(Generic[Reply]):
         poll.register(native.outcomes_fileno(), select.POLLIN)
         over = False
         while not over:
-            # In Python's own wait: nothing of ours is under way when the interpreter ends.
+            # Waits in Python, so that no native code runs when the interpreter ends.
             if not native.arm_outcomes():
                 poll.poll()
             native.disarm_outcomes()
@@ -150,7 +150,7 @@ class Calls(Generic[Reply]):
 
 
 class AsyncCalls(Generic[Reply]):
-    """The futures of one role in asyncio, which completes them in its loop from the first request on."""
+    """The futures of one asyncio role, which are completed in its event loop."""
 
     def __init__(self, native: Caller, waits: Waits) -> None:
         self._native = native
@@ -187,7 +187,7 @@ class AsyncCalls(Generic[Reply]):
         return future
 
     def end(self) -> None:
-        """Completes what is left; the role is over."""
+        """Completes pending futures; the role has ended."""
         # After a fork the child's loop shares its descriptors with the parent's: leave it alone.
         if self._loop is not None and self._process == os.getpid():
             self._complete_all()
@@ -234,7 +234,7 @@ class AsyncCalls(Generic[Reply]):
             future.set_result(outcome)
 
     def _unlisten(self) -> None:
-        """Completes what is left, and leaves the loop."""
+        """Completes pending futures, and leaves the loop."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._native.outcomes_fileno())
         for call in list(self._futures):

@@ -1,4 +1,4 @@
-"""What the numbers of `stats` are, as those have to know it who keep them over time: what only grows, and what there is now."""
+"""The kinds of counters in `stats`: counts, which only grow, and levels, for monitoring."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = [
 
 COUNTER, GAUGE = "counter", "gauge"
 
-# How many there have been since the start.
+# A count since the start.
 Count: TypeAlias = Annotated[int, COUNTER]
 
-# How many there are now.
+# A current number.
 Level: TypeAlias = Annotated[int, GAUGE]
 
-# Names, by what they are the names of.
+# Names, by their kind.
 SenderName: TypeAlias = Annotated[str, "sender"]
 RunId: TypeAlias = Annotated[str, "run_id"]
 TransportName: TypeAlias = Annotated[str, "transport"]
@@ -37,7 +37,7 @@ TransportName: TypeAlias = Annotated[str, "transport"]
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """How many times something took how long.
+    """A histogram of latencies.
 
     Attributes:
         bounds_ns: The longest time that each bucket counts, in nanoseconds; the last bucket has none.
@@ -50,7 +50,7 @@ class Latencies:
     sum_ns: int
 
     def __add__(self, other: Latencies) -> Latencies:
-        """Those of both."""
+        """The sum of both."""
         counts = tuple(map(sum, zip(self.counts, other.counts, strict=True)))
         return Latencies(self.bounds_ns, counts, self.sum_ns + other.sum_ns)
 
@@ -61,6 +61,6 @@ NO_LATENCIES = Latencies(_BOUNDS_NS, (0,) * (len(_BOUNDS_NS) + 1), 0)
 
 
 def measured(counts: Mapping[str, Any]) -> dict[str, Any]:
-    """Counters of an engine as they are shown, which has latencies among them."""
+    """Counters of an engine, with latencies as `Latencies`."""
     latency = counts["latency"]
     return {**counts, "latency": Latencies(_BOUNDS_NS, tuple(latency["counts"]), latency["sum_ns"])}

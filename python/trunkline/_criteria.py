@@ -1,4 +1,4 @@
-"""Criteria of a selection as people write them."""
+"""Parses criteria of a selection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["moment_ns", "routing_id"]
 
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
-# The last moment that captures have.
+# The latest time in captures.
 _MOST_NS = (1 << 63) - 1
 
 

@@ -1,4 +1,4 @@
-"""Endpoints as users give them, looked at before ZeroMQ does: it takes port 99999 for 34463, and 80x for 80."""
+"""Checks endpoints before ZeroMQ does, which takes port 99999 for 34463, and 80x for 80."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LAST_PORT = 65535
 
 
 def need_endpoints(side: Side, given: Iterable[str]) -> None:
-    """Refuses what is no endpoint.
+    """Refuses invalid endpoints.
 
     Args:
         side: The argument they were given as.
@@ -35,7 +35,7 @@ def need_endpoints(side: Side, given: Iterable[str]) -> None:
 
 
 def what_is_wrong(side: Side, endpoint: str) -> str | None:
-    """Why this is no endpoint to listen on, or to dial; None if it may be one.
+    """Why an endpoint cannot be bound or dialled; None if it is valid.
 
     >>> what_is_wrong("connect", "tcp://127.0.0.1:99999")
     "has the port '99999', not a number from 1 to 65535"
@@ -58,7 +58,7 @@ def what_is_wrong(side: Side, endpoint: str) -> str | None:
 
 
 def is_public(endpoint: str) -> bool:
-    """Whether other machines can connect to it; not known of a name, which is taken for one that can be reached.
+    """Whether other machines can connect to it; true for a host name, as that is unknown.
 
     >>> [is_public(at) for at in ("tcp://*:1", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1", "ipc:///tmp/a")]
     [True, False, False, False, False]
@@ -74,7 +74,7 @@ def is_public(endpoint: str) -> bool:
 
 
 def host_and_port(given: str) -> tuple[str, int]:
-    """Where metrics are to be served: HOST:PORT, or PORT alone, which means 127.0.0.1; 0 is a free one.
+    """Parses the address of metrics: HOST:PORT, or PORT alone, which means 127.0.0.1; 0 is a free one.
 
     Raises:
         LocalProtocolError: It is neither.

@@ -1,4 +1,4 @@
-"""What to say when a package is missing that comes with an extra of ours."""
+"""The errors for missing packages of our extras."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _EXTRAS = {
 
 
 def extra_of(package: str) -> str | None:
-    """The extra that brings a package, by the name it is imported by; None if none does."""
+    """The extra that includes a package, by its import name; None if none does."""
     return _EXTRAS.get(package)
 
 
 def how_to_install(extra: str) -> str:
-    """What to type for an extra. No index has a release, so pip needs a checkout or a wheel.
+    """The command that installs an extra. No index has a release, so pip needs a checkout or a wheel.
 
     >>> how_to_install("spark")
     "install trunkline[spark]: pip install '.[spark]' in a checkout, or 'PATH/TO/WHEEL[spark]'"
@@ -43,7 +43,7 @@ def how_to_install(extra: str) -> str:
 
 
 def needs(extra: str, *packages: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Lets a function that misses one of the packages of an extra say what to install."""
+    """Makes a function say what to install if a package of an extra is missing."""
 
     def needing(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""Frames: what is taken for one, and those of a recorded message."""
+"""Frames: their types, and those of a recorded message."""
 
 from __future__ import annotations
 

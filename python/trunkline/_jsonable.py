@@ -1,4 +1,4 @@
-"""Values as JSON can hold them, in the lines of all commands."""
+"""Converts values for JSON, in the lines of all commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trunkline._text import finite
 
 __all__ = ["encode", "named", "plain", "text_of_bytes"]
 
-# A value that is plain, as JSON.
+# Encodes a plain value as JSON.
 encode = json.JSONEncoder(allow_nan=False, separators=(", ", ": ")).encode
 
 
@@ -79,7 +79,7 @@ def _special(value: Any) -> Any:
         return value.to_ns()
     if isinstance(value, Ext):
         return {"ext": value.code, "data": text_of_bytes(value.data)}
-    # A name that is a word of Python's has an underscore there.
+    # A field that is a Python keyword ends with an underscore.
     return {field.name.rstrip("_"): plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
 
 

@@ -13,7 +13,7 @@ from trunkline.errors import LocalProtocolError
 
 __all__ = ["Location", "Url", "location_of", "need_local"]
 
-# How a URL begins; a pathlib.Path keeps one of its two slashes. A drive of Windows has a single character.
+# The start of a URL; pathlib.Path keeps one of its two slashes. A drive of Windows has a single character.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(/?)")
 
 
@@ -46,7 +46,7 @@ class Url(os.PathLike[str]):
 
     @property
     def scheme(self) -> str:
-        """What the URL begins with, such as ``s3``."""
+        """The scheme of the URL, such as ``s3``."""
         return self._parts.scheme
 
     def __fspath__(self) -> str:

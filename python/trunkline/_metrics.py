@@ -1,5 +1,5 @@
-"""The counters of a role as metrics of Prometheus, made from the dataclass that its `stats` returns: what they are called,
-what they say of themselves, and their values.
+"""The counters of a role as metrics of Prometheus, from the dataclass that its `stats` returns: names, help texts and
+values.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_ROWS = 1000
 
 INFO, HISTOGRAM = "info", "histogram"
 
-# What the value of a field is in, by the end of its name, and what one of it is of the unit that Prometheus wants.
+# The units of fields by the suffix of their names: Prometheus' unit, and the factor to it.
 _UNITS = {"_ns": ("seconds", 1e-9), "_ms": ("seconds", 1e-3), "_s": ("seconds", 1.0), "bytes": ("bytes", 1.0)}
 
 Labels: TypeAlias = tuple[str, ...]
@@ -57,12 +57,12 @@ class Metric:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """What its samples are called."""
+        """The names of its samples."""
         ends = {COUNTER: ("_total",), INFO: ("_info",), HISTOGRAM: ("_bucket", "_count", "_sum")}
         return tuple(self.name + end for end in ends.get(self.kind, ("",)))
 
 
-# Whether a role serves, and what a scrape says of itself.
+# Whether a role serves, and how many rows a scrape leaves out.
 ROLE_UP = Metric("trunkline_role_up", GAUGE, "Whether the role serves: 1 or 0.", ("role",), "", "", None)
 LEFT_OUT = Metric(
     "trunkline_rows_left_out",
@@ -115,7 +115,7 @@ def _fields_as_metrics(prefix: str, stats: type[Any]) -> Iterator[Metric]:
             yield _metric(prefix, f"{name}_ns", HISTOGRAM, said[name], (), name, None)
             continue
         if get_origin(hint) is Annotated and get_args(hint)[0] is str:
-            # A name: its only sample has nothing but a label.
+            # A name becomes a sample with only a label.
             yield _metric(prefix, name, INFO, said[name], get_args(hint)[1:], name, None)
             continue
         if get_origin(hint) is Annotated:
@@ -128,7 +128,7 @@ def _fields_as_metrics(prefix: str, stats: type[Any]) -> Iterator[Metric]:
             keyed = "" if get_origin(hint) is Sequence else _row(inner)
             yield from _rows_as_metrics(prefix, name, inner, keyed)
         elif all(get_args(each)[:1] == (str,) for each in of) and of:
-            # A name of each: its samples have nothing but labels.
+            # A name for each row becomes samples with only labels.
             labels = tuple(get_args(each)[1] for each in of)
             yield _metric(prefix, name, INFO, said[name], labels, name, None)
         else:
@@ -136,7 +136,7 @@ def _fields_as_metrics(prefix: str, stats: type[Any]) -> Iterator[Metric]:
 
 
 def _rows_as_metrics(prefix: str, field: str, row: type[Any], keyed: str) -> Iterator[Metric]:
-    """Those of counters that there is a row of for each service, topic, resource or sender."""
+    """The metrics of counters with a row for each service, topic, resource or sender."""
     said, hints = _attributes(row), get_type_hints(row, include_extras=True)
     labels = (keyed,) if keyed else _names(row)
     for part in fields(row):
@@ -146,12 +146,12 @@ def _rows_as_metrics(prefix: str, field: str, row: type[Any], keyed: str) -> Ite
 
 
 def _row(row: type[Any]) -> str:
-    """What one of a list of rows is: of `ServiceStats` a service."""
+    """The label of the rows: a service for `ServiceStats`."""
     return re.sub("(Stats|Count)$", "", row.__name__).lower()
 
 
 def _names(row: type[Any]) -> Labels:
-    """The parts of a row that name it."""
+    """The fields of a row that name it."""
     hints = get_type_hints(row)
     return tuple(part.name for part in fields(row) if hints[part.name] in (str, bytes))
 
@@ -166,7 +166,7 @@ def _kind(stats: type[Any], name: str, hint: Any) -> str:
 
 
 def _metric(prefix: str, name: str, kind: str, said: str, labels: Labels, field: str, part: str | None) -> Metric:
-    # A name that is a word of Python's has an underscore there.
+    # A field that is a Python keyword ends with an underscore.
     name = name.rstrip("_")
     for end, (unit, scale) in _UNITS.items():
         if name.endswith(end):
@@ -176,7 +176,7 @@ def _metric(prefix: str, name: str, kind: str, said: str, labels: Labels, field:
 
 
 def _attributes(stats: type[Any]) -> dict[str, str]:
-    """What the docstring of a dataclass says of each of its fields; nothing where Python has left docstrings out."""
+    """The docstring of each field of a dataclass; empty if Python runs without docstrings."""
     section = (inspect.getdoc(stats) or "").partition("Attributes:\n")[2]
     said = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE)
     words = {name: re.sub(r"\s+", " ", text).replace("`", "") for name, text in said}
@@ -194,12 +194,12 @@ def _rows(metric: Metric, value: Mapping[Any, Any] | Sequence[Any]) -> Rows:
 
 
 def _label(name: str | bytes) -> str:
-    """A name as a label may hold it: text of UTF-8 in a line. What peers call themselves may be neither."""
+    """A name as a label: one line of valid UTF-8, which names of peers need not be."""
     return readable_bytes(name) if isinstance(name, bytes) else readable(name)
 
 
 def _summed(samples: Iterable[tuple[Labels, float]]) -> Mapping[Labels, float]:
-    """Values by their labels. Names may be the same once they are text, and no two samples may have the same labels."""
+    """Values by their labels, merged: names may be equal as text, and no two samples may have the same labels."""
     summed: dict[Labels, float] = {}
     for labels, value in samples:
         summed[labels] = summed.get(labels, 0) + value
@@ -207,7 +207,7 @@ def _summed(samples: Iterable[tuple[Labels, float]]) -> Mapping[Labels, float]:
 
 
 class Collector:
-    """What a scrape of a role finds; a collector of `prometheus_client`.
+    """A collector of `prometheus_client` for a role.
 
     Args:
         role: The class of the role.
@@ -220,8 +220,8 @@ class Collector:
         self._metrics = metrics_of(role)
         self._read = read
         self._serves = serves
-        # A message that the transport gives back is taken off the number of those sent, and a counter that goes back is
-        # one that was begun anew, to Prometheus: it would take all that was sent for new.
+        # The transport may return a message, which lowers the count of sent ones. Prometheus would take a lower counter for a
+        # restart, and count everything again.
         self._most: dict[str, float] = {}
 
     def describe(self) -> Iterator[Family]:
@@ -230,7 +230,7 @@ class Collector:
         yield from map(_family, (ROLE_UP, LEFT_OUT, *self._metrics))
 
     def collect(self) -> Iterator[Family]:
-        """The metrics with their values now."""
+        """The metrics with their current values."""
         yield _build()
         up, left_out, stats = _family(ROLE_UP), _family(LEFT_OUT), self._read()
         up.add_metric((self._name,), float(self._serves()))
@@ -248,7 +248,7 @@ class Collector:
             yield self._filled(metric, getattr(stats, metric.field), rows)
 
     def _filled(self, metric: Metric, value: Any, rows: Mapping[str, Rows]) -> Family:
-        """A metric with its values, which are made from that of its counter."""
+        """A metric with its values, from its counter."""
         family = _family(metric)
         if metric.kind == HISTOGRAM:
             family.add_metric((), _buckets(value), value.sum_ns / 1e9)
@@ -273,10 +273,10 @@ class Collector:
 
 
 def _buckets(latencies: Latencies) -> Sequence[tuple[str, float]]:
-    """How many took no longer than each bound, as the buckets of Prometheus are."""
+    """The cumulative buckets of Prometheus."""
     from prometheus_client.utils import floatToGoString
 
-    # The library has no types for it.
+    # The library has no types for this.
     text: Callable[[float], str] = floatToGoString
     bounds = [text(bound_ns / 1e9) for bound_ns in latencies.bounds_ns]
     return list(zip([*bounds, "+Inf"], map(float, itertools.accumulate(latencies.counts)), strict=True))

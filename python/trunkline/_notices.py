@@ -117,7 +117,7 @@ _counting = threading.Lock()
 
 
 def _meaning(kind: str) -> str:
-    """Why a good message was dropped, in words."""
+    """Why a valid message was dropped, in words."""
     words = _MEANINGS.get(kind)
     return f"{kind} ({words})" if words else kind
 
@@ -383,7 +383,7 @@ class _Thread:
                     os.set_blocking(end, False)
                 thread = Thread(self._run, "trunkline-notices")
                 thread.start()
-                # A signal may raise before it has started: then there is none.
+                # Set last: a signal handler may raise before the thread has started.
                 self._thread = thread
 
     def _notify(self) -> None:

@@ -11,13 +11,13 @@ __all__ = ["runs"]
 def runs(process: int) -> bool:
     """Whether a process still runs; True where that is unknown."""
     if sys.platform == "win32":
-        # There this would end it.
+        # On Windows `os.kill` would end it.
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        # It is another user's, or no number of a process.
+        # It belongs to another user, or the number is invalid.
         return True
     return True

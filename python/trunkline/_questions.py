@@ -38,7 +38,7 @@ def poll_engine(engine: _Engine, look: Callable[[], None], name: str, end: Calla
         try:
             poll.register(engine.fileno(), select.POLLIN)
             while not engine.closed:
-                # In Python's own wait: nothing of ours is under way when the interpreter ends.
+                # Waits in Python, so that no native code runs when the interpreter ends.
                 if not engine.arm():
                     poll.poll()
                 engine.disarm()

@@ -1,4 +1,4 @@
-"""Numbers, moments and names, to read."""
+"""Numbers, times and names as text."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = [
     "text_or_digits",
 ]
 
-# How names of services and topics begin that are trunkline's own.
+# The prefix of trunkline's own services and topics.
 OWN = "trunkline."
 
-# What makes lines of a text.
+# Removes tabs and line ends.
 _LINES = str.maketrans("", "", "\t\n\r")
 
 
@@ -62,7 +62,7 @@ def were(number: int, what: str) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], before: str = ": ") -> str:
-    """A question after a name that is none of those known: which of them is like it; nothing where none is.
+    """A suggestion for an unknown name: the most similar known one; empty without any.
 
     >>> did_you_mean("heder", ["header", "bind"]), did_you_mean("dat", ["BOR", "DAT"]), did_you_mean("x", ["bind"])
     (": did you mean 'header'?", ": did you mean 'DAT'?", '')
@@ -75,7 +75,7 @@ def did_you_mean(name: str, known: Iterable[str], before: str = ": ") -> str:
 
 
 def finite(number: float) -> float | str:
-    """A number as JSON can hold it: one that is none is its name.
+    """A number for JSON: NaN and infinities as their names.
 
     >>> finite(1.5), finite(float("nan")), finite(float("-inf"))
     (1.5, 'NaN', '-Infinity')
@@ -142,12 +142,12 @@ def text_or_digits(data: bytes, *, has_lines: bool = False) -> str:
 
 
 def as_text(value: object) -> str:
-    """What JSON has no word for: bytes as text with lines, or as digits."""
+    """The value for JSON of other types: bytes as text with lines, or as digits."""
     return text_or_digits(value, has_lines=True) if isinstance(value, bytes) else str(value)
 
 
 def latency(nanoseconds: float) -> str:
-    """A time that is likely to be short.
+    """A short time.
 
     >>> latency(850), latency(1_500_000), latency(2_000_000_000)
     ('850 ns', '1.5 ms', '2 s')
@@ -160,7 +160,7 @@ def latency(nanoseconds: float) -> str:
 
 
 def readable(name: str) -> str:
-    r"""A name from the network, without what moves a cursor or turns text around.
+    r"""A name from the network, without characters that move the cursor or change the direction of text.
 
     >>> readable("Detector\x1b[2J")
     'Detector\\x1b[2J'
@@ -181,7 +181,7 @@ def client(peer: bytes, user: str | None, address: str | None) -> str:
 
 
 def readable_bytes(name: bytes) -> str:
-    r"""The same of a name in bytes, whatever they are.
+    r"""As `readable`, for a name in any bytes.
 
     >>> readable_bytes(b"echo\n\xff")
     'echo\\n\\xff'

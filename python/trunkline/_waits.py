@@ -74,7 +74,7 @@ class _Bell:
     def __init__(self, fileno: Callable[[], int], silence: Callable[[], None]) -> None:
         self._fileno = fileno
         self._silence = silence
-        # In the order in which they came.
+        # In order of arrival.
         self._waiting: dict[asyncio.Future[None], None] = {}
 
     async def wait(self, timeout_s: float | None) -> None:

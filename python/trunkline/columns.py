@@ -13,7 +13,7 @@ for source, messages in decoder.decode_rows(header=headers, n_frames=counts):   
 `protocols()` describes each protocol: its options, the columns it takes and those it gives.
 """
 
-# Spark's workers import this module for each query: it is to stay cheap, and to work without pyarrow where none is used.
+# Spark's workers import this module for each query: keep it cheap, and import pyarrow only where it is used.
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __dir__ = __all__.copy
 
 Mode = Literal["PERMISSIVE", "FAILFAST", "DROPMALFORMED"]
 
-# What stands for all protocols together.
+# Stands for all protocols together.
 EVERY = "*"
 Tags = Literal["variant", "json"] | Mapping[str, str] | None
 
@@ -127,15 +127,15 @@ class CdtOptions(TypedDict, total=False):
 # The columns that count frames: they may always be missing, and do not decide whether there is a message.
 COUNTS = ("n_frames", "n_bytes")
 
-# What is beside `received_at_ns` in a decoded table: the same as a timestamp in UTC.
+# The column of a decoded table beside `received_at_ns`: the same as a timestamp in UTC.
 RECEIVED_AT = "received_at"
 
-# Those that say more than the frames, and may be missing too.
+# Other columns than frames that may be missing.
 BESIDE = (*COUNTS, "topic")
 
 
 def names_of(protocol: str) -> list[str]:
-    """The protocols whose rows are decoded where one is named, or all together."""
+    """The protocols to decode, for one name or all together."""
     return [known.name for known in protocols()] if protocol == EVERY else [protocol]
 
 
@@ -206,7 +206,7 @@ def moments(nanoseconds: pa.Array) -> pa.Array:
     import pyarrow as pa
     from pyarrow import compute
 
-    # Kernels that round times know of calendars, and take five times as long.
+    # Arrow's kernels that round times support calendars, and take five times as long.
     toward_zero = compute.divide(nanoseconds, 1000)
     is_above = compute.greater(compute.multiply(toward_zero, 1000), nanoseconds)
     return compute.subtract(toward_zero, is_above.cast(pa.int64())).cast(pa.timestamp("us", "UTC"))
@@ -226,7 +226,7 @@ def structs_of(decoder: Decoder, names: Sequence[str]) -> Callable[..., pa.Array
     def decode(*columns: pa.Array) -> pa.Array:
         return decoder.decode_structs(**dict(zip(names, columns, strict=True)))
 
-    # Spark looks at what these are, and not at where their names lead.
+    # Spark inspects the annotations as objects, so they must not be strings.
     decode.__annotations__ = {"columns": pa.Array, "return": pa.Array}
     decode.__name__ = f"from_{decoder.protocol.name}"
     return decode

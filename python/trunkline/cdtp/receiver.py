@@ -23,7 +23,7 @@ Accept = Header | Sequence[Header]
 
 ALL_HEADERS: tuple[Header, ...] = ("S", "A", "B", "2")
 
-# A role with a capture reads what has arrived before it closes: at most for so long.
+# How long a role with a capture reads messages that have arrived before it closes.
 _DRAIN_S = 1.0
 
 
@@ -95,7 +95,7 @@ def machine_settings(
     chirp: Cast = "multicast",
     chirp_port: int = PORT,
 ) -> dict[str, Any]:
-    """How a receiver's machine is set up, or a recorder's."""
+    """The settings of the machine of a receiver or recorder."""
     need_choices("accept", accept, ALL_HEADERS)
     need_flag("strict", strict)
     need_number("limit", limit, may_be_none=True)
@@ -123,7 +123,7 @@ def open_native(
     deliver: bool,
     **more: Any,
 ) -> _Receiver:
-    """Opens a receiver's engine, or a recorder's."""
+    """Opens the engine of a receiver or recorder."""
     need_callable("on_drop", on_drop)
     options = native_options(given, grace_s=_DRAIN_S, finds=machine["beacon"] is not None, **more)
     notices = Notices("cdtp", who, on_drop)
@@ -132,7 +132,7 @@ def open_native(
 
 
 def receiver_stats(counts: dict[str, Any]) -> ReceiverStats:
-    """The native counters as they are shown."""
+    """The native counters as public ones."""
     own = {name: counts[name] for name in ReceiverStats.__dataclass_fields__ if name in counts}
     return ReceiverStats(**{**own, "senders": sender_counts(counts)})
 

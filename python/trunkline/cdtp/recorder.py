@@ -68,7 +68,7 @@ class RecorderStats:
 
 
 class _Watch:
-    """When a wait for a recorder is over: enough rows, or none for a while."""
+    """The end of a wait for a recorder: enough rows, or none for a while."""
 
     def __init__(self, count: int | None, idle_s: float | None, timeout_s: float | None) -> None:
         self.count = count
@@ -79,12 +79,12 @@ class _Watch:
         self._quiet_since = time.monotonic()
 
     def steps(self, role: _Receiver) -> Iterator[float | None]:
-        """How long to wait next, each time; ends when the wait is over."""
+        """The timeouts of the next steps, until the wait is over."""
         while (reason := self.reason(role)) is None:
             now = time.monotonic()
             waits = [] if self._end is None else [max(self._end - now, 0.0)]
             if self._idle_s is not None:
-                # Messages do not end this wait one by one, so look now and then.
+                # Messages do not wake this wait one by one, so it polls.
                 waits.append(min(max(self._quiet_since + self._idle_s - now, 0.001), max(self._idle_s / 10, 0.01)))
             yield min(waits, default=None)
         self.result = reason
@@ -159,7 +159,7 @@ class _RecorderBase(Role):
             "critical_free_bytes": critical_free_bytes,
         }
         self._options = cast("RoleOptions", {**options, **recorded})
-        # What the waits under way want, in rows.
+        # The counts that waits in progress want, in rows.
         self._wanted: list[float] = []
         self._made()
 
@@ -178,7 +178,7 @@ class _RecorderBase(Role):
 
     @contextmanager
     def _reading(self, count: int | None) -> Iterator[None]:
-        """Around a wait: reads no more after so many messages, or as many as another wait that goes on wants."""
+        """During a wait: stops reading after so many messages, or more if another wait wants more."""
         wanted = math.inf if count is None else count
         self._wanted.append(wanted)
         most = max(self._wanted)

@@ -32,7 +32,7 @@ from trunkline.options import Overflow, RoleOptions, spelled_out
 
 __all__ = ["AsyncSender", "Sender", "SenderStats"]
 
-# As released peers do.
+# The same as in released satellites.
 BATCH_BYTES = 128 << 10
 BATCH_S = 0.5
 
@@ -69,7 +69,7 @@ class SenderStats:
 
 
 class SenderBase(Role):
-    """What a sender does before and after it waits."""
+    """The base class of the sender, without its waits."""
 
     _native: _Sender | None = None
     _in_run = False
@@ -173,7 +173,7 @@ class SenderBase(Role):
 
     @contextmanager
     def _ending(self, linger_s: float) -> Iterator[_Sender]:
-        """Around the end of the engine: what was not sent is raised, or logged when something else is."""
+        """Around the end of the engine: raises for unsent messages, or logs them if another exception is raised."""
         sender = self._sender
         was_closed = sender.closed
         if not was_closed:
@@ -192,7 +192,7 @@ class SenderBase(Role):
             self._check_sent(sender, linger_s)
 
     def _check_sent(self, native: _Sender, waited_s: float) -> None:
-        # Of what the transport held, only libzmq knows how much it has sent: one message at least it has not.
+        # Only libzmq knows how much the transport has sent: at least one message is unsent.
         unsent = self.stats.queued + int(native.unsent)
         if unsent:
             least = "at least " if native.unsent else ""

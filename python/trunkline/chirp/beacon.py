@@ -63,7 +63,7 @@ class BeaconStats:
 
 
 def need_cast(chirp: Cast, *, lower_case: bool = True, port: int = PORT, prefix: str = "") -> None:
-    """Refuses what says how offers are sent, where it is of another type or out of range."""
+    """Refuses invalid options of announcements."""
     need_choice("chirp", chirp, get_args(Cast))
     need_flag(f"{prefix}lower_case", lower_case)
     need_port(f"{prefix}port", port)
@@ -80,7 +80,7 @@ def beacon_options(
     port: int = PORT,
     prefix: str = "",
 ) -> dict[str, Any]:
-    """How a beacon is set up, as the native roles take it; `prefix` stands before the names of a role's own arguments."""
+    """The settings of a beacon, as the native roles take them; `prefix` comes before the names of a role's own arguments."""
     need_text("group", group)
     need_text("name", name, may_be_none=True)
     need_cast(chirp, lower_case=lower_case, port=port, prefix=prefix)
@@ -135,11 +135,11 @@ class _BeaconBase(Role):
         return "chirp.beacon", self._options
 
     def _open(self) -> None:
-        # Not of this role: what is called would keep it from being collected.
+        # No reference to this role, which the callback would keep alive.
         self._notices = notices = Notices("chirp", self.name or self.group, self._on_drop)
 
         def on_drop(_: str, *dropped: Any) -> None:
-            # Anything may be on this port, so it is no warning (CHIRP-02).
+            # Other protocols may use this port, so it is no warning (CHIRP-02).
             notices.dropped(Dropped(*dropped), level=logging.DEBUG)
 
         self._native = _Beacon(native_options({}, grace_s=0.0, finds=True), self._options, on_drop)
@@ -219,7 +219,7 @@ class _BeaconBase(Role):
         return event
 
     def _log(self, kind: str, service: Service, *details: str, **fields: str | None) -> None:
-        """Logs what is announced here and by others, which is much where many come and go."""
+        """Logs announcements of this and other hosts, at DEBUG, as there may be many."""
         named = {"kind": kind, "service": service.name.lower(), **fields}
         words = filter(None, (kind, named["service"], *details, fields.get("endpoint")))
         self._notices.log(logging.DEBUG, kind, readable(" ".join(words)), fields=named)

@@ -1,4 +1,4 @@
-"""The brokering role."""
+"""The broker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
     "report",
 ]
 
-# What a worker of ours registers for when it takes no more requests.
+# The service that our workers register for when they leave.
 _LEAVING = b"trunkline.leaving"
 
 QueueOverflow = Literal["reject-newest", "drop-oldest"]

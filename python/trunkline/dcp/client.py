@@ -1,4 +1,4 @@
-"""The asking role."""
+"""The client."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class Client(ClientBase, BlockingRole):
         super().__del__()
         native = self._native
         if native is not None and not native.closed:
-            # Its thread holds the rest: it ends with the role.
+            # The thread of its futures holds the engine: it ends with the role.
             native.close(0.0)
 
 

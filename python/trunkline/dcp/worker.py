@@ -1,4 +1,4 @@
-"""The working role."""
+"""The worker."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class WorkerBase(Role):
         # A ClosedError of the worker itself is expected; one of something that a handler uses is not.
         if isinstance(error, ClosedError) and self.closed:
             return
-        # What is cancelled has not failed by itself.
+        # A cancellation is no failure.
         if not isinstance(error, asyncio.CancelledError):
             self._notices.log(logging.ERROR, "handler", f"the handler failed: {type(error).__name__}: {error}", error)
         if request.answered:
@@ -277,7 +277,7 @@ class Worker(WorkerBase, BlockingRole):
         try:
             for request in self._worker:
                 pool.run(functools.partial(self._answer, handler, on_error, request))
-                # Another thread's now: kept here it would be held until the next one comes.
+                # Drop the reference: the request belongs to another thread now.
                 del request
         finally:
             pool.end()
@@ -300,7 +300,7 @@ class Worker(WorkerBase, BlockingRole):
             self._check_sent(worker, drain_s)
 
     def _abandon(self) -> None:
-        # The exception that ends it says more.
+        # The original exception takes precedence.
         with suppress(TimeoutError):
             self.close(drain_s=0.0)
 
@@ -376,10 +376,10 @@ class AsyncWorker(WorkerBase, AsyncStream[Request]):
                 worker.give_back()
             return worker.closed or None
 
-        # What comes in is news, and is to be given back.
+        # Requests that still arrive are returned to the broker.
         await self._waits.taken(is_over, None, "it did not end")
 
     async def _abandon(self) -> None:
-        # The exception that ends it says more.
+        # The original exception takes precedence.
         with suppress(TimeoutError):
             await self.close(drain_s=0.0)

@@ -1,4 +1,4 @@
-"""The main job, end to end, on what comes with the package: senders, recorder, capture, Spark, table and report.
+"""The whole workflow with bundled data: senders, recorder, capture, Spark, table and report.
 
 `DATA` has the traffic of released Constellations as it was recorded, for `trunkline.capture.import_`. `traffic` says who sends what, `player` is the process of one sender, `run` puts them all together.
 """

@@ -23,7 +23,7 @@ def main() -> None:
     """Plays the part named on the command line."""
     # Ctrl-C reaches every process of the terminal; the demo ends its players itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # That the recorder goes when the demo is cut off is no news.
+    # No log of the recorder's end when the demo is interrupted.
     logging.disable()
     player = next(player for player in PLAYERS if player.name == sys.argv[1])
     with cdtp.Sender(player.name, bind="tcp://127.0.0.1:*") as sender:
@@ -35,7 +35,7 @@ def main() -> None:
         _play(player, sender, tally)
         while sender.stats.queued:
             time.sleep(_LOOK_S)
-    # Closed, so that everything is with the receiver before the demo counts.
+    # Closed, so that the receiver has everything before the demo counts.
     _say(tally.to_json())
 
 

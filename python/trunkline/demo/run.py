@@ -1,4 +1,4 @@
-"""The demo: every part of the main job, one after another."""
+"""The demo: each step of the workflow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["DemoError", "run"]
 
 _LOOK_S = 0.2
 _PAGE = "trunkline-demo.html"
-# What a narrow terminal has no room for, the least important first.
+# The columns that a narrow terminal leaves out, the least important first.
 _LEAST = ("header", "last (UTC)", "first (UTC)", "malformed", "per second", "bytes")
 
 
@@ -68,14 +68,14 @@ def run(keep: Path | None, output: Output) -> None:
 
 @needs_extra
 def _need_spark() -> None:
-    """Says that something is missing before a million messages are recorded in vain."""
+    """Checks for missing packages before a million messages are recorded."""
     for package in ("pyspark", "pyarrow", "pandas"):
         importlib.import_module(package)
 
 
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
-    """Where capture and report are made: for good if the demo comes to its end, or for the time being."""
+    """The directory of capture and report: `keep` if the demo completes, else a temporary one."""
     if keep is not None:
         with whole(keep) as part:
             part.mkdir(parents=True)
@@ -89,10 +89,10 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 
 def _record(capture: Path, output: Output) -> Tally:
-    """Records what the players send; gives what that was."""
+    """Records the messages of the players; returns their counts."""
     with _players() as players:
         endpoints = [_line(player, process) for player, process in players]
-        # What is damaged here is damaged on purpose; a line about each kind would only alarm.
+        # Messages are damaged on purpose: no log about them.
         logging.getLogger("trunkline.cdtp").setLevel(logging.ERROR)
         with cdtp.Recorder(capture, connect=endpoints) as recorder:
             began = time.monotonic()
@@ -156,7 +156,7 @@ def _report(capture: Path, page: Path) -> Report:
 
 
 def _verify(sent: Tally, found: Report) -> None:
-    """Compares what was sent with what Spark has found."""
+    """Compares sent messages with those that Spark found."""
     senders = found.section(CdtpSection).senders
     named = {sender.sender: sender for sender in senders if sender.sender is not None}
     seen = Tally(

@@ -1,4 +1,4 @@
-"""Who sends what in the demo, and what is to be found in the capture afterwards."""
+"""The senders of the demo, and the expected contents of the capture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PLAYERS", "Player", "Tally", "frames_of"]
 
 Frames = tuple[bytes, ...]
 
-# A message of a recording that is left out, so that there is something to miss; and one that is damaged.
+# How often a message is left out, so that one is missing, and how often one is damaged.
 _SKIP_EVERY = 211
 _DAMAGE_EVERY = 307
 
@@ -51,7 +51,7 @@ PLAYERS = (
 
 @dataclass(slots=True)
 class Tally:
-    """What a player has sent, by the names in the headers.
+    """Counts of sent messages, by the names in the headers.
 
     Attributes:
         wire: Messages on the wire, damaged ones too.
@@ -66,25 +66,25 @@ class Tally:
     malformed: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Tally) -> None:
-        """Counts what another player has sent as well."""
+        """Adds the counts of another player."""
         self.wire += other.wire
         self.messages += other.messages
         self.missing += other.missing
         self.malformed += other.malformed
 
     def to_json(self) -> str:
-        """For the way between processes."""
+        """The counts as text, for another process."""
         return json.dumps({name: getattr(self, name) for name in self.__dataclass_fields__})
 
     @classmethod
     def from_json(cls, text: str) -> Tally:
-        """The other end of that way."""
+        """The counts from such text."""
         given = json.loads(text)
         return cls(given["wire"], *(Counter(given[name]) for name in ("messages", "missing", "malformed")))
 
 
 def frames_of(player: Player, tally: Tally) -> Iterator[Frames]:
-    """The messages a player sends, each counted as it is given out."""
+    """The messages of a player, each counted as it is returned."""
     if player.recording is not None:
         return _played(player, tally)
     return _spec(player, tally) if player.name == "calorimeter" else _fast(player, tally)
@@ -127,7 +127,7 @@ def _contents(frames: Frames) -> list[cdtp.Message]:
 
 
 def _skippable(contents: list[list[cdtp.Message]]) -> set[int]:
-    """Where a message can be left out and be missed: between two others of its run."""
+    """The positions where a missing message is detected: between two others of its run."""
     by_sender: dict[str, list[int]] = {}
     for at, messages in enumerate(contents):
         by_sender.setdefault(messages[0].sender, []).append(at)
@@ -137,13 +137,13 @@ def _skippable(contents: list[list[cdtp.Message]]) -> set[int]:
         for places in by_sender.values()
         for before, one, after in zip(places, places[1:], places[2:], strict=False)
         if kinds[before] == kinds[one] == kinds[after] == "DAT"
-        # The next one that is left out is further away than this.
+        # The next missing message is further away.
         and after - before < _SKIP_EVERY
     }
 
 
 def _damaged(frames: Frames, tally: Tally) -> Frames:
-    """A message with a fault in its header, another one each time."""
+    """A message with a fault in its header, a different one each time."""
     header, *payload = frames
     faults = (
         (header[: len(header) // 2], *payload),
@@ -163,7 +163,7 @@ def _damaged(frames: Frames, tally: Tally) -> Frames:
 
 
 def _spec(player: Player, tally: Tally) -> Iterator[Frames]:
-    """A detector that speaks the specification's header, with tags of many types and several blocks a message."""
+    """A detector with the header of the specification, tags of many types and several blocks per message."""
     name = "Calorimeter.spec"
     for number in range(player.messages):
         tags = {"run": 7, "event": number, "energy": (number * 7919 % 10_007) / 10.0, "trigger": number % 3 == 0}
@@ -178,7 +178,7 @@ def _spec(player: Player, tally: Tally) -> Iterator[Frames]:
 
 
 def _fast(player: Player, tally: Tally) -> Iterator[Frames]:
-    """A detector as fast as a Python process can be: headers are put together of parts that never change."""
+    """A detector as fast as Python allows: headers are assembled from constant parts."""
     name = "Tracker.fast"
     blank = cdtp.Message(name, variant="B", sequence=2**64 - 1, tags={"run": 7, "layer": 3})
     before, _, after = cdtp.encode(blank)[0].partition(b"\xff" * 8)

@@ -1,4 +1,4 @@
-"""The role that subscribes and puts."""
+"""The connector."""
 
 from __future__ import annotations
 
@@ -353,7 +353,7 @@ class Connector(ConnectorBase, BlockingRole):
         super()._settled(native)
 
     def _abandon(self) -> None:
-        # The exception that ends it says more.
+        # The original exception takes precedence.
         with suppress(TimeoutError):
             self.close(drain_s=0.0)
 
@@ -361,7 +361,7 @@ class Connector(ConnectorBase, BlockingRole):
         super().__del__()
         native = self._native
         if native is not None and not native.closed:
-            # The thread of its futures holds the rest: it ends with the role.
+            # The thread of its futures holds the engine: it ends with the role.
             native.close(0.0)
 
 
@@ -433,6 +433,6 @@ class AsyncConnector(ConnectorBase, AsyncStream[Message]):
         super()._settled(native)
 
     async def _abandon(self) -> None:
-        # The exception that ends it says more.
+        # The original exception takes precedence.
         with suppress(TimeoutError):
             await self.close(drain_s=0.0)

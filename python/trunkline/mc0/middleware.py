@@ -1,4 +1,4 @@
-"""The role that passes on."""
+"""The middleware."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class MiddlewareBase(Role):
         return "mc0.middleware", {**self._settings, "policy": self._entries()}
 
     def _entries(self, names: Mapping[bytes, str] | None = None) -> list[Entry] | None:
-        """What the policy says now; `names` are those of an allow-list that is to be."""
+        """The current policy; `names` are those of a new allow-list."""
         if self._policy is None:
             return None
         curve = self._options.get("curve")

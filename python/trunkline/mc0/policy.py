@@ -14,7 +14,7 @@ from trunkline.errors import LocalProtocolError
 
 __all__ = ["Entry", "read_policy"]
 
-# The client, whether that is a name and no pattern, the topics it may publish and those it may subscribe to.
+# The client, whether that is a literal name, the topics it may publish and those it may subscribe to.
 Entry: TypeAlias = tuple[bytes, bool, list[bytes], list[bytes]]
 
 _LISTS = ("publish", "subscribe")
@@ -61,7 +61,7 @@ def read_policy(path: str | os.PathLike[str], names: Mapping[bytes, str]) -> lis
 
 
 class _Reader:
-    """Reads one entry, from the lines it stands on."""
+    """Reads one entry, from its lines."""
 
     def __init__(self, path: str | os.PathLike[str], lines: list[str], before: int) -> None:
         self._path = path
@@ -95,7 +95,7 @@ def _named(client: str, names: Mapping[bytes, str]) -> tuple[str, bool]:
 
 
 def _line(lines: list[str], pattern: str) -> int:
-    """The number of the line that begins so, or of the first."""
+    """The number of the first line that begins so, or 1."""
     return next((number for number, line in enumerate(lines, 1) if re.match(rf"\s*{pattern}", line)), 1)
 
 

@@ -1,4 +1,4 @@
-"""What a client and its data connections share: leases, and counters."""
+"""Leases and counters, shared by a client and its data connections."""
 
 from __future__ import annotations
 
@@ -68,32 +68,32 @@ class Connections:
         self._lock = threading.Lock()
         self._open: set[Flow] = set()
         self._ended: list[dict[str, Any]] = []
-        # Those that were never closed: they are collected in the middle of anything, and wait for no lock.
+        # Connections that were never closed: the garbage collector adds them at any time, so without a lock.
         self._collected: deque[Flow] = deque()
 
     def __iter__(self) -> Iterator[Flow]:
-        """Those that are open."""
+        """Iterates over the open ones."""
         with self._lock:
             return iter(list(self._open))
 
     def begin(self, flow: Flow) -> None:
-        """One is open."""
+        """Adds an open one."""
         with self._lock:
             self._end_collected()
             self._open.add(flow)
 
     def end(self, flow: Flow) -> None:
-        """One is closed: its counters are final."""
+        """Removes a closed one and keeps its final counters."""
         with self._lock:
             self._end(flow)
 
     def collect(self, flow: Flow) -> None:
-        """One is collected, closed or not."""
+        """Removes one that is garbage-collected, closed or not."""
         if flow in self._open:
             self._collected.append(flow)
 
     def stats(self, control: Mapping[str, Any]) -> ClientStats:
-        """The counters of all, and of the control connection."""
+        """The sum of the counters, with those of the control connection."""
         with self._lock:
             self._end_collected()
             flows, ended = list(self._open), self._ended
@@ -128,7 +128,7 @@ class Terms:
 
     @property
     def who(self) -> str:
-        """What it is called in logs."""
+        """Its name in logs."""
         return "reader" if self.reads else "writer"
 
     def leasing(self) -> Leasing:
@@ -141,7 +141,7 @@ class Terms:
         return Leasing(native, name, native.call(name, body, None), self.timeout_s)
 
     def settings(self, endpoint: str, lease: str, max_message_bytes: int) -> dict[str, Any]:
-        """How its machine is set up."""
+        """The settings of its machine."""
         return {
             "reads": self.reads,
             "resources": list(self.resources),
@@ -181,7 +181,7 @@ class Leasing:
         lease, port, endpoint = said.get("lease"), said.get("port"), said.get("endpoint")
         if not isinstance(endpoint, str):
             host, _, _ = self._native.endpoint.rpartition(":")
-            # Where the server is reached by no host, a port says nothing.
+            # Without a host, as over ipc, the port has no meaning.
             has_port = host.startswith("tcp://") and isinstance(port, int) and 0 < port < 1 << 16
             endpoint = f"{host}:{port}" if has_port else None
         if not isinstance(lease, str) or not isinstance(endpoint, str) or len(lease.encode()) > 255:
@@ -202,16 +202,16 @@ class Leasing:
 
 
 def _shown(stats: ClientStats) -> dict[str, Any]:
-    """Counters by their names, each as it is."""
+    """Counters as a dataclass."""
     return {field.name: getattr(stats, field.name) for field in fields(stats)}
 
 
 def summed(all_: Sequence[Mapping[str, Any]]) -> ClientStats:
-    """Counters of several connections together."""
+    """The sum of counters of several connections."""
     by_kind: dict[str, Counter[str]] = {"dropped": Counter(), "connection_failures": Counter()}
     for one, (name, counts) in itertools.product(all_, by_kind.items()):
         counts.update(one[name])
-    # A control connection sends no contents that could take a time.
+    # A control connection has no latencies of contents.
     latency = sum((one["latency"] for one in all_ if "latency" in one), NO_LATENCIES)
     others: dict[str, Any] = {name: dict(counts) for name, counts in by_kind.items()}
     others |= {"latency": latency, "transport": all_[0]["transport"]}

@@ -41,7 +41,7 @@ __all__ = ["Answerer", "AsyncClient", "Client", "ClientBase", "ClientStats", "Co
 
 Confirm: TypeAlias = Literal["none", "full"]
 
-# Requests under way at a time, none of which is larger than a few lines.
+# Requests in flight; each is only a few lines.
 _COMMANDS = 10_000
 
 # Contents of a reader that may be unconfirmed, unless it says how many.
@@ -51,7 +51,7 @@ _WINDOW = 1000
 def confirmation(given: Confirm | None, profile: str) -> Confirm:
     """Whether contents are confirmed: as given, or the default of the profile."""
     if given is None:
-        # The case of its letters does not matter (MTL-21).
+        # Names of profiles are case-insensitive (MTL-21).
         return "full" if profile.lower() == "queue" else "none"
     need_choice("confirm", given, ("none", "full"))
     return given
@@ -93,7 +93,7 @@ class ClientBase(RoleWithQuestions):
         need_number("liveness", liveness, least=2, most=2**32 - 1)
         need_flag("capture_secrets", capture_secrets)
         need_callable("on_drop", on_drop)
-        # That of data connections: a control connection has a queue of its own size.
+        # For data connections: the queue of a control connection has a fixed size.
         queue_messages = options.get("queue_messages", DEFAULTS["queue_messages"])
         need_number("queue_messages", queue_messages, least=1, error=LocalProtocolError)
         self._credentials = _Credentials(user, password, mechanism, has_key=options.get("curve") is not None)
@@ -182,7 +182,7 @@ class ClientBase(RoleWithQuestions):
 
 @dataclass(frozen=True, slots=True)
 class _Credentials:
-    """What to log in with."""
+    """The credentials of a login."""
 
     user: str | None
     password: str | None
@@ -190,7 +190,7 @@ class _Credentials:
     has_key: bool
 
     def __post_init__(self) -> None:
-        """Refuses what no server could take, before one is asked (MTL-16)."""
+        """Refuses credentials that no server could accept, before connecting (MTL-16)."""
         for name, value in (("user", self.user), ("password", self.password)):
             try:
                 saslprep(value or "")

@@ -176,7 +176,7 @@ class FlowBase(RoleWithQuestions):
         return FlowStats(**measured(self._flow.stats()))
 
     def _ended_by(self, error: ClosedError) -> TrunklineError:
-        """Why it ended: what kept it from a new lease, if anything did."""
+        """The reason of its end: the error of a new lease, if any."""
         return self._keeper.failure or error
 
     def _check_rejects(self) -> None:
@@ -194,7 +194,7 @@ class FlowBase(RoleWithQuestions):
         return TimeoutError(f"{counted(unsent, 'content')} not settled within {timeout_s} s", unsent=unsent)
 
     def _check_sent(self, native: Any, waited_s: float) -> None:
-        # Contents that are to be confirmed are reported as unsettled.
+        # With confirmations, unsent contents are reported as unsettled.
         if not self.stats.unconfirmed:
             super()._check_sent(native, waited_s)
 
@@ -210,7 +210,7 @@ class FlowBase(RoleWithQuestions):
 
 
 def _none() -> Any:
-    """There is no control connection: the lease is there."""
+    """None: there is no control connection, as the lease is given."""
 
 
 class _Keeper:
@@ -230,7 +230,7 @@ class _Keeper:
         except (TimeoutError, PeerLostError):
             native.denied(token, None)
         except TrunklineError as error:
-            # Nothing that is waited for will come.
+            # No reply will come.
             self.failure = error
             native.denied(token, str(error))
             native.close(0.0)
@@ -347,7 +347,7 @@ class Writer(_WriterBase, BlockingRole):
             self._check_settled(drain_s)
 
     def _abandon(self) -> None:
-        # The exception that ends it says more.
+        # The original exception takes precedence.
         with suppress(TimeoutError, RemoteProtocolError):
             self.close(drain_s=0.0)
 
@@ -394,7 +394,7 @@ class AsyncWriter(_WriterBase, AsyncRole):
             self._check_settled(drain_s)
 
     async def _abandon(self) -> None:
-        # The exception that ends it says more.
+        # The original exception takes precedence.
         with suppress(TimeoutError, RemoteProtocolError):
             await self.close(drain_s=0.0)
 

@@ -198,7 +198,7 @@ def choose(
 
 
 def _advice(offered: set[str], mechanism: str | None, needs: dict[str, bool]) -> str:
-    """What to do if no mechanism fits."""
+    """The advice if no mechanism fits."""
     if mechanism is not None and mechanism not in offered:
         return f"{mechanism} is not among them"
     if PLAIN in offered and SCRAM not in offered and not needs[PLAIN] and needs[SCRAM]:

@@ -16,7 +16,7 @@ from trunkline.mtl.users import User, Users
 
 __all__ = ["ANONYMOUS", "EXTERNAL", "PLAIN", "SCRAM", "Answer", "Authenticator", "Challenge", "Refusal", "Welcome"]
 
-# As the registry writes them.
+# Names as in IANA's registry.
 SCRAM = "SCRAM-SHA-256"
 EXTERNAL = "EXTERNAL"
 PLAIN = "PLAIN"
@@ -112,7 +112,7 @@ class Authenticator:
             is_private: Whether the transport is safe from eavesdropping: CURVE, ipc and inproc. On others, PLAIN is never offered.
             user_id: The name that the client has proved by its key.
         """
-        # Whether any user has one may change while the server runs; what it offers does not.
+        # Offered even if no user has a password: users may change while the server runs.
         has_passwords = self.users is not None
         offers = (
             (SCRAM, has_passwords),
@@ -141,13 +141,13 @@ class Authenticator:
             if name == ANONYMOUS:
                 return self._anonymously(response)
             if not state and not response:
-                # It may not know that it is to speak first, or cannot: an empty challenge asks it to.
+                # The client did not or could not send an initial response: an empty challenge asks for it.
                 return Challenge(b"", b"{}")
             return self._plain(response) if name == PLAIN else self._scram(response, state)
         except _RefusedError as refused:
             return Refusal(refused.user)
         except ValueError:
-            # No UTF-8, or what is no message of the mechanism.
+            # Not UTF-8, or not a message of the mechanism.
             return Refusal(None)
 
     def _external(self, response: bytes, user_id: str | None) -> Answer:
@@ -188,7 +188,7 @@ class Authenticator:
     def _first(self, message: str) -> Answer:
         """Answers the name of the client with the salt and the iterations."""
         binding, other, bare = message.split(",", 2)
-        # A client that could bind the channel, and thinks that we cannot, is right.
+        # "y": the client supports channel binding, and believes that we do not, which is right.
         if binding not in ("n", "y") or not (other == "" or other.startswith("a=")):
             raise MalformedError
         name, nonce = scram.attributes(bare, "nr")
@@ -211,7 +211,7 @@ class Authenticator:
         verifier = self._verifier(name)
         said = f"{client},{server},{without}".encode()
         key = scram.xor(proof, scram.signature(verifier.stored_key, said))
-        # All of it is looked at, whatever the first of it says.
+        # Check everything, so that the time does not depend on the first mismatch.
         is_right = hmac.compare_digest(scram.digest(key), verifier.stored_key)
         is_right &= hmac.compare_digest(nonce, scram.attributes(server, "r")[0])
         if not is_right:
@@ -229,6 +229,6 @@ class Authenticator:
     def _welcome(self, name: str) -> Answer:
         user = User(name) if self.users is None else self.users.get(name)
         if user is None:
-            # Removed since.
+            # The user was removed meanwhile.
             raise _RefusedError(name)
         return Welcome(name, user.read, user.write)

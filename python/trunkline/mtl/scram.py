@@ -1,4 +1,4 @@
-"""SCRAM-SHA-256 (RFC 5802, RFC 7677): what client and server share."""
+"""SCRAM-SHA-256 (RFC 5802, RFC 7677): the parts common to client and server."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ __all__ = [
     "xor",
 ]
 
-# RFC 7677 asks for as many at least; a server that asks for fewer may be after the password.
+# The minimum of RFC 7677; a server that asks for fewer iterations may want to guess the password.
 LEAST_ITERATIONS = 4096
-# Half a second of a client: a server that asks for more may be after its time.
+# Half a second of CPU of a client; a server that asks for more may want to waste it.
 MOST_ITERATIONS = 1_000_000
 DEFAULT_ITERATIONS = 4096
 

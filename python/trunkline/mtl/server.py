@@ -37,10 +37,10 @@ from trunkline.options import Endpoints, RoleOptions, spelled_out
 
 __all__ = ["Answerer", "AsyncServer", "ResourceStats", "Server", "ServerBase", "ServerStats", "report"]
 
-# The largest number that the engine takes for how often something happens.
+# The largest count that the engine accepts.
 _MOST = 2**32 - 1
 
-# Logins that are checked, and commands of the user's own that are answered, at a time.
+# Logins checked at a time, and custom commands answered at a time.
 _THREADS = 4
 
 _ENDS = {
@@ -190,9 +190,9 @@ class ServerBase(RoleWithQuestions):
         self._given_users = users
         self._users = None if users is None else Users.read(users)
         if isinstance(users, Mapping):
-            # Their passwords are kept nowhere.
+            # The passwords themselves are not kept.
             self._given_users = None
-        # Names of the allow-list so far: connections that were made by keys gone since still have them.
+        # All names of the allow-list so far: connections of removed keys still have them.
         self._proved: set[str] = set()
         self._authenticator = Authenticator(self._users, anonymous=anonymous)
         profiles = [profiles] if isinstance(profiles, str | Profile) else profiles

@@ -24,7 +24,7 @@ _VERIFIER = "scram-sha-256"
 _LIMITS = ("read", "write")
 _SEED = "secret"
 _SEED_BYTES = 32
-# The iterations and the bytes of the salt of a verifier that is made here.
+# The iterations and the salt's bytes of new verifiers.
 _USUAL = (DEFAULT_ITERATIONS, 16)
 
 
@@ -63,7 +63,7 @@ class Users:
         self._secret = secret
         verifiers = [user.verifier for user in self._users.values() if user.verifier is not None]
         self._shapes = sorted({(verifier.iterations, len(verifier.salt)) for verifier in verifiers}) or [_USUAL]
-        # A file written by hand has none: then salts last for as long as its passwords do.
+        # A file written by hand has no secret: salts for unknown names then change with its passwords.
         keys = b"".join(sorted(verifier.server_key for verifier in verifiers)) or os.urandom(_SEED_BYTES)
         self._seed = digest(keys) if secret is None else secret
 
@@ -105,7 +105,7 @@ class Users:
         Raises:
             OSError: The file cannot be written.
         """
-        # Where a link points to, so that it stays one.
+        # Writes to the target of a link, so that the link stays.
         target = Path(os.path.realpath(path))
         head = ""
         owner = None
@@ -123,7 +123,7 @@ class Users:
         return self._users.get(name)
 
     def shape(self, name: str) -> tuple[int, bytes]:
-        """The iterations and the salt for a name that is no user's: the same each time, and such as users have.
+        """The iterations and the salt for an unknown name: the same each time, and like those of users.
 
         Of several kinds of verifiers each name has one, which it keeps as long as there are any of that kind.
         """
@@ -207,7 +207,7 @@ def _covers(wider: tuple[str, ...] | None, narrower: tuple[str, ...] | None) -> 
     """Whether patterns match everything that others do; False if in doubt."""
     if wider is None or narrower is None:
         return wider is None
-    # Any letters are not any one: only the star of a wider pattern takes a star in.
+    # Only a star of the wider pattern covers a star, which may match any number of characters.
     return all(any(_takes_in(pattern, each) for pattern in wider) for each in narrower)
 
 
@@ -329,7 +329,7 @@ def _replace(target: Path, text: bytes, owner: os.stat_result | None) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             if owner is not None and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
-                # A server that runs as another user must still be able to read it.
+                # Keep the owner: a server may run as another user.
                 os.fchown(descriptor, owner.st_uid, owner.st_gid)
             file.write(text)
             file.flush()
