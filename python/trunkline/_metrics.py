@@ -108,18 +108,18 @@ def metrics_of(role: type[Any]) -> tuple[Metric, ...]:
 
 
 def _fields_as_metrics(prefix: str, stats: type[Any]) -> Iterator[Metric]:
-    said, hints = _attributes(stats), get_type_hints(stats, include_extras=True)
+    docs, hints = _attributes(stats), get_type_hints(stats, include_extras=True)
     for field in fields(stats):
         name, hint = field.name, hints[field.name]
         if hint is Latencies:
-            yield _metric(prefix, f"{name}_ns", HISTOGRAM, said[name], (), name, None)
+            yield _metric(prefix, f"{name}_ns", HISTOGRAM, docs[name], (), name, None)
             continue
         if get_origin(hint) is Annotated and get_args(hint)[0] is str:
             # A name becomes a sample with only a label.
-            yield _metric(prefix, name, INFO, said[name], get_args(hint)[1:], name, None)
+            yield _metric(prefix, name, INFO, docs[name], get_args(hint)[1:], name, None)
             continue
         if get_origin(hint) is Annotated:
-            yield _metric(prefix, name, _kind(stats, name, hint), said[name], (), name, None)
+            yield _metric(prefix, name, _kind(stats, name, hint), docs[name], (), name, None)
             continue
         of = get_args(hint) if get_origin(hint) in (Mapping, Sequence) else ()
         inner = of[-1] if of else None
@@ -130,19 +130,19 @@ def _fields_as_metrics(prefix: str, stats: type[Any]) -> Iterator[Metric]:
         elif all(get_args(each)[:1] == (str,) for each in of) and of:
             # A name for each row becomes samples with only labels.
             labels = tuple(get_args(each)[1] for each in of)
-            yield _metric(prefix, name, INFO, said[name], labels, name, None)
+            yield _metric(prefix, name, INFO, docs[name], labels, name, None)
         else:
-            yield _metric(prefix, name, _kind(stats, name, inner), said[name], ("kind",), name, None)
+            yield _metric(prefix, name, _kind(stats, name, inner), docs[name], ("kind",), name, None)
 
 
 def _rows_as_metrics(prefix: str, field: str, row: type[Any], keyed: str) -> Iterator[Metric]:
     """The metrics of counters with a row for each service, topic, resource or sender."""
-    said, hints = _attributes(row), get_type_hints(row, include_extras=True)
+    docs, hints = _attributes(row), get_type_hints(row, include_extras=True)
     labels = (keyed,) if keyed else _names(row)
     for part in fields(row):
         if hints[part.name] not in (str, bytes):
             kind = _kind(row, part.name, hints[part.name])
-            yield _metric(f"{prefix}_{_row(row)}", part.name, kind, said[part.name], labels, field, part.name)
+            yield _metric(f"{prefix}_{_row(row)}", part.name, kind, docs[part.name], labels, field, part.name)
 
 
 def _row(row: type[Any]) -> str:
@@ -165,21 +165,21 @@ def _kind(stats: type[Any], name: str, hint: Any) -> str:
     return kind
 
 
-def _metric(prefix: str, name: str, kind: str, said: str, labels: Labels, field: str, part: str | None) -> Metric:
+def _metric(prefix: str, name: str, kind: str, docs: str, labels: Labels, field: str, part: str | None) -> Metric:
     # A field that is a Python keyword ends with an underscore.
     name = name.rstrip("_")
     for end, (unit, scale) in _UNITS.items():
         if name.endswith(end):
             stem = name.removesuffix(end).rstrip("_")
-            return Metric("_".join(filter(None, (prefix, stem, unit))), kind, said, labels, unit, field, part, scale)
-    return Metric(f"{prefix}_{name}", kind, said, labels, "", field, part)
+            return Metric("_".join(filter(None, (prefix, stem, unit))), kind, docs, labels, unit, field, part, scale)
+    return Metric(f"{prefix}_{name}", kind, docs, labels, "", field, part)
 
 
 def _attributes(stats: type[Any]) -> dict[str, str]:
     """The docstring of each field of a dataclass; empty if Python runs without docstrings."""
     section = (inspect.getdoc(stats) or "").partition("Attributes:\n")[2]
-    said = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE)
-    words = {name: re.sub(r"\s+", " ", text).replace("`", "") for name, text in said}
+    docs = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", section, re.MULTILINE)
+    words = {name: re.sub(r"\s+", " ", text).replace("`", "") for name, text in docs}
     return {field.name: words.get(field.name, "") for field in fields(stats)}
 
 

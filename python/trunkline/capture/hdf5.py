@@ -181,12 +181,12 @@ class _Sender:
         """Writes a BOR; `run` is the record of its run, if known."""
         self._run = run
         group = self._group.create_group("BOR")
-        for name, values in zip(("user_tags", "configuration"), _said(messages), strict=True):
+        for name, values in zip(("user_tags", "configuration"), _tags_and_content(messages), strict=True):
             _describe(group.create_group(name), values)
 
     def end(self, messages: Sequence[Any]) -> None:
         """Keeps an EOR; the first one if there are several."""
-        self._eor = self._eor or _said(messages)
+        self._eor = self._eor or _tags_and_content(messages)
 
     def flush(self) -> None:
         """Writes buffered data."""
@@ -249,16 +249,16 @@ class _Growing:
         self._dataset.resize((self._written // _STEP + 1) * _STEP, axis=0)
 
 
-def _said(messages: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _tags_and_content(messages: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The tags of a BOR or EOR, and its configuration or metadata."""
     tags: dict[str, Any] = {}
-    said: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for message in messages:
         found = message.config if message.type == "BOR" else message.metadata
-        said |= found or {}
+        content |= found or {}
         # The tags of the second record of CDTP2 hold only the configuration or metadata.
         tags |= message.tags if found is None or message.variant != "2" else {}
-    return tags, said
+    return tags, content
 
 
 def _name(sender: str) -> str:

@@ -117,9 +117,9 @@ class NatsConnection:
         deliver: Deliver,
         happened: Happened,
     ) -> None:
-        self._servers, said = _logins(servers)
+        self._servers, in_urls = _logins(servers)
         given = {name: value for name, value in identity.items() if value is not None}
-        self._identity = Identity(**{**said, **given})  # type: ignore[typeddict-item]
+        self._identity = Identity(**{**in_urls, **given})  # type: ignore[typeddict-item]
         self._name = name
         self._connect_s = connect_s
         # The deadline of opening.

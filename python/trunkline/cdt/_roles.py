@@ -222,10 +222,10 @@ class CdtRole(Role):
             if self._tap is not None:
                 await self._tap.close()
             raise
-        await self._let_in(pump)
+        await self._adopt(pump)
         pump.begin()
 
-    async def _let_in(self, native: Any) -> None:
+    async def _adopt(self, native: Any) -> None:
         """Adopts the engine, unless the server has refused its subscriptions."""
         self._native = native
         refusals, self._refusals = self._refusals, None

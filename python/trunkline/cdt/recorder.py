@@ -148,7 +148,7 @@ class RecorderBase(CdtRole):
         tap = await asyncio.to_thread(Tap, self._directory, self._capture_options, self._notices)
         ear = _Ear(self._chosen, self._name, tap, self._handle, self._limit)
         await ear.open()
-        await self._let_in(ear)
+        await self._adopt(ear)
 
     @property
     def _ear(self) -> _Ear:

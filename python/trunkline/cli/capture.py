@@ -24,7 +24,7 @@ from trunkline.cli.options import span as lasting
 from trunkline.cli.output import Output
 from trunkline.cli.pace import rest
 from trunkline.cli.progress import Progress
-from trunkline.cli.selecting import Selecting, tell_unmatched
+from trunkline.cli.selecting import Selecting, note_unmatched
 from trunkline.cli.signals import CUT_OFF, Stopping
 from trunkline.cli.tables import Decoding
 from trunkline.cli.whole import is_report, whole
@@ -156,7 +156,7 @@ def cat(
         cat.show(row)
         shown += 1
     if 0 not in (head, tail):
-        tell_unmatched(output, directory, selection, shown)
+        note_unmatched(output, directory, selection, shown)
 
 
 @app.command(epilog=example("trunkline capture decode run7 run7.parquet --tags run=bigint"))
@@ -306,7 +306,7 @@ def report(
     with new as part, Progress("counting (messages)", None) as progress:
         found = capture.report(directory, part, selection=selection, on_progress=progress.at)
     show(found)
-    tell_unmatched(output, directory, selection, found.rows)
+    note_unmatched(output, directory, selection, found.rows)
 
 
 def _follow(
@@ -397,7 +397,7 @@ def replay(
             **endpoints.keywords(),
         )
     output.result("stopped", f"{counted(sent, 'message')} sent", reason="eof", stats={"sent": sent})
-    tell_unmatched(output, directory, selection, sent)
+    note_unmatched(output, directory, selection, sent)
 
 
 @app.command("import", epilog=example("trunkline capture import recorded.jsonl.gz --capture run7"))

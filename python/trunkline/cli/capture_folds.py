@@ -19,7 +19,7 @@ from trunkline.cli.groups import grouped
 from trunkline.cli.options import Json, Overwrite, Readable, example
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
-from trunkline.cli.selecting import Selecting, tell_unmatched
+from trunkline.cli.selecting import Selecting, note_unmatched
 from trunkline.cli.whole import whole
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Writing:
             rows = shown.print_json(table, output)
         else:
             rows = shown.print(table, output)
-        tell_unmatched(output, directory, selection, rows)
+        note_unmatched(output, directory, selection, rows)
 
     def _to_file(self, out: Path, table: pa.RecordBatchReader, output: Output) -> int:
         from trunkline.capture.exporting import format_of, write

@@ -134,7 +134,7 @@ def ship(
         return
     with Progress("copying (segments)", None) as progress:
         done = shipment.round(progress.at)
-    _tell(output, done)
+    _report(output, done)
     if done.missed:
         output.fail(f"{counted(done.missed, 'segment')} deleted before they were copied")
 
@@ -164,12 +164,12 @@ def _watch(shipment: Shipment, output: Output, doing: str, metrics: str | None) 
             else:
                 wait_s, state = _LOOK_AGAIN_S, "serving"
                 if done.segments or done.missed:
-                    _tell(output, done)
+                    _report(output, done)
             rest(stopping, wait_s)
     output.stopped("signal", shipment.total)
 
 
-def _tell(output: Output, done: Shipped) -> None:
+def _report(output: Output, done: Shipped) -> None:
     parts = [f"{counted(done.segments, 'segment')}, {amount(done.bytes)} copied"]
     parts += [f"{done.already:,} there already"] if done.already else []
     parts += [f"{done.deleted:,} deleted here"] if done.deleted else []

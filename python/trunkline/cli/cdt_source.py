@@ -113,7 +113,7 @@ def put(
             confirm=_CONFIRM[confirm],
             timeout_s=timeout,
         )
-    _tell_put(Output(json=as_json), confirm, given)
+    _report_put(Output(json=as_json), confirm, given)
 
 
 def _to_connect(timeout: float) -> float:
@@ -138,7 +138,7 @@ def _need_json(file: Path, content: bytes) -> None:
         raise errors.LocalProtocolError(message) from None
 
 
-def _tell_put(output: Output, confirm: Confirm, config_id: str) -> None:
+def _report_put(output: Output, confirm: Confirm, config_id: str) -> None:
     event = "sent" if confirm is Confirm.NONE else confirm.value
     if output.json:
         # Its id is only known once it is confirmed.
@@ -255,7 +255,7 @@ def rollback(
             confirm=_CONFIRM[confirm],
             timeout_s=timeout,
         )
-    _tell_put(Output(json=as_json), confirm, given)
+    _report_put(Output(json=as_json), confirm, given)
 
 
 @grouped

@@ -146,15 +146,17 @@ def send(
         with watching(output, lambda: sender.stats, doing=" ".join(("sending to", *where))):
             reason = _Sending(sender, pace).send_all(files, tags)
         # Without any receiver so far, do not wait longer for one.
-        nobody_came = reason == "timeout" and not sender.stats.sent
+        had_no_receiver = reason == "timeout" and not sender.stats.sent
         what = "record" if header is Header.TWO else "message"
         unsent = 0
         try:
-            sender.close(linger_s=0.0 if nobody_came else None)
+            sender.close(linger_s=0.0 if had_no_receiver else None)
         except errors.TimeoutError as error:
             unsent = error.unsent or 0
             why = (
-                f"{counted(unsent, what)} not sent: no receiver took any within {timeout:g} s" if nobody_came else error
+                f"{counted(unsent, what)} not sent: no receiver took any within {timeout:g} s"
+                if had_no_receiver
+                else error
             )
             logging.getLogger("trunkline.cdtp").warning("%s: %s", name, why)
         output.stopped(reason, sender.stats, f"{counted(sender.stats.sent, what)} sent")

@@ -161,13 +161,13 @@ class _Asking:
             landed = self._flight.landed()
             if landed is not None:
                 ended += 1
-                self._tell(*landed, output)
+                self._report(*landed, output)
             progress.at(ended)
 
     def _ask(self, client: Client) -> concurrent.futures.Future[Reply]:
         return client.submit(self._service, self._data, timeout_s=self._timeout_s, retries=self._retries)
 
-    def _tell(self, index: int, future: concurrent.futures.Future[Reply], latency_ms: float, output: Output) -> None:
+    def _report(self, index: int, future: concurrent.futures.Future[Reply], latency_ms: float, output: Output) -> None:
         try:
             reply = future.result()
         except errors.TimeoutError:

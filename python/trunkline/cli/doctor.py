@@ -70,8 +70,8 @@ def doctor(*, as_json: Json = False) -> None:
     broken = []
     for name, value, ok, advice in _findings():
         state = {True: "ok", False: "broken", None: "note"}[ok]
-        said = "" if ok else f"  {state}{f': {advice}' if advice else ''}"
-        output.result("finding", f"{name:<16} {value}{said}", name=name, value=value, state=state, advice=advice)
+        note = "" if ok else f"  {state}{f': {advice}' if advice else ''}"
+        output.result("finding", f"{name:<16} {value}{note}", name=name, value=value, state=state, advice=advice)
         broken += [name] if ok is False else []
     if broken:
         output.fail(f"broken: {', '.join(broken)}")

@@ -143,8 +143,8 @@ def _total(widths: Iterable[int]) -> int:
 
 def _all(pattern: re.Pattern[str], cells: Sequence[str]) -> bool:
     """Whether there are non-empty cells, and all of them match."""
-    said = [cell for cell in cells if cell not in _EMPTY]
-    return bool(said) and all(map(pattern.fullmatch, said))
+    filled = [cell for cell in cells if cell not in _EMPTY]
+    return bool(filled) and all(map(pattern.fullmatch, filled))
 
 
 def _without_seconds(cell: str) -> str:

@@ -195,7 +195,7 @@ def publish(
     why = {}
     unanswered = published.timeouts or is_refused(connect)
     if unanswered and not published.confirmed + published.errors:
-        text += f"; {_nobody(connect)}"
+        text += f"; {_no_middleware(connect)}"
         why = {"why": _why(connect)}
     failed = bool(published.errors or unanswered)
     output.summary("eof" if is_stdin else "count", published, text, failed=failed, **why)
@@ -313,7 +313,7 @@ def _why(endpoints: Sequence[str]) -> str:
     return "refused" if is_refused(endpoints) else "no_middleware"
 
 
-def _nobody(endpoints: Sequence[str]) -> str:
+def _no_middleware(endpoints: Sequence[str]) -> str:
     return f"no middleware answers at {unreached(endpoints)}"
 
 
@@ -342,7 +342,7 @@ def topics(
             connector.subscribe(_STATUS, timeout_s=timeout)
             status = json.loads(b"".join(connector.receive(timeout_s=timeout).body))
         except errors.TimeoutError:
-            message = f"{_nobody(connect)}, or it was started with --no-status: waited for {timeout:g} s"
+            message = f"{_no_middleware(connect)}, or it was started with --no-status: waited for {timeout:g} s"
             raise errors.TimeoutError(message) from None
         except errors.MiddlewareError as error:
             if "may not subscribe" not in error.text:
@@ -405,6 +405,6 @@ def ping(
     replies = len(latencies_ms)
     pinged = Pinged(count, replies, count - replies, Latency.of(latencies_ms))
     answers = f"{replies:,} of {count:,} answered"
-    text = f"{answers}; {pinged.latency_ms if replies else _nobody(connect)}"
+    text = f"{answers}; {pinged.latency_ms if replies else _no_middleware(connect)}"
     why = {} if replies else {"why": _why(connect)}
     output.summary("count", pinged, text, failed=bool(pinged.timeouts), **why)

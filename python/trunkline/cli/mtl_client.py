@@ -83,8 +83,8 @@ class Login:
         password = None
         if self.user is not None:
             # A secret from a file ends with a newline.
-            said = os.environ.get("TRUNKLINE_PASSWORD", "").removesuffix("\n").removesuffix("\r")
-            password = said or None
+            text = os.environ.get("TRUNKLINE_PASSWORD", "").removesuffix("\n").removesuffix("\r")
+            password = text or None
         if self.password_file is not None:
             password = password_in(self.password_file)
         return {
@@ -471,11 +471,11 @@ def call(
 ) -> None:
     """Sends a command to a server, and prints the reply."""
     try:
-        said = json.loads(body, parse_constant=_no_number, parse_float=_number)
+        fields = json.loads(body, parse_constant=_no_number, parse_float=_number)
     except ValueError as error:
         message = f"{body!r} is not valid JSON: {error}."
         raise typer.BadParameter(message, param_hint="JSON") from None
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         message = f"{body!r} is not a JSON object."
         raise typer.BadParameter(message, param_hint="JSON")
     made, who, recorded = sockets.keywords(), login.keywords(), capturing.keywords(segments)
@@ -485,7 +485,7 @@ def call(
     output = Output(json=as_json)
     with unless_refused(login.connect), mtl.Client(**who, **made, **recorded) as client, closing(client.close):
         try:
-            reply = client.command(command, said)
+            reply = client.command(command, fields)
         except errors.RemoteProtocolError as error:
             if error.status is None:
                 raise

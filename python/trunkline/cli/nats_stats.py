@@ -62,19 +62,19 @@ def nats_stats(folder: Path) -> NatsStats:
     connection = http.client.HTTPConnection(str(where.hostname), where.port, timeout=_TIMEOUT_S)
     try:
         connection.request("GET", "/varz")
-        said: dict[str, Any] = json.loads(connection.getresponse().read())
+        counters: dict[str, Any] = json.loads(connection.getresponse().read())
     finally:
         connection.close()
     return NatsStats(
-        received=said["in_msgs"],
-        bytes=said["in_bytes"],
-        clients=said["connections"],
-        subscriptions=said["subscriptions"],
-        memory_bytes=said["mem"],
-        stored_bytes=said["jetstream"]["stats"]["storage"],
-        slow_consumers=said["slow_consumers"],
+        received=counters["in_msgs"],
+        bytes=counters["in_bytes"],
+        clients=counters["connections"],
+        subscriptions=counters["subscriptions"],
+        memory_bytes=counters["mem"],
+        stored_bytes=counters["jetstream"]["stats"]["storage"],
+        slow_consumers=counters["slow_consumers"],
         directions=[
-            Flow("in", said["in_msgs"], said["in_bytes"]),
-            Flow("out", said["out_msgs"], said["out_bytes"]),
+            Flow("in", counters["in_msgs"], counters["in_bytes"]),
+            Flow("out", counters["out_msgs"], counters["out_bytes"]),
         ],
     )

@@ -19,7 +19,7 @@ from trunkline.errors import LocalProtocolError
 if TYPE_CHECKING:
     from trunkline.capture import Selection
 
-__all__ = ["Selecting", "tell_unmatched"]
+__all__ = ["Selecting", "note_unmatched"]
 
 Value = TypeVar("Value")
 
@@ -131,7 +131,7 @@ def _moment(at_ns: int | None) -> str | None:
     return datetime.fromtimestamp(at_ns // 10**9, UTC).replace(microsecond=at_ns // 1000 % 10**6).isoformat()
 
 
-def tell_unmatched(output: Output, directory: os.PathLike[str], selection: Selection | None, found: int) -> None:
+def note_unmatched(output: Output, directory: os.PathLike[str], selection: Selection | None, found: int) -> None:
     """Notes that no message matches the selection, as an empty result is no error."""
     if selection is not None and not found:
         output.note(f"no message in {directory} matches the selection")

@@ -28,7 +28,7 @@ from trunkline.cli.options import (
     spoken,
 )
 from trunkline.cli.output import Output
-from trunkline.cli.selecting import Selecting, tell_unmatched
+from trunkline.cli.selecting import Selecting, note_unmatched
 from trunkline.cli.spark_stream import STREAM, stream
 from trunkline.cli.spark_submit import SUBMIT, Submit, submit
 from trunkline.cli.sparking import source_options, spark_session, watched
@@ -95,7 +95,7 @@ def decode(
     if not messages:
         reading.warn_of_others(opened, protocol)
     output.result("decoded", f"{counted(messages, 'row')} in {out}", rows=messages, path=str(out))
-    tell_unmatched(output, capture, selection, messages)
+    note_unmatched(output, capture, selection, messages)
 
 
 @app.command(
@@ -127,7 +127,7 @@ def report(
     ):
         made = spark.report(capture, part, name=str(capture), selection=selection)
     output.result("report", str(out), **made.to_dict() | {"path": str(out)})
-    tell_unmatched(output, capture, selection, made.rows)
+    note_unmatched(output, capture, selection, made.rows)
 
 
 app.command(epilog=STREAM)(stream)

@@ -28,7 +28,7 @@ from trunkline.cli.options import (
 )
 from trunkline.cli.output import Output
 from trunkline.cli.progress import Progress
-from trunkline.cli.selecting import Selecting, tell_unmatched
+from trunkline.cli.selecting import Selecting, note_unmatched
 from trunkline.cli.whole import whole
 from trunkline.options import DEFAULTS
 
@@ -77,7 +77,7 @@ class Decoding:
         ):
             rows = exporting(file)
         output.result(event, f"{counted(rows, 'row')} in {out}", rows=rows, path=str(out))
-        tell_unmatched(output, directory, selecting.selection(), rows)
+        note_unmatched(output, directory, selecting.selection(), rows)
 
     def print(
         self,
@@ -91,7 +91,7 @@ class Decoding:
         """Writes the selected messages to standard output."""
         with output.file() as file:
             rows = self._exporting(directory, form, selecting, output, escape_formulas=escape_formulas)(file)
-        tell_unmatched(output, directory, selecting.selection(), rows)
+        note_unmatched(output, directory, selecting.selection(), rows)
 
     def _exporting(
         self, directory: os.PathLike[str], form: Format, selecting: Selecting, output: Output, *, escape_formulas: bool
