@@ -391,7 +391,7 @@ class Capture:
         return self._folded("gaps", selection, tags=None)
 
     def requests(self, selection: Selection | None = None, *, compat_dagbox: bool = False) -> pa.RecordBatchReader:
-        """The requests of DCP, each with what came of it: worker, latency and outcome.
+        """The requests of DCP, each with its worker, latency and outcome.
 
         The columns are those of `trunkline.spark.pair_requests`, ordered by `request_seq`. At most a million requests and
         256 MiB of them are open at a time: the oldest of more is given as it stands.

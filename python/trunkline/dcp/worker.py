@@ -138,7 +138,7 @@ class WorkerBase(Role):
         """Ends iteration and `serve` without losing a request.
 
         The worker leaves its service by registering for another one, which is never requested (DCP-15), and continues
-        until the broker has confirmed that and the requests in hand are answered. Requests that arrive meanwhile and
+        until the broker has confirmed that and the requests in progress are answered. Requests that arrive meanwhile and
         find no free place go back to the broker.
 
         Args:
@@ -198,17 +198,17 @@ class Worker(WorkerBase, BlockingRole):
 
     Iterate over it and answer each request, or give `serve` a function. Heartbeats continue whatever you do meanwhile;
     a lost broker is connected to again, and a late reply is delivered after that (DCP-37, DCP-41). With `concurrency`
-    it has several requests in hand at a time; it asks its broker for no more than it can take (DCP-33).
+    it processes several requests at a time; it asks its broker for no more than it can take (DCP-33).
 
     A `Request` that is dropped unanswered frees its place and is logged; its client gets no reply. The broker notices
-    when the worker registers again, with nothing in hand (DCP-15).
+    when the worker registers again, with nothing in progress (DCP-15).
 
     Of several endpoints in ``connect`` one is used at a time: the next one if it cannot be reached within a heartbeat
     interval, is lost, or falls silent.
 
     Args:
         service: The service it offers.
-        concurrency: Requests in hand at a time.
+        concurrency: Requests in progress at a time.
         heartbeat_interval_s: How often to send a heartbeat; use the broker's setting (DCP-37).
         liveness: Intervals after which the connection to a broker that owes an answer is made again (DCP-42).
         on_drop: Called with a `trunkline.Dropped`, in the thread that reads.
@@ -242,7 +242,7 @@ class Worker(WorkerBase, BlockingRole):
     ) -> Reply:
         """Asks another service and waits for the reply, on the worker's own connection (DCP-35).
 
-        For handlers, in whatever thread they run, and between requests: the request in hand keeps its place, and the
+        For handlers, in whatever thread they run, and between requests: the current request keeps its place, and the
         worker is given no other for it.
 
         Args:
@@ -283,7 +283,7 @@ class Worker(WorkerBase, BlockingRole):
             pool.end()
 
     def close(self, *, drain_s: float = _DRAIN_S) -> None:
-        """Leaves as `stop` does, returns requests that have not been begun, waits for the replies to those in hand, and
+        """Leaves as `stop` does, returns requests that have not been begun, waits for the replies to those in progress, and
         closes.
 
         Args:

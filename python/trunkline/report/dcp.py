@@ -84,7 +84,7 @@ class DcpSection(Section):
         bucket_ns: What time is divided into, in nanoseconds.
         first_ns: When that begins, in nanoseconds since 1970.
         rates: Requests by service and bucket. A service is its index in `services`; those without a colour are one.
-        pending: Requests that nothing has come of by the end of each bucket, likewise.
+        pending: Requests without an outcome at the end of each bucket, likewise.
         latencies: Replies by service and class of their latency: n is from 10^(n/10) ns on.
     """
 

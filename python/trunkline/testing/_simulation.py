@@ -299,7 +299,7 @@ class Simulation:
     def crash(self, who: Who) -> None:
         """Crashes a role in the middle of whatever it does, without notice to anyone.
 
-        Its connections end. Its requests in hand can no longer be answered, and its own requests raise `ClosedError`.
+        Its connections end. Its requests in progress can no longer be answered, and its own requests raise `ClosedError`.
         """
         self._world.crash(who)
 
