@@ -211,6 +211,10 @@ def run(folder: Path, kills: int, seed: int, patience_s: float = 3.0) -> dict[st
     ):
         driver = Driver(folder, "run")
         driver.next()
+        # Spark refuses the checkpoint of a driver that was killed while it wrote its first offset.
+        while not (folder / "checkpoint" / "offsets" / "0").exists():
+            assert driver.process.poll() is None, "the driver has ended before its first batch"
+            time.sleep(0.05)
         for number in range(kills):
             time.sleep(choose.uniform(0, patience_s))
             # Most are of workers, which are back soon.
@@ -224,7 +228,8 @@ def run(folder: Path, kills: int, seed: int, patience_s: float = 3.0) -> dict[st
     driver.kill()
     driver = Driver(folder, "finish")
     while (event := driver.next())["event"] != "found":
-        pass
+        # No worker is killed any more.
+        assert event["event"] == "ready", event
     driver.wait()
     found = {name: event[name] for name in ("n", "unique", "sent")}
     return {**counts, "merges": third[1], "messages": first[0] + second[0] + third[0], **found}  # type: ignore[dict-item]

@@ -223,6 +223,16 @@ def test_stream_into_a_table_of_other_options_is_refused(run, recorded):
     assert "choose another OUT and another --checkpoint" in err
 
 
+def test_stream_starts_after_a_kill_in_its_first_moment(run, recorded, tmp_path):
+    offsets = tmp_path / "out" / "_checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.9b83b40b-32b2-49a3-a887-429e6dc4e50d.tmp", "..0.9b83b40b-32b2-49a3-a887-429e6dc4e50d.tmp.crc"):
+        (offsets / name).touch()
+    stream = ("spark", "stream", recorded, "out", "--protocol", "cdtp", "--trigger", "available-now", "--json")
+    assert json.loads(run(*stream)[0].splitlines()[-1])["stats"]["rows"] == 5
+    assert json.loads(run(*stream)[0].splitlines()[-1])["stats"]["rows"] == 0, "what was read is not forgotten"
+
+
 def test_stream_says_that_there_is_no_capture_yet(run, tmp_path):
     (tmp_path / "runs/docs").mkdir(parents=True)
     out, err = run("spark", "stream", "runs", "out", "--protocol", "cdtp", "--trigger", "available-now", "--json")

@@ -160,6 +160,7 @@ def _started(
 
     from trunkline.spark._paths import spark_path
 
+    _forget_unwritten_offset(checkpoint)
     rows = session.readStream.format("trunkline").options(**options).load(os.fspath(capture.absolute()))
     watched = rows.observe(_METRICS, F.count_if(F.col("error").isNotNull()).alias("errors"))
     writer = watched.writeStream.format("parquet").option("checkpointLocation", spark_path(checkpoint))
@@ -168,6 +169,15 @@ def _started(
     else:
         writer = writer.trigger(processingTime=f"{round(float(trigger) * 1000)} milliseconds")
     return writer.start(spark_path(out))
+
+
+def _forget_unwritten_offset(checkpoint: Path) -> None:
+    """Removes the first offset of a stream that was killed while it wrote that: Spark would refuse the checkpoint for good."""
+    offsets = checkpoint / "offsets"
+    names = [path.name for path in offsets.iterdir()] if offsets.is_dir() else []
+    if all(name.startswith(".") for name in names):
+        for name in names:
+            (offsets / name).unlink(missing_ok=True)
 
 
 @dataclass
