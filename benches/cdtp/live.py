@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import functools
+import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -66,6 +68,30 @@ def recorder(count: int, transport: Transport) -> tuple[float, float]:
                 return time.perf_counter() - wall, time.process_time() - cpu
 
 
+def discarding(count: int, sender: str = "send") -> tuple[float, float]:
+    """A TCP socket that reads the bytes and throws them away: what is left of two cores beside the sender, and no receiver passes."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 4) + b"PULL"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with sending(f"tcp://127.0.0.1:{server.getsockname()[1]}", count, PAYLOAD, sender):
+            peer, _ = server.accept()
+            with peer:
+                peer.sendall(greeting + bytes([4, len(ready)]) + ready)
+                _exactly(peer, len(greeting))
+                _exactly(peer, _exactly(peer, 2)[1])
+                # All messages are as long as the first, of two frames.
+                length = sum(2 + len(_exactly(peer, _exactly(peer, 2)[1])) for _ in range(2))
+                wall, cpu = time.perf_counter(), time.process_time()
+                left, room = length * (count - 1), bytearray(1 << 20)
+                while left > 0:
+                    left -= peer.recv_into(room)
+                return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _exactly(peer: socket.socket, count: int) -> bytes:
+    return peer.recv(count, socket.MSG_WAITALL)
+
+
 def native_loop(count: int, sender: str = "send") -> tuple[float, float]:
     """A native loop that receives and does nothing else."""
     command = [native(), "receive", "tcp://127.0.0.1:*", str(count)]
@@ -82,6 +108,7 @@ def main(*, fast: bool) -> None:
     count, rounds = (50_000, 1) if fast else (2_000_000, 5)
     head = machine()
     cases: dict[str, Callable[[int], tuple[float, float]]] = {
+        "TCP, reads and throws away": discarding,
         "native loop, receives only": native_loop,
         "pyzmq recv_multipart, decodes nothing": lambda count: bare(count, decode=False),
         "pyzmq recv_multipart + msgpack": lambda count: bare(count, decode=True),
@@ -92,6 +119,7 @@ def main(*, fast: bool) -> None:
     cases |= {name: functools.partial(recorder, transport=transport) for name, transport in recorders.items()}
     poured: dict[str, Callable[[int], tuple[float, float]]] = {
         "pyzmq recv_multipart, poured at": lambda count: bare(count, decode=False, sender=POURED),
+        "TCP, reads and throws away, poured at": functools.partial(discarding, sender=POURED),
         "native loop, poured at": functools.partial(native_loop, sender=POURED),
         **{
             f"{name}, poured at": functools.partial(receiver, transport=transport, sender=POURED)

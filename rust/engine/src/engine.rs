@@ -411,7 +411,15 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         let writes_on_flush = self.transport.capabilities().writes_on_flush;
         let most = if writes_on_flush { WRITTEN } else { BURST };
         let mut sends = 0;
-        while let Some(mut output) = self.core.machine.poll_output() {
+        loop {
+            let Some(mut output) = self.core.machine.poll_output() else {
+                if self.outgoing.is_empty() {
+                    break;
+                }
+                // Sends that are settled may give rise to others.
+                self.post(now);
+                continue;
+            };
             if output.peer().is_none() {
                 self.post(now);
                 self.act(now, &mut output);
@@ -428,7 +436,6 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
                 self.transport.flush();
             }
         }
-        self.post(now);
         self.take_events();
     }
 

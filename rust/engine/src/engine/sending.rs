@@ -80,9 +80,6 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 
     /// Sends what is for one peer in one go: the transport, once woken, has more for it with each call.
     pub(super) fn post(&mut self, now: Nanos) {
-        if self.outgoing.is_empty() {
-            return;
-        }
         let (mut outgoing, mut sorted) = (std::mem::take(&mut self.outgoing), std::mem::take(&mut self.sorted));
         let keys = outgoing.iter().map(|output| output.peer().map_or(0, |peer| tail(peer)));
         sorted.extend(keys.zip(0..));
