@@ -7,21 +7,21 @@ use serde_json::{Map, Value};
 use super::{printable, status};
 use crate::{DecodeError, ErrorKind, Frames};
 
-/// The most bytes of JSON that a server parses of a command: in memory it may take thirty times as much, and anybody may
-/// send one.
+/// The most bytes of JSON that a server parses of a command: it may take thirty times as much memory, and any client
+/// may send one.
 pub const COMMAND_BYTES: usize = 1 << 20;
 
-/// The most values in JSON, by the marks before them: each takes thirty times its bytes in memory, and as much again where
-/// it becomes an object of Python's.
+/// The most values in JSON, counted by the marks before them: each takes thirty times its bytes in memory, and as much
+/// again as a Python object.
 pub const VALUES: usize = 1_000_000;
 
-/// A JSON object; members keep their order, and of several with one name the last one counts.
+/// A JSON object; members keep their order, and the last of several with one name counts.
 pub type Json = Map<String, Value>;
 
 /// A command (MTL-07). Any name is valid here; the server decides which commands it has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
-    /// The name, as it was written.
+    /// The name, as received.
     pub name: String,
     /// The arguments.
     pub body: Json,
@@ -36,7 +36,7 @@ pub struct Reply {
     pub body: Json,
 }
 
-/// Reads a command from its two frames, of which the first is `at` in the message.
+/// Reads a command from its two frames; the first is frame `at` of the message.
 ///
 /// # Errors
 /// If they are not a command: `bad_command`, `bad_json`.
@@ -49,7 +49,7 @@ pub fn command(name: &[u8], body: &[u8], at: usize) -> Result<Command, DecodeErr
     Ok(Command { name: name.to_owned(), body: json(body, at + 1)? })
 }
 
-/// Reads a reply from its two frames, of which the first is `at` in the message.
+/// Reads a reply from its two frames; the first is frame `at` of the message.
 ///
 /// # Errors
 /// If they are not a reply: `bad_status`, `bad_json`.
@@ -77,7 +77,8 @@ impl Reply {
     }
 }
 
-/// JSON that every parser takes: no numbers out of range, no halves of characters, 128 levels, and [`VALUES`] values.
+/// JSON that every parser accepts: no numbers out of range, no lone surrogates, at most 128 levels and [`VALUES`]
+/// values.
 fn json(bytes: &[u8], frame: usize) -> Result<Json, DecodeError> {
     if let Some(offset) = beyond(bytes) {
         return Err(DecodeError { kind: ErrorKind::BadJson, frame, offset });
@@ -85,7 +86,7 @@ fn json(bytes: &[u8], frame: usize) -> Result<Json, DecodeError> {
     serde_json::from_slice(bytes).map_err(|error| {
         let offset = match error.classify() {
             Category::Eof => bytes.len(),
-            // It is JSON, and no object.
+            // Valid JSON, but not an object.
             Category::Data => bytes.len() - bytes.trim_ascii_start().len(),
             Category::Syntax | Category::Io => {
                 // Lines and columns count from one; a column is a byte of its line.
@@ -98,9 +99,9 @@ fn json(bytes: &[u8], frame: usize) -> Result<Json, DecodeError> {
     })
 }
 
-/// Where JSON has more than [`VALUES`] values, which is looked for before any of them is made.
+/// Where JSON exceeds [`VALUES`] values; checked before any value is built.
 pub(super) fn beyond(bytes: &[u8]) -> Option<usize> {
-    // Each takes a byte at least.
+    // Each takes at least a byte.
     if bytes.len() <= VALUES {
         return None;
     }
@@ -108,7 +109,7 @@ pub(super) fn beyond(bytes: &[u8]) -> Option<usize> {
     while let Some(byte) = bytes.get(at) {
         match byte {
             b'"' => at = end_of_text(bytes, at),
-            // Before each value stands one of these, but for the first.
+            // One of these stands before each value but the first.
             b',' | b':' | b'[' | b'{' => count += 1,
             _ => {}
         }
@@ -120,7 +121,7 @@ pub(super) fn beyond(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Where the text ends that begins here.
+/// Where the text that begins here ends.
 fn end_of_text(bytes: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     while let Some(found) = bytes.get(at..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {

@@ -177,7 +177,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A header of a kind and a sequence, with room for so much more.
+/// A header of a kind and a sequence, with room for `room` more bytes.
 fn header(kind: Kind, sequence: u64, room: usize) -> BytesMut {
     let mut header = BytesMut::with_capacity(9 + room);
     header.put_u8(kind as u8);

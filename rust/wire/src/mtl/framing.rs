@@ -24,12 +24,12 @@ pub fn decode(frames: &[impl AsRef<[u8]>]) -> Result<Spoken, DecodeError> {
     if is_data(frames) { data::decode(frames).map(Spoken::Data) } else { control(frames, 0) }
 }
 
-/// Whether two frames begin as no name and no status does.
+/// Whether two frames begin as no name or status does.
 pub(crate) fn is_data(frames: &[impl AsRef<[u8]>]) -> bool {
     matches!(frames, [first, _] if first.as_ref().first().is_none_or(|byte| *byte < FIRST_OF_CONTROL))
 }
 
-/// Reads a command or a reply whose first frame is `at` in the message.
+/// Reads a command or a reply; its first frame is frame `at` of the message.
 fn control(frames: &[impl AsRef<[u8]>], at: usize) -> Result<Spoken, DecodeError> {
     let [first, body] = &frames[at..] else {
         let frame = frames.len().min(at + 2);
@@ -94,7 +94,7 @@ impl Protocol for Data {
     type Settings = ();
     type Layout = Layout;
 
-    /// The body of a response says its status, so it is looked into.
+    /// The row shows the status, which is in the body of a response, so the body is read.
     fn split(frames: &[impl AsRef<[u8]>]) -> Split {
         let split = Split::after(0, frames.len());
         match data::decode(frames) {

@@ -34,7 +34,7 @@ pub(super) enum Beat {
 pub(super) struct Heartbeat {
     pings: Pings,
     spoke: Nanos,
-    /// The first Ping since anything was heard.
+    /// The first Ping since the last received message.
     asked: Option<Nanos>,
 }
 
@@ -43,12 +43,12 @@ impl Heartbeat {
         Self { pings, spoke: now, asked: None }
     }
 
-    /// Something came, whatever it was.
+    /// A message was received, of any kind.
     pub(super) fn heard(&mut self) {
         self.asked = None;
     }
 
-    /// Something was said.
+    /// A message was sent.
     pub(super) fn spoke(&mut self, now: Nanos) {
         self.spoke = now;
     }
@@ -63,12 +63,12 @@ impl Heartbeat {
         self.asked.map_or(ping, |asked| ping.min(asked + self.patience()))
     }
 
-    /// What to do at this time; it is held to be done.
+    /// What to do now; the caller is assumed to do it.
     pub(super) fn beat(&mut self, now: Nanos) -> Beat {
         if let Some(asked) = self.asked
             && now >= asked + self.patience()
         {
-            // Who slept himself does not know who else did: he asks once more.
+            // A process that was suspended cannot know whether its peer was: it pings once more.
             if now < asked + self.patience() + self.pings.interval {
                 return Beat::Dead;
             }

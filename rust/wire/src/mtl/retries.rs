@@ -5,7 +5,7 @@ use std::time::Duration;
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// The attempts since the last one that was of use.
+/// The failed attempts since the last useful one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Retries(u32);
 

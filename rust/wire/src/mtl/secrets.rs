@@ -15,7 +15,7 @@ const HIDDEN: &str = "…";
 /// Secret members of commands and replies.
 const SECRET: [&str; 4] = ["response", "challenge", "lease", "password"];
 
-/// The only member of a login that is not secret: a client that misspells the others has sent its password all the same.
+/// The only member of a login that is not secret: under a misspelt name a client has still sent its password.
 const OPEN: &str = "mechanism";
 
 /// Bytes of a header before the lease: the type, the sequence, the length.
@@ -28,19 +28,19 @@ pub fn lease_hash(lease: &str) -> String {
     digest[..8].iter().fold(HIDDEN.to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// A message as a capture keeps it, if that differs: valid or not, of either flow, with an envelope or without.
+/// A message as a capture keeps it, if that differs: valid or not, of either flow, with or without an envelope.
 pub(crate) fn redacted(frames: &[Bytes]) -> Option<Frames> {
     if let [header, rest @ ..] = frames
         && header.first().is_some_and(|first| *first < FIRST_OF_CONTROL)
     {
-        // Of the data flow a lease is all that is nobody's concern.
+        // The lease is the only secret of the data flow.
         let is_lease = header.first() == Some(&(Kind::Lease as u8));
         return is_lease.then(|| std::iter::once(hidden_lease(header)).chain(rest.iter().cloned()).collect());
     }
     let mut shown: Option<Frames> = None;
     for (at, frame) in frames.iter().enumerate() {
         let before = at.checked_sub(1).map_or(&b""[..], |before| &frames[before]);
-        // A lease may have gone astray.
+        // A lease may have been sent on the wrong socket.
         let is_lease = frame.len() >= BEFORE_LEASE && frame[0] == Kind::Lease as u8;
         let other = if is_lease { Some(hidden_lease(frame)) } else { hidden_members(frame, before) };
         if let Some(other) = other {
@@ -50,7 +50,7 @@ pub(crate) fn redacted(frames: &[Bytes]) -> Option<Frames> {
     shown
 }
 
-/// The same header with something in place of the lease and of what follows it; where there is none, with nothing after the sequence.
+/// The header with a placeholder for the lease and what follows it; without a lease, it ends after the sequence.
 fn hidden_lease(header: &Bytes) -> Bytes {
     let mut shown = BytesMut::from(&header[..header.len().min(BEFORE_LEASE - 1)]);
     let said = header.get(BEFORE_LEASE..).and_then(|said| said.split_at_checked(header[BEFORE_LEASE - 1].into()));
@@ -60,13 +60,13 @@ fn hidden_lease(header: &Bytes) -> Bytes {
         let hash = lease_hash(lease);
         shown.put_u8(u8::try_from(hash.len()).unwrap_or(u8::MAX));
         shown.put_slice(hash.as_bytes());
-        // It is as wrong as it was.
+        // An invalid length stays invalid.
         shown.put_bytes(b'.', rest.len());
     }
     shown.freeze()
 }
 
-/// The same without the secrets it tells, by what the frame before it says that it is.
+/// The frame without its secrets; the frame before it says which those are.
 fn hidden_members(frame: &Bytes, name: &[u8]) -> Option<Bytes> {
     let is_login = name.eq_ignore_ascii_case(b"connection.authorize");
     let is_secret = is_login || matches!(status(name), Some(202 | 402));
@@ -86,7 +86,7 @@ fn hidden_members(frame: &Bytes, name: &[u8]) -> Option<Bytes> {
             *value = Value::String(lease.map_or_else(|| HIDDEN.to_owned(), lease_hash));
         }
     }
-    // Of several members of one name only the last was seen: it is written anew.
+    // Only the last of several members of one name was seen, so the frame is written anew.
     if any { serde_json::to_vec(&said).ok().map(Bytes::from) } else { None }
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use crate::ErrorKind;
     use crate::mtl::data;
 
-    /// Frames, and what is kept of them if that is not all.
+    /// Frames, and what is kept of them if it differs.
     type Row = (&'static [&'static [u8]], Option<&'static [&'static str]>);
 
     fn shown(frames: &[&[u8]]) -> Option<Vec<String>> {
@@ -147,7 +147,7 @@ mod tests {
             let shown = shown(&[header, b""]).expect("it is a lease");
             assert!(!shown[0].contains("esame"), "{shown:?}");
         }
-        // What is wrong with it stays what is wrong with it.
+        // An invalid message stays invalid.
         let long = [Bytes::from_static(b"\x01\0\0\0\0\0\0\0\x01\x02absesame"), Bytes::new()];
         let shown = redacted(&long).expect("it is a lease");
         assert!(shown[0].ends_with(b"......"), "{shown:?}");

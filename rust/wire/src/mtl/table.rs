@@ -1,7 +1,7 @@
-//! Field tables in the dialect of `RabbitMQ` of AMQP (MTL-60): every letter is read, few are written.
+//! Field tables in `RabbitMQ`'s dialect of AMQP (MTL-60): every letter is read, few are written.
 //!
-//! Big-endian. A table is its length in 4 bytes, then names (a byte of length, text) with a value each: a letter and what
-//! it stands for. Offsets of faults are in the bytes that were given.
+//! Big-endian. A table is its length in 4 bytes, then names (a byte of length, text), each with a value: a letter and
+//! its content. Offsets of faults are in the given bytes.
 
 use std::collections::HashSet;
 
@@ -10,16 +10,17 @@ use smallvec::SmallVec;
 
 use crate::{ErrorKind, Fault};
 
-/// Tables and arrays inside each other, the outermost table counted.
+/// The depth of nested tables and arrays, the outermost table included.
 pub const DEPTH: usize = 16;
 
 /// The longest name, in bytes.
 pub const NAME: usize = 128;
 
-/// Values in a table, to its depths: each becomes an object of some 60 bytes where it is read, however few it has here.
+/// Values in a table, nested ones included: each becomes an object of some 60 bytes when read, even if it takes one
+/// here.
 pub const VALUES: usize = 1_000_000;
 
-/// Names up to which each is held against all others.
+/// Up to this many names, each is compared with all others.
 const FEW: usize = 16;
 
 /// Bytes that most tables fit into.
@@ -36,7 +37,7 @@ pub enum Value<'a> {
     Float(f64),
     /// `D`: the number of decimal places, and the digits.
     Decimal(u8, i32),
-    /// `S`: text, or what somebody took for it.
+    /// `S`: text, but not always valid UTF-8.
     Text(&'a [u8]),
     /// `x`.
     Bytes(&'a [u8]),
@@ -54,7 +55,7 @@ pub enum Value<'a> {
 #[derive(Clone, Debug)]
 struct Source<'a> {
     left: &'a [u8],
-    /// Where what is left ends, in the bytes that were given.
+    /// Where the remaining bytes end, in the given bytes.
     end: usize,
     depth: usize,
 }
@@ -64,7 +65,7 @@ const fn bad<T>(offset: usize) -> Result<T, Fault> {
 }
 
 impl<'a> Source<'a> {
-    /// Where what is left begins.
+    /// Where the remaining bytes begin.
     #[inline]
     fn at(&self) -> usize {
         self.end - self.left.len()
@@ -90,7 +91,7 @@ impl<'a> Source<'a> {
         self.take(length as usize)
     }
 
-    /// What is inside, to be read later.
+    /// The content, to be read later.
     #[inline]
     fn inner(&mut self, start: usize) -> Result<Self, Fault> {
         let depth = self.depth + 1;
@@ -147,7 +148,7 @@ pub struct Array<'a> {
     source: Source<'a>,
 }
 
-/// The names that there were in a table.
+/// The names already seen in a table.
 #[derive(Default)]
 struct Names<'a> {
     few: SmallVec<[&'a str; FEW]>,
@@ -166,7 +167,7 @@ impl<'a> Names<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// The table that is all of these bytes.
+    /// The table that takes up all of these bytes.
     ///
     /// # Errors
     /// When its length is another.
@@ -179,7 +180,7 @@ impl<'a> Table<'a> {
         Ok(Self { source: inside })
     }
 
-    /// The next field; whether its name was there before is for [`check`] to find.
+    /// The next field; only [`check`] finds repeated names.
     ///
     /// # Errors
     /// When it is none.
@@ -188,7 +189,7 @@ impl<'a> Table<'a> {
         self.next_named(|_| true)
     }
 
-    /// The next field; whether its name is text, too, is for [`check`] to find.
+    /// The next field; only [`check`] finds repeated names and names that are not text.
     ///
     /// # Errors
     /// When it is none.
@@ -199,7 +200,7 @@ impl<'a> Table<'a> {
         Ok(Some((name, self.source.value()?)))
     }
 
-    /// The next field, whose name is to be none of those there were.
+    /// The next field; its name must not have occurred before.
     #[inline]
     fn next_new_field(&mut self, names: &mut Names<'a>) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
         self.next_named(|name| names.is_new(name))
@@ -247,13 +248,13 @@ impl<'a> Array<'a> {
     }
 }
 
-/// Whether these bytes are a table, to its depths.
+/// Whether these bytes are a valid table, nested values included.
 ///
 /// # Errors
 /// Where they are not.
 #[inline]
 pub fn check(bytes: &[u8]) -> Result<(), Fault> {
-    // Most tables have nothing in them.
+    // Most tables are empty.
     if bytes == [0; 4] {
         return Ok(());
     }
@@ -385,7 +386,7 @@ impl Writer {
         self.long(b'x', value)
     }
 
-    /// A letter, and what has always as many bytes.
+    /// A letter and a value of fixed size.
     fn fixed<const N: usize>(&mut self, letter: u8, value: [u8; N]) {
         self.bytes.push(letter);
         self.bytes.extend(value);
@@ -443,7 +444,7 @@ impl Writer {
         while !self.open.is_empty() {
             self.end()?;
         }
-        // Each takes a byte at least.
+        // Each takes at least a byte.
         if self.bytes.len() > VALUES && check(&self.bytes).is_err() {
             return Err(Unwritable::TooMany);
         }
@@ -451,7 +452,7 @@ impl Writer {
     }
 }
 
-/// A good table with `true` under a name of the protocol's own, in the place of whatever had it; all else stays bit for
+/// A valid table with `true` under a name of the protocol, in place of any field of that name; all else stays bit for
 /// bit.
 pub(crate) fn with_flag(table: &[u8], name: &'static str) -> bytes::Bytes {
     let mut kept = BytesMut::with_capacity(table.len() + name.len() + 3);

@@ -1,4 +1,4 @@
-//! The client's control connection: one question at a time, and logins whenever the server wants one (MTL-01 … MTL-29).
+//! The client's control connection: one command at a time, and logins whenever the server wants one (MTL-01 … MTL-29).
 
 mod settings;
 
@@ -23,32 +23,32 @@ use crate::{
     Open, Origin, Output, SocketEvent, SocketKind, Verdict, Weight,
 };
 
-/// What a server says to whom it does not know.
+/// What a server replies to a client without a session.
 const OPEN_FIRST: &str = "Open first";
 const SELECT_FIRST: &str = "Select a profile first";
 
-/// How often one command is said again because the session was not what it was.
+/// How often a command is sent again because its session had ended.
 const AGAIN: u32 = 3;
 
-/// The least time that a step of a session has: with none it would be begun again without end.
+/// The minimum time of a step of a session: without one it would be restarted endlessly.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// How far the session has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing was said on this socket.
+    /// Nothing was sent on this socket.
     Fresh,
-    /// The server wants a login by one of these.
+    /// The server wants a login by one of these mechanisms.
     Stranger(Vec<String>),
-    /// A login goes on with this challenge.
+    /// A login is in progress, with this challenge.
     Challenged(Bytes),
     /// No profile is selected.
     Ready,
-    /// All is said.
+    /// The session is open.
     Inside,
 }
 
-/// What was asked and has no answer.
+/// A pending request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Open,
@@ -57,47 +57,47 @@ enum Step {
     Command(CallId),
 }
 
-/// A step that was sent.
+/// A request in flight.
 #[derive(Debug)]
 struct Flight {
     step: Step,
     until: Nanos,
 }
 
-/// A call that has not ended.
+/// A pending call.
 #[derive(Debug)]
 struct Call {
-    /// Nothing where the session itself is all that is wanted.
+    /// `None` to open a session only.
     command: Option<Command>,
-    /// How long it may take in all.
+    /// How long it may take in total.
     time: Duration,
     until: Nanos,
     again: u32,
 }
 
-/// The client of MTL, as far as commands go.
+/// The control connection of an MTL client.
 #[derive(Debug)]
 pub struct Client {
     settings: ClientSettings,
     state: Lifecycle,
-    /// The number of the socket there is.
+    /// The number of the current socket.
     socket: u32,
     endpoint: usize,
-    /// When that socket is opened, where it is not yet.
+    /// When that socket will be opened, if it is not open yet.
     opens: Option<Nanos>,
     retries: Retries,
-    /// Whether the server has said anything on this socket.
+    /// Whether the server has sent anything on this socket.
     is_heard: bool,
     phase: Phase,
     flight: Option<Flight>,
-    /// The question how to log in.
+    /// The pending question about a login.
     asking: Option<Token>,
     questions: Questions<()>,
     calls: BTreeMap<CallId, Call>,
-    /// Those that were not sent, in their order.
+    /// Calls that were not sent yet, in their order.
     waiting: VecDeque<CallId>,
     mechanism: String,
-    /// Whether the server has proved what the mechanism has it prove.
+    /// Whether the server has proved what the mechanism requires.
     is_proved: bool,
     stats: ClientStats,
     outputs: VecDeque<Output<ClientSocket>>,
@@ -105,7 +105,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that asks for its socket at once, and says nothing until it is asked to.
+    /// A client that opens its socket at once, but sends nothing before the first call.
     pub fn new(settings: ClientSettings) -> Self {
         let mut client = Self {
             questions: Questions::new(1, settings.timeout),
@@ -142,13 +142,13 @@ impl Client {
         })));
     }
 
-    /// Has another socket: what the one there is was asked may be answered too late, and to another question (MTL-02).
+    /// Replaces the socket: the old one's reply may come too late, for another command (MTL-02).
     fn renew(&mut self) {
         self.leave_socket();
         self.open_socket();
     }
 
-    /// The connection is lost: has another socket, after a while where the server had said nothing on this one.
+    /// The connection is lost: replaces the socket, after a delay if the server had sent nothing on it.
     fn connect_again(&mut self, now: Nanos) {
         let is_heard = self.is_heard;
         self.leave_socket();
@@ -169,7 +169,7 @@ impl Client {
         (self.phase, self.flight, self.asking, self.is_heard) = (Phase::Fresh, None, None, false);
     }
 
-    /// Says what comes next, if it is our turn and anybody wants anything.
+    /// Sends the next request, if none is in flight and a call is pending.
     fn advance(&mut self, now: Nanos) {
         while self.flight.is_none() && self.asking.is_none() && self.opens.is_none() && !self.state.is_closing() {
             let Some(&call) = self.waiting.front() else { return };
@@ -230,7 +230,7 @@ impl Client {
         });
     }
 
-    /// How long an endpoint may take to say anything: of several each has its turn before whoever waits has waited enough.
+    /// How long an endpoint may take to answer: each of several gets its share before the first call times out.
     fn share(&self) -> Duration {
         let first = self.waiting.front().and_then(|call| self.calls.get(call));
         let time = match (first, u32::try_from(self.settings.connect.len())) {
@@ -256,7 +256,7 @@ impl Client {
         }
     }
 
-    /// The session does not come about: whoever waited for it first learns why, and the next tries again.
+    /// The session cannot be opened: the first pending call learns why, and the next one tries again.
     fn fail(&mut self, outcome: Outcome) {
         if let Some(&call) = self.waiting.front() {
             self.end(call, outcome);
@@ -313,7 +313,7 @@ impl Client {
         }
     }
 
-    /// Counts that a call has to be said again. Whether it may.
+    /// Counts that a call has to be sent again. Returns whether it may.
     fn again(&mut self, call: Option<CallId>) -> bool {
         let Some(call) = call.and_then(|call| self.calls.get_mut(&call)) else { return false };
         call.again += 1;
@@ -337,7 +337,7 @@ impl Client {
         }
     }
 
-    /// The answer that was waited for is none.
+    /// The pending reply is invalid.
     fn on_garbage(&mut self, error: DecodeError) {
         let flight = self.flight.take();
         match flight.map(|flight| flight.step) {
@@ -360,7 +360,7 @@ impl Client {
                 self.say(now, Step::Authorize, "Connection.Authorize", &body);
             }
             ClientAnswer::GiveUp(reason) => {
-                // A login that was begun is not gone on with.
+                // A login in progress is not continued.
                 let offered = match std::mem::replace(&mut self.phase, Phase::Fresh) {
                     Phase::Stranger(mechanisms) => mechanisms,
                     Phase::Fresh | Phase::Challenged(_) | Phase::Ready | Phase::Inside => vec![],
@@ -430,7 +430,7 @@ impl Machine for Client {
         self.events.extend(event.connection().map(ClientEvent::Connection));
         match event {
             SocketEvent::Disconnected(_) if socket == ClientSocket(self.socket) && !self.state.is_closing() => {
-                // A REQ never has the answer to what was asked on a connection that is gone.
+                // A REQ never receives the reply to a request of a lost connection.
                 if let Some(flight) = self.flight.take() {
                     if let Step::Command(call) = flight.step {
                         self.end(call, Outcome::Lost);
@@ -487,7 +487,7 @@ impl Machine for Client {
                 self.calls.remove(&call);
                 self.waiting.retain(|waiting| *waiting != call);
                 if self.flight.as_ref().is_some_and(|flight| flight.step == Step::Command(call)) {
-                    // Who comes next does not wait for the answer to what nobody wants any more.
+                    // The next call does not wait for the reply to a cancelled one.
                     self.renew();
                 }
             }
@@ -573,7 +573,7 @@ impl Calling for Client {
 
     fn cost(outcome: &Outcome) -> usize {
         match outcome {
-            // What it takes as text is what anybody can know of it.
+            // The size of its text estimates its memory.
             Outcome::Reply(reply) => reply.frames().iter().map(Bytes::len).sum(),
             Outcome::Entered
             | Outcome::Unauthenticated(_)

@@ -39,7 +39,7 @@ impl Default for ClientSettings {
     }
 }
 
-/// The client's sockets, of which there is one at a time.
+/// The client's sockets, one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientSocket(pub u32);
 
@@ -120,7 +120,7 @@ pub enum Outcome {
 pub enum ClientEvent {
     /// A call has ended.
     Ended(CallId, Outcome),
-    /// What to say in a login.
+    /// Asks how to continue a login.
     Asked {
         /// The number of the question.
         token: Token,
@@ -148,7 +148,7 @@ pub struct ClientStats {
     pub bytes: u64,
     /// Connections re-established.
     pub reconnects: u64,
-    /// The endpoint it is connected to.
+    /// The endpoint in use.
     #[serde(skip)]
     pub endpoint: String,
     /// Whether the current session has reached its login.

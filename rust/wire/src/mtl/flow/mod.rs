@@ -1,4 +1,4 @@
-//! A client's data connection: shows a lease, sends contents or receives them, and gets itself another lease when the
+//! A client's data connection: redeems a lease, sends or receives contents, and requests a new lease when the
 //! connection is lost (MTL-30 … MTL-61).
 
 mod settings;
@@ -23,41 +23,41 @@ use crate::{
     Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Verdict,
 };
 
-/// How long the question for a lease may be open.
+/// How long the request for a new lease may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the transport is asked to take at one time.
+/// How many messages the transport is offered at a time.
 const BATCH: usize = 64;
 
-/// Contents that were rejected and are remembered by their order: as many as the largest window may have had.
+/// How many ordinals of rejected contents are kept: as many as the largest window may have had.
 const REJECTS: usize = 100_000;
 
-/// How long a reader that leaves waits for what is on its way to it.
+/// How long a closing reader waits for contents in flight.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
-    /// The lease was shown; it is answered then at the latest.
+    /// The lease was redeemed; the answer is due at this time.
     Showing(Nanos),
-    /// It is good.
+    /// The lease is accepted.
     Up,
-    /// Another lease is asked for then.
+    /// A new lease is requested at this time.
     Away(Nanos),
-    /// It was asked for.
+    /// A new lease was requested.
     Asking,
-    /// There will be none.
+    /// There will be no new lease.
     Failed,
 }
 
-/// A call that has no answer.
+/// A pending call.
 #[derive(Debug)]
 struct Call {
     asked: Asked,
     until: Nanos,
 }
 
-/// What a command on the wire is about.
+/// What a command in flight is about.
 #[derive(Debug)]
 enum Sent {
     Lease,
@@ -66,7 +66,7 @@ enum Sent {
 }
 
 impl Sent {
-    /// Whether it is said by a reader that leaves.
+    /// Whether it is sent by a closing reader.
     fn is_farewell(&self) -> bool {
         matches!(self, Self::Dismiss(None))
     }
@@ -87,26 +87,26 @@ pub struct Flow {
     heartbeat: Heartbeat,
     is_pressed: bool,
     questions: Questions<()>,
-    /// The last sequence we used (MTL-61).
+    /// The last sequence used (MTL-61).
     sequence: u64,
     commands: HashMap<u64, Sent>,
     calls: BTreeMap<CallId, Call>,
-    /// What is summoned, or is to be as soon as there is a lease: then with the call that waits for it.
+    /// What is summoned, or will be once there is a lease: then with the pending call.
     summoned: BTreeMap<String, Option<CallId>>,
-    /// Contents that came and were neither confirmed nor rejected.
+    /// Contents received, but neither confirmed nor rejected.
     in_hand: BTreeSet<u64>,
-    /// The last content that came.
+    /// The last content received.
     last: u64,
     /// Contents to confirm.
     to_confirm: BTreeSet<u64>,
-    /// The connection and the sequence of the last content that was looked at, of a reader that leaves.
+    /// Of a closing reader, the connection and the sequence of the last content that its user has taken.
     seen: Option<(u32, u64)>,
-    /// When a reader that leaves does so at the latest.
+    /// When a closing reader ends at the latest.
     farewell: Nanos,
     writing: Writing,
     /// Commands to send, before any content.
     outgoing: VecDeque<Frames>,
-    /// What the transport has not decided on: whether each is a content.
+    /// What the transport has neither taken nor refused: whether each is a content.
     offered: VecDeque<bool>,
     stats: FlowStats,
     outputs: VecDeque<Output<FlowSocket>>,
@@ -114,7 +114,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// A data connection that shows its lease at once.
+    /// A data connection that redeems its lease at once.
     pub fn new(now: Nanos, settings: FlowSettings) -> Self {
         let mut flow = Self {
             heartbeat: Heartbeat::new(now, settings.pings),
@@ -162,7 +162,7 @@ impl Flow {
         self.outgoing.push_back(frames(sequence));
     }
 
-    /// Connects, and shows the lease first (MTL-34).
+    /// Connects, and redeems the lease first (MTL-34).
     fn show(&mut self, now: Nanos) {
         self.outputs.push_back(Output::Open(Box::new(Open {
             socket: self.socket(),
@@ -177,7 +177,7 @@ impl Flow {
         self.command(Sent::Lease, |sequence| data::lease(sequence, &lease));
     }
 
-    /// Lets go of the connection, and gets another (MTL-58).
+    /// Drops the connection, and gets another (MTL-58).
     fn lose(&mut self, now: Nanos) {
         if !matches!(self.link, Link::Showing(_) | Link::Up) {
             return;
@@ -198,18 +198,18 @@ impl Flow {
         for (_, sent) in std::mem::take(&mut self.commands) {
             match sent {
                 Sent::Lease => {}
-                // It is asked again, unless it was dismissed since.
+                // It is sent again, unless the resource was dismissed since.
                 Sent::Summon(resource, call) => match self.summoned.get_mut(&resource) {
                     Some(waiting) => *waiting = call.or(*waiting),
                     None => self.end(call, FlowOutcome::Done),
                 },
-                // Nothing is summoned where nobody says so.
+                // A new connection has nothing summoned.
                 Sent::Dismiss(call) => self.end(call, FlowOutcome::Done),
             }
         }
     }
 
-    /// Asks for another lease after a while, longer each time.
+    /// Requests a new lease after a delay, longer each time.
     fn stay_away(&mut self, now: Nanos) {
         self.link = Link::Away(now + self.retries.wait());
     }
@@ -221,7 +221,7 @@ impl Flow {
         }
     }
 
-    /// There is nothing more to come.
+    /// Ends for good.
     fn fail(&mut self, reason: &str) {
         if matches!(self.link, Link::Showing(_) | Link::Up) {
             self.outputs.push_back(Output::Close { socket: self.socket(), linger: Duration::ZERO });
@@ -242,7 +242,7 @@ impl Flow {
 
     fn on_response(&mut self, now: Nanos, sequence: u64, status: u16) {
         if status == 403 && self.needs_lease(sequence) {
-            // The server has let go of our lease.
+            // The server has ended our lease.
             return self.lose(now);
         }
         let is_good = status == 200;
@@ -269,23 +269,24 @@ impl Flow {
         }
     }
 
-    /// Whether a 403 to this says that there is no lease: nothing that it may be about is answered so on one that stands.
+    /// Whether a 403 to this means that the lease has ended: with a valid lease, it answers nothing that this sequence
+    /// may be.
     fn needs_lease(&self, sequence: u64) -> bool {
         match self.commands.get(&sequence) {
             Some(Sent::Summon(..) | Sent::Dismiss(..)) => true,
             Some(Sent::Lease) => false,
-            // Contents that are confirmed are refused by a Reject.
+            // Of a confirmed connection, contents are refused by a Reject.
             None => sequence == 0 || self.writing.is_unconfirmed(sequence),
         }
     }
 
-    /// Remembers which contents were rejected, by their order.
+    /// Keeps the ordinals of rejected contents.
     fn rejected(&mut self, ordinals: Vec<u64>) {
         if ordinals.is_empty() {
             return;
         }
         self.stats.rejected += ordinals.len() as u64;
-        // Copied only where somebody looks at them just now.
+        // Copied only while a snapshot of the counters is held.
         let rejects = Arc::make_mut(&mut self.stats.rejects);
         rejects.extend(ordinals);
         let excess = rejects.len().saturating_sub(REJECTS);
@@ -375,7 +376,7 @@ impl Flow {
         self.settings.resources.is_empty() || self.settings.resources.iter().any(|leased| leased == resource)
     }
 
-    /// Says what is confirmed: all up to one at once where nothing before it is in hand.
+    /// Sends confirmations: one for all up to the last, if every earlier content is settled.
     fn confirm(&mut self) {
         let Some(&last) = self.to_confirm.last() else { return };
         if self.in_hand.first().is_none_or(|first| *first > last) {
@@ -391,10 +392,10 @@ impl Flow {
         self.to_confirm.clear();
     }
 
-    /// Takes out what a confirmation of ours is about.
+    /// Takes out the contents that a confirmation or rejection covers.
     fn settled(&mut self, connection: u32, sequence: u64, multiple: bool) -> Vec<u64> {
         if connection != self.connection {
-            // It was given back, and comes again.
+            // It was returned to its resource, and is delivered again.
             return vec![];
         }
         if !multiple {
@@ -404,7 +405,7 @@ impl Flow {
         std::mem::replace(&mut self.in_hand, later).into_iter().collect()
     }
 
-    /// The row of a message says the resource it is about.
+    /// The row of a message names its resource.
     fn label_of(&self, frames: &[Bytes], layout: &Layout) -> Label {
         let is_named = matches!(layout.kind, Kind::Summon | Kind::Dismiss | Kind::Content);
         let topic = match &self.only {
@@ -421,7 +422,7 @@ impl Flow {
         self.events.push_back(FlowEvent::Dropped(dropped));
     }
 
-    /// Summons nothing any more: what is on its way to us comes before the answers, and can be given back then.
+    /// Dismisses everything: contents in flight arrive before the answers, and can then be returned.
     fn take_leave(&mut self, now: Nanos) {
         self.farewell = now + FAREWELL;
         if self.link == Link::Up {
@@ -429,7 +430,7 @@ impl Flow {
                 self.command(Sent::Dismiss(None), |sequence| data::dismiss(sequence, &resource));
             }
         }
-        // One by one: what is given back as a whole counts as never looked at.
+        // One by one: contents returned by one message count as never looked at.
         self.confirm();
         let seen = self.seen.map(|(connection, sequence)| self.settled(connection, sequence, true)).unwrap_or_default();
         self.outgoing.extend(seen.into_iter().map(|sequence| data::reject(sequence, false, true)));
@@ -443,7 +444,7 @@ impl Flow {
         self.calls.is_empty() && (self.writing.is_idle() || self.link == Link::Failed) && !self.is_leaving()
     }
 
-    /// Asks whether what is not confirmed has arrived, where that is waited for.
+    /// Pings, if a flush waits to know whether unconfirmed contents have arrived.
     fn ping_after_last(&mut self) {
         if self.link == Link::Up && self.writing.wants_ping() {
             self.writing.asked();
@@ -464,7 +465,7 @@ impl Flow {
             return;
         }
         if self.link == Link::Up && self.settings.reads {
-            // What we have in hand is another's without waiting for our silence.
+            // Unsettled contents are returned at once, rather than when the server notices our silence.
             self.confirm();
             self.outgoing.extend(self.in_hand.last().map(|last| data::reject(*last, true, true)));
         }
@@ -499,7 +500,7 @@ impl Machine for Flow {
         };
         let label = self.label_of(&frames, &layout);
         if self.link == Link::Up && layout.status != 403 {
-            // The lease holds: only now, so that one that is taken and let go of again is not asked for without a pause.
+            // Reset only now: otherwise a lease that is accepted and ended again would be requested without a pause.
             self.retries = Retries::default();
         }
         match layout.kind {
@@ -569,7 +570,7 @@ impl Machine for Flow {
             Link::Away(until) if until <= now => self.want(now),
             Link::Up => {
                 if self.is_pressed {
-                    // What is not read says nothing.
+                    // While we do not read, silence means nothing.
                     self.heartbeat.heard();
                 }
                 match self.heartbeat.beat(now) {
@@ -610,7 +611,7 @@ impl Machine for Flow {
             FlowVerb::Reject { connection, sequence, multiple, recycle } => {
                 let settled = self.settled(connection, sequence, multiple);
                 self.stats.rejected += settled.len() as u64;
-                // What is confirmed is not to be taken for rejected, nor the other way round.
+                // The server must not take confirmed contents for rejected, nor the reverse.
                 self.confirm();
                 let rejected = settled.into_iter().map(|sequence| data::reject(sequence, false, recycle));
                 self.outgoing.extend(rejected);
@@ -634,10 +635,10 @@ impl Machine for Flow {
         self.close_if_done(now);
     }
 
-    /// Waits until what was given to be sent is settled, for as long as `grace`, and leaves.
+    /// Waits at most `grace` until sent contents are settled, and closes.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         if self.state.drain(now, grace) {
-            // A refusal is told before the end, each time.
+            // A refusal is reported before the end, always.
             self.writing.flush();
             self.take_leave(now);
         }

@@ -44,7 +44,7 @@ pub struct FlowSettings {
     pub shows_secrets: bool,
 }
 
-/// The sockets of a data connection, of which there is one at a time.
+/// The sockets of a data connection, one at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowSocket(pub u32);
 
@@ -84,7 +84,7 @@ pub enum FlowVerb {
         /// The body.
         body: Bytes,
     },
-    /// Have contents that are not confirmed count as waiting until the server has answered a Ping that follows them.
+    /// Count unconfirmed contents as pending until the server has answered a Ping that follows them.
     Flush,
     /// Confirm a content, or all up to it (MTL-51).
     Confirm {
@@ -122,7 +122,7 @@ pub enum FlowVerb {
 /// Why no lease was granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// No answer: it is requested again.
+    /// No answer: the lease is requested again.
     Later,
     /// It was refused for good, for this reason.
     Never(String),
@@ -226,7 +226,7 @@ pub struct FlowStats {
     pub at_risk: u64,
     /// Connections re-established.
     pub reconnects: u64,
-    /// From when a content was given to when it was confirmed or rejected.
+    /// The time from accepting a content to its confirmation or rejection.
     pub latency: Latencies,
     /// The numbers of rejected contents, in the order they were sent: the last hundred thousand.
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! Contents on their way out, until they are settled.
+//! Contents to send, until they are settled.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::{Backlog, FRAME_COST, Latencies, Nanos};
 /// A content to send.
 #[derive(Clone, Debug)]
 pub(super) struct Mine {
-    /// When it was given.
+    /// When the user sent it.
     since: Nanos,
     pub(super) resource: String,
     pub(super) properties: Bytes,
@@ -29,7 +29,7 @@ impl Mine {
 #[derive(Debug)]
 struct Open {
     sequence: u64,
-    /// The how manieth it is of all.
+    /// Its number among all contents.
     ordinal: u64,
     mine: Mine,
 }
@@ -38,29 +38,29 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Writing {
     is_confirmed: bool,
-    /// Those that were not sent on this connection, each with its ordinal.
+    /// Contents not sent on this connection, each with its ordinal.
     waiting: VecDeque<(u64, Mine)>,
-    /// Those that were, and are not settled; where nothing is confirmed, until the transport has them.
+    /// Contents sent, but not settled; without confirmations, until the transport has taken them.
     open: VecDeque<Open>,
-    /// How many were given so far.
+    /// How many were accepted so far.
     count: u64,
     bytes: usize,
-    /// How many left unconfirmed on this connection, and how many of them a Pong has shown to have arrived.
+    /// How many were sent unconfirmed on this connection, and how many of them a Pong has shown to have arrived.
     left: u64,
     proved: u64,
-    /// For each Ping without an answer, how many had left before it.
+    /// For each pending Ping, how many were sent before it.
     pings: VecDeque<u64>,
-    /// Whether those that left unconfirmed count as waiting until a Pong follows them.
+    /// Whether contents sent unconfirmed count as pending until a Pong follows them.
     is_flushing: bool,
     /// Unconfirmed contents by their sequence, so that a refusal finds its ordinal.
     recent: VecDeque<(u64, u64)>,
-    /// How long the last ones took from when they were given until they were settled.
+    /// How long the last contents took until they were settled.
     pub(super) times: Arc<VecDeque<Duration>>,
     /// How long all of them took.
     pub(super) latency: Latencies,
 }
 
-/// Refusals of unconfirmed contents are told by ordinal for so many after they left, and times of so many are kept.
+/// Refusals find the ordinal of an unconfirmed content for this many after it, and this many times are kept.
 const RECENT: usize = 10_000;
 
 impl Writing {
@@ -88,7 +88,7 @@ impl Writing {
         self.waiting.push_back((self.count, mine));
     }
 
-    /// The next one, which goes with this sequence, if the window has room for it.
+    /// The next content, to be sent with this sequence, if the window has room.
     pub(super) fn take(&mut self, window: usize, sequence: u64) -> Option<&Mine> {
         if self.is_confirmed && self.open.len() >= window {
             return None;
@@ -98,7 +98,7 @@ impl Writing {
         self.open.back().map(|open| &open.mine)
     }
 
-    /// The transport has taken the first of those it was asked to.
+    /// The transport has taken the first content of those offered.
     pub(super) fn sent(&mut self) {
         if self.is_confirmed {
             return;
@@ -113,7 +113,7 @@ impl Writing {
         }
     }
 
-    /// The server says what became of this one, or of all up to it: their ordinals.
+    /// The server settles this content, or all up to it. Returns their ordinals.
     pub(super) fn settle(&mut self, now: Nanos, sequence: u64, multiple: bool) -> Vec<u64> {
         if !self.is_confirmed {
             let at = self.recent.binary_search_by_key(&sequence, |(sequence, _)| *sequence);
@@ -135,14 +135,14 @@ impl Writing {
         vec![open.ordinal]
     }
 
-    /// Whether this is a content that waits to be confirmed.
+    /// Whether this is a content that awaits its confirmation.
     pub(super) fn is_unconfirmed(&self, sequence: u64) -> bool {
         self.is_confirmed && self.open.binary_search_by_key(&sequence, |open| open.sequence).is_ok()
     }
 
     fn measure(&mut self, time: Duration) {
         self.latency.add(time);
-        // Copied only where somebody looks at them just now.
+        // Copied only while a snapshot of the counters is held.
         let times = Arc::make_mut(&mut self.times);
         times.push_back(time);
         if times.len() > RECENT {
@@ -150,35 +150,35 @@ impl Writing {
         }
     }
 
-    /// A Ping was said.
+    /// A Ping was sent.
     pub(super) fn asked(&mut self) {
         self.pings.push_back(self.left);
     }
 
-    /// The first Ping was answered: what went before it has arrived, and what the server had to say of it came before.
+    /// The first Ping was answered: all contents before it have arrived, and any refusals of them came before the Pong.
     pub(super) fn proved(&mut self) {
         self.proved = self.pings.pop_front().unwrap_or(self.proved);
         self.is_flushing &= !self.is_idle();
     }
 
-    /// Has those that leave unconfirmed count as waiting until it is known that they have arrived.
+    /// Counts contents sent unconfirmed as pending until they are known to have arrived.
     pub(super) fn flush(&mut self) {
         self.is_flushing = !self.is_confirmed;
         self.is_flushing &= !self.is_idle();
     }
 
-    /// Whether a Ping is due: all have left, and no Ping followed the last of them.
+    /// Whether a Ping is due: all contents are sent, and no Ping followed the last.
     pub(super) fn wants_ping(&self) -> bool {
         let asked = self.pings.back().copied().unwrap_or(self.proved);
         self.is_flushing && self.waiting.is_empty() && self.open.is_empty() && asked < self.left
     }
 
-    /// How many left unconfirmed, and may not have arrived.
+    /// How many were sent unconfirmed, and may not have arrived.
     pub(super) fn unproved(&self) -> u64 {
         self.left - self.proved
     }
 
-    /// The connection is lost: what is not settled goes again. Gives how many went unconfirmed of which nobody knows.
+    /// The connection is lost: unsettled contents are sent again. Returns how many unconfirmed ones may be lost.
     pub(super) fn lose(&mut self) -> u64 {
         for Open { ordinal, mut mine, .. } in std::mem::take(&mut self.open).into_iter().rev() {
             if self.is_confirmed {

@@ -21,27 +21,27 @@ const EXTERNAL: &str = "EXTERNAL";
 const PLAIN: &str = "PLAIN";
 const ANONYMOUS: &str = "ANONYMOUS";
 
-/// Leases that may be unused: of one session, and of all.
+/// Unused leases at most: of one session, and of all.
 const LEASES: usize = 1000;
 const ALL_LEASES: usize = 100_000;
 
-/// Resources that a lease may name, and all leases together, used or not.
+/// Resources that a lease may name, and that all leases may name together, used or not.
 const LEASED: usize = 1000;
 const ALL_LEASED: usize = 200_000;
 
-/// The largest window a reader may ask for.
+/// The largest window a reader may request.
 const WINDOW: u64 = 100_000;
 
-/// What a reader gets that confirms and asks for none.
+/// The window of a confirming reader that requests none.
 const DEFAULT_WINDOW: usize = 1000;
 
 /// Bytes of JSON that are parsed of a peer that has not logged in.
 const STRANGER_BYTES: usize = 16 << 10;
 
-/// What the commands of the user's own take that wait for their replies, as they came.
+/// Bytes of custom commands that may await their replies.
 const COMMANDS_BYTES: usize = 16 << 20;
 
-/// Bytes of JSON above which parsing counts against a peer's budget of time.
+/// JSON of more bytes than this counts against its peer's budget of parsing.
 const SMALL: usize = 4 << 10;
 
 /// The longest name of a resource, in bytes (MTL-59).
@@ -55,7 +55,7 @@ pub(super) fn object(value: Value) -> Json {
     }
 }
 
-/// A reply that says no more than what it is.
+/// A reply with only a status.
 pub(super) fn says(status: u16, text: &str) -> Reply {
     Reply { status, body: object(json!({ "status": text })) }
 }
@@ -64,19 +64,19 @@ pub(super) fn ok() -> Reply {
     says(200, "OK")
 }
 
-/// What comes of a command: a reply, or one that comes later.
+/// The reply to a command; `None` if it comes later.
 pub(super) type Outcome = Option<Reply>;
 
-/// The asker, its session and what it asks.
+/// A command, its sender and its session.
 pub(super) struct Asked<'a> {
     pub(super) asker: &'a Asker,
     pub(super) session: Slot,
     pub(super) command: &'a Command,
-    /// What its JSON took on the wire.
+    /// The bytes of its JSON as received.
     pub(super) bytes: usize,
 }
 
-/// The text under a name, if it is any.
+/// The text of a member.
 pub(super) fn text<'a>(body: &'a Json, name: &str) -> Result<&'a str, Reply> {
     match body.get(name) {
         Some(Value::String(text)) => Ok(text),
@@ -85,7 +85,7 @@ pub(super) fn text<'a>(body: &'a Json, name: &str) -> Result<&'a str, Reply> {
     }
 }
 
-/// A name of a resource that can be said on the data flow.
+/// Checks that a resource's name fits the data flow.
 pub(super) fn resource_name(name: &str) -> Result<&str, Reply> {
     if name.is_empty() || name.len() > NAME || printable(name.as_bytes()).is_err() {
         return Err(says(400, "a resource has a printable name of up to 255 bytes"));
@@ -94,7 +94,7 @@ pub(super) fn resource_name(name: &str) -> Result<&str, Reply> {
 }
 
 impl Server {
-    /// Takes a message of the control flow.
+    /// Handles a message of the control flow.
     pub(super) fn on_control(
         &mut self,
         now: Nanos,
@@ -125,7 +125,7 @@ impl Server {
         Ok(())
     }
 
-    /// Whether a peer may have so much JSON parsed: parsing takes time that others wait for, and up to forty times the memory.
+    /// Whether this much JSON may be parsed for a peer: it delays all others, and takes up to forty times its memory.
     fn may_parse(
         &mut self,
         now: Nanos,
@@ -154,7 +154,7 @@ impl Server {
         Ok(())
     }
 
-    /// Says what comes of a command.
+    /// Sends a reply.
     pub(super) fn reply(&mut self, asker: &Asker, reply: &Reply) {
         let (socket, to) = asker.address.clone();
         let mut frames = asker.envelope.clone();
@@ -177,7 +177,7 @@ impl Server {
     ) -> Result<Outcome, Reply> {
         let name = command.name.to_ascii_lowercase();
         if origin.user_id.as_ref().is_some_and(|user| self.barred.contains(user)) {
-            // Its connection was made while its key was good; nothing else ends it.
+            // It connected while its key was valid; nothing else ends this connection.
             return Err(Reply { status: 401, body: object(json!({ "status": "Unauthorized", "mechanisms": [] })) });
         }
         if name == "connection.open" {
@@ -200,7 +200,7 @@ impl Server {
         }
     }
 
-    /// A command of the class of a profile (MTL-22).
+    /// A command of a profile's class (MTL-22).
     fn on_profile_command(&mut self, now: Nanos, asked: &Asked<'_>, name: &str) -> Result<Outcome, Reply> {
         let not_implemented = || says(501, "Not implemented");
         if asked.command.parts().is_none() {
@@ -208,7 +208,7 @@ impl Server {
         }
         let session = self.sessions.get(asked.session);
         let Some(profile) = session.profile else {
-            // What no profile has is none; else one is to be selected.
+            // A command of no profile does not exist; any other needs its profile selected.
             let is_known = self.settings.profiles.iter().any(|profile| {
                 profile.commands.contains(name) || profile.managed && super::queue::COMMANDS.contains(&name)
             });
@@ -254,7 +254,7 @@ impl Server {
         match version.and_then(Value::as_u64) {
             Some(1) => {}
             Some(2..) => return Err(says(501, "the version is 1")),
-            // Whole numbers that no integer holds are later versions too.
+            // Whole numbers beyond 64 bits are later versions too.
             None if version.and_then(Value::as_f64).is_some_and(|version| version >= 18_446_744_073_709_551_616.0) => {
                 return Err(says(501, "the version is 1"));
             }
@@ -301,7 +301,7 @@ impl Server {
         offers.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect()
     }
 
-    /// A login that is under way ends with it: the client is to begin again.
+    /// Ends a login in progress: the client has to start again.
     fn unauthorized(&mut self, session: Slot) -> Reply {
         self.sessions.take_exchange(session);
         let body = object(json!({ "status": "Unauthorized", "mechanisms": self.mechanisms(session) }));
@@ -315,11 +315,11 @@ impl Server {
         }
         let address = &asked.asker.address;
         let session = self.sessions.get(slot);
-        // One that opened anew has still to wait for the refusal.
+        // A client that opens a new session still has to wait for its delayed refusal.
         if session.asked.is_some() || self.delays.holds(&Culprit::Peer(address, session.origin.host.as_deref())) {
             return Err(says(400, "one step at a time"));
         }
-        // A step that is wrong in any way ends the login.
+        // Any fault in a step ends the login.
         let exchange = self.sessions.take_exchange(slot);
         let body = &asked.command.body;
         let (mechanism, response) = (text(body, "mechanism")?, text(body, "response")?);
@@ -344,7 +344,7 @@ impl Server {
         Ok(None)
     }
 
-    /// Takes the answer to a question that somebody waits for.
+    /// Handles the answer to a question.
     pub(super) fn on_answer(&mut self, now: Nanos, token: Token, answer: Answer) {
         let Some(hanging) = self.questions.answered(token) else { return };
         self.settle_question(now, token, hanging, answer);
@@ -364,8 +364,8 @@ impl Server {
         }
     }
 
-    /// Counts a failure. The answer to one of many waits, and so does a right one beside them: a guess that
-    /// does not wait for the refusal is answered no sooner.
+    /// Counts a failure. After many failures answers are delayed, correct ones too: otherwise a guess that gets no
+    /// quick answer would be known to be wrong.
     fn judge(&mut self, now: Nanos, token: Token, asker: Asker, exchange: Exchange, answer: Answer) {
         let (user, is_wrong) = match &answer {
             Answer::Refused(user) => (user.clone(), true),
@@ -396,15 +396,15 @@ impl Server {
         }
     }
 
-    /// An answer has waited long enough.
+    /// The delay of an answer is over.
     pub(super) fn release(&mut self, now: Nanos, held: Held) {
         let Held { token, asker, exchange, answer, .. } = held;
         self.conclude(now, token, &asker, exchange, answer);
     }
 
-    /// Does as an answer says, unless the session is no longer the one that asked.
+    /// Applies an answer, unless the session that asked was replaced.
     fn conclude(&mut self, now: Nanos, token: Token, asker: &Asker, exchange: Exchange, answer: Answer) {
-        // A session that was opened anew since then is logged in by another answer: each request has its own.
+        // A session opened since then is not logged in by this answer: it has its own token.
         let session = self.sessions.at(&asker.address);
         let Some(slot) = session.filter(|slot| self.sessions.get(*slot).asked == Some(token)) else {
             return self.reply(asker, &says(400, if session.is_some() { "Opened anew since" } else { "Open first" }));
@@ -421,7 +421,7 @@ impl Server {
             }
             Answer::Welcome(user) => {
                 if self.sessions.welcome(slot, user) {
-                    // What another user selected and leased is not this one's.
+                    // The profile and the leases of another user are not this user's.
                     self.sessions.get_mut(slot).profile = None;
                     self.revoke_leases(now, slot);
                 }
@@ -444,7 +444,7 @@ impl Server {
         Ok(ok())
     }
 
-    /// Lets a reader or a writer open a data connection (MTL-23 … MTL-27).
+    /// Grants a reader or writer the lease of a data connection (MTL-23 … MTL-27).
     fn lease(&mut self, now: Nanos, asked: &Asked<'_>, reads: bool) -> Result<Reply, Reply> {
         let session = self.sessions.get(asked.session);
         let profile = session.profile.ok_or_else(|| says(400, "Select a profile first"))?;
@@ -522,10 +522,10 @@ impl Server {
         if port.is_none() {
             body.insert("endpoint".to_owned(), endpoint.into());
         } else if !self.given(socket).starts_with("tcp://") {
-            // A port says nothing to whoever came by no host.
+            // A port alone means nothing to a client that did not connect by TCP.
             body.insert("endpoint".to_owned(), local(&endpoint).into());
         }
-        // Whoever sends more is cut off without a word.
+        // A larger message would end its connection without an answer.
         if let Some(most) = self.settings.options.max_message_bytes.filter(|_| !reads) {
             body.insert("max-message-bytes".to_owned(), most.into());
         }
@@ -533,12 +533,12 @@ impl Server {
     }
 }
 
-/// Where somebody on this host finds an endpoint that listens on all of its networks.
+/// Where a client on this host finds an endpoint that listens on all networks.
 fn local(endpoint: &str) -> String {
     endpoint.replacen("://0.0.0.0:", "://127.0.0.1:", 1).replacen("://[::]:", "://[::1]:", 1)
 }
 
-/// The port of an endpoint, where it is TCP's.
+/// The port of a TCP endpoint.
 fn port(endpoint: &str) -> Option<u16> {
     endpoint.strip_prefix("tcp://")?.rsplit_once(':')?.1.parse().ok()
 }

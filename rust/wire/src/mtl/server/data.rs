@@ -1,4 +1,4 @@
-//! The data flow: leases, summons, contents and what is said of them (MTL-30 … MTL-58).
+//! The data flow: leases, summons, contents, and their confirmations and rejections (MTL-30 … MTL-58).
 
 use std::sync::Arc;
 
@@ -14,30 +14,30 @@ use crate::mtl::heartbeat::Heartbeat;
 use crate::slab::Slot;
 use crate::{DropKind, Frames, Nanos, Origin, Output, Parcel};
 
-/// Whom to answer once a content is safe: it is stored, or a reader is done with it.
+/// The writer to answer once a content is safe: stored, or settled by a reader.
 #[derive(Debug)]
 pub(super) struct Unanswered {
     resource: Slot,
     writer: Slot,
     address: Address,
     sequence: u64,
-    /// Where the content stands that is neither stored nor done with.
+    /// Where the content is that is neither stored nor settled.
     pub(super) state: Unstored,
 }
 
-/// Where a content is that is not stored.
+/// Where an unstored content is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unstored {
     /// In its queue or with a reader, and being stored.
     Storing,
-    /// With a reader, who had it before it turned out that it cannot be stored.
+    /// With a reader that received it before it could not be stored.
     Failed,
     /// Among the dead letters, under another position.
     Buried,
 }
 
 impl Server {
-    /// Takes a good message of the data flow, of a connection that may have a lease.
+    /// Handles a valid message of the data flow, from a connection with or without a lease.
     pub(super) fn on_data(
         &mut self,
         now: Nanos,
@@ -101,7 +101,7 @@ impl Server {
         let (slot, reads) = (terms.session, terms.reads);
         let client = Origin::new(address.1.clone(), session.user());
         self.events.push_back(ServerEvent::Leased { client, reads });
-        // A copy: it may be a piece of something larger.
+        // A copy: it may be part of a larger buffer.
         let address = (address.0, Bytes::copy_from_slice(&address.1));
         if !terms.reads {
             self.realm.add_writer(&terms);
@@ -146,7 +146,7 @@ impl Server {
         true
     }
 
-    /// Has a reader that summons it no more out of a resource.
+    /// Removes a reader that no longer summons a resource.
     pub(super) fn leave(&mut self, slot: Slot, resource: Slot) {
         if let Some(found) = self.realm.get_mut(resource) {
             found.readers.retain(|reader| *reader != slot);
@@ -192,13 +192,13 @@ impl Server {
         }
     }
 
-    /// Says that a content is not taken: as a Reject where contents are confirmed, else as a Response.
+    /// Refuses a content: by a Reject if contents are confirmed, else by a Response.
     pub(super) fn refuse(&mut self, slot: Slot, sequence: u64, status: u16) {
         let Some(flow) = self.flows.get_mut(slot) else { return };
         if !flow.terms.is_confirmed {
             return self.flows.send(slot, data::response(sequence, status));
         }
-        // What was good before is said first: from now on each is by itself.
+        // Earlier accepted contents are confirmed first: later ones are confirmed one by one.
         self.confirm_to(slot);
         if let Some(flow) = self.flows.get_mut(slot) {
             flow.has_rejected = true;
@@ -206,12 +206,12 @@ impl Server {
         self.flows.send(slot, data::reject(sequence, false, false));
     }
 
-    /// Has every reader have a content (MTL-62).
+    /// Sends a content to every reader (MTL-62).
     fn fan_out(&mut self, resource: Slot, properties: &Bytes, body: &Bytes) {
         let Some(found) = self.realm.get_mut(resource) else { return };
         found.stats.taken += 1;
         let mut lost = vec![];
-        // Readers that were given as many contents share their frames.
+        // Readers with the same sequence share its frames.
         let (is_shared, mut made) = (found.readers.len() > 1, (0, Parcel::default()));
         for reader in &found.readers {
             if !self.flows.has_room(*reader) {
@@ -260,16 +260,16 @@ impl Server {
         let state = Unstored::Storing;
         self.unanswered.insert(place, Unanswered { resource, writer: slot, address, sequence, state });
         self.journal.put(op, super::Kept::Content(place));
-        // Readers need not wait for the disk: whoever is done with a content before it is stored spares the writing of it.
+        // Readers need not wait for the disk: a content that is settled before it is stored is never written.
         self.settle_in(resource, content);
     }
 
-    /// A content is stored, or cannot be.
+    /// A content is stored, or could not be.
     pub(super) fn on_written(&mut self, place: Place, is_stored: bool) {
         let Some(unanswered) = self.unanswered.get_mut(&place) else { return };
         if !is_stored && unanswered.state == Unstored::Storing {
             let found = self.realm.get_mut(unanswered.resource).filter(|found| found.queue.number == place.0);
-            // The queue may be gone by now; what a reader has is up to that reader.
+            // The queue may be gone by now, and a reader may hold the content: then the reader settles it.
             if let Some(found) = found
                 && !found.queue.withdraw(place.1)
             {
@@ -280,7 +280,7 @@ impl Server {
         self.answer(place, is_stored);
     }
 
-    /// Has the writer of a content know what has become of it, unless that is known.
+    /// Reports to a writer what became of its content, unless that is known.
     pub(super) fn answer(&mut self, place: Place, is_safe: bool) {
         let Some(unanswered) = self.unanswered.remove(&place) else { return };
         let Unanswered { writer, address, sequence, .. } = unanswered;
@@ -295,7 +295,7 @@ impl Server {
         }
     }
 
-    /// A content of a writer is to be confirmed, if contents are, with all there are by then.
+    /// Queues the confirmation of a writer's content, to be sent with others.
     fn is_safe(&mut self, slot: Slot, sequence: u64) {
         let Some(flow) = self.flows.get_mut(slot).filter(|flow| flow.terms.is_confirmed) else { return };
         if flow.to_confirm.is_empty() {
@@ -304,12 +304,12 @@ impl Server {
         flow.to_confirm.push(sequence);
     }
 
-    /// Confirms what a writer's contents have come to.
+    /// Sends a writer its queued confirmations.
     pub(super) fn confirm_to(&mut self, slot: Slot) {
         let Some(flow) = self.flows.get_mut(slot) else { return };
         let mut ready = std::mem::take(&mut flow.to_confirm);
         ready.sort_unstable();
-        // All up to one may be said at once while nothing before it is open or was rejected.
+        // One confirmation covers all up to a content, unless an earlier one is pending or was rejected.
         let at_once = match flow.pending.front() {
             _ if flow.has_rejected => 0,
             Some(open) => ready.partition_point(|sequence| sequence < open),
@@ -324,7 +324,7 @@ impl Server {
         }
     }
 
-    /// The contents that a Confirm or a Reject of a reader is about; nothing where it is about none.
+    /// The contents that a reader's Confirm or Reject settles; empty if there are none.
     fn settled_by(&mut self, slot: Slot, layout: &Layout) -> Vec<super::flows::InHand> {
         let Some(flow) = self.flows.get_mut(slot) else { return vec![] };
         if !flow.terms.reads || !flow.terms.is_confirmed || layout.sequence > flow.last {
@@ -348,13 +348,14 @@ impl Server {
     }
 
     fn on_reject(&mut self, slot: Slot, layout: &Layout) {
-        // The last one first: each goes back before those that came after it.
+        // The last one first: each returns in front of those that came after it.
         for mut in_hand in self.settled_by(slot, layout).into_iter().rev() {
             if let Some(resource) = self.realm.get_mut(in_hand.resource) {
                 resource.stats.rejected += 1;
             }
             if layout.recycle {
-                // Who gives back all there is of a resource it has dismissed has not looked at that: it is no attempt.
+                // Returning all contents of a dismissed resource does not count as an attempt: the reader has not
+                // looked at them.
                 let is_summoned =
                     |slot| self.flows.get(slot).is_some_and(|flow| flow.summoned.contains(&in_hand.resource));
                 if layout.multiple && !is_summoned(slot) {
@@ -368,7 +369,7 @@ impl Server {
         self.wake(slot);
     }
 
-    /// Ends a data connection: what it has in hand goes back.
+    /// Ends a data connection; its unsettled contents return to their queues.
     pub(super) fn end_flow(&mut self, now: Nanos, slot: Slot, why: LeaseEnd) {
         let client = self.flow_client(slot);
         let Some(mut flow) = self.flows.remove(slot) else { return };

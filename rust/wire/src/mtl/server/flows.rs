@@ -1,4 +1,4 @@
-//! Data connections that have shown their lease, and what waits for each (MTL-30 … MTL-58).
+//! Data connections that have redeemed their lease, and what is queued for each (MTL-30 … MTL-58).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -11,20 +11,20 @@ use crate::mtl::heartbeat::Heartbeat;
 use crate::slab::{Slab, Slot};
 use crate::{Frames, Nanos, Parcel, SendId, cost};
 
-/// What the transport is asked to take for one reader at a time; the rest waits here, or in its queue.
+/// How many messages the transport is offered for one reader at a time; the rest stays here, or in its queue.
 const BATCH: usize = 64;
 
-/// Bytes after which a batch ends too.
+/// How many bytes end a batch, too.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// What may wait for one reader of what all readers have.
+/// The longest backlog of one reader of a fanout.
 const READER_MESSAGES: usize = 10_000;
 const READER_BYTES: usize = 16 << 20;
 
-/// Answers and heartbeats that may wait for one connection.
+/// Answers and heartbeats that may be queued for one connection.
 const WORDS: usize = 10_000;
 
-/// Connections whose lease ended that are told so when they ask.
+/// Connections without a lease that are kept, to report its end when they send something.
 const GONE: usize = 10_000;
 
 /// What a lease allows (MTL-23 … MTL-26).
@@ -34,13 +34,13 @@ pub(super) struct Terms {
     pub(super) reads: bool,
     pub(super) virtual_host: usize,
     pub(super) profile: usize,
-    /// In order; empty: any.
+    /// In order; empty for any.
     pub(super) resources: Vec<String>,
-    /// The first of them as it stands in the rows of a capture.
+    /// The first of them, as a capture shows it.
     pub(super) topic: Option<Bytes>,
     pub(super) is_confirmed: bool,
-    /// Contents that a reader may have been given and not settled; where nothing is confirmed, those that it may be given
-    /// until it has dismissed all it has summoned.
+    /// The unsettled contents that a reader may have; without confirmations, those it may receive until it has
+    /// dismissed all resources.
     pub(super) window: usize,
 }
 
@@ -50,26 +50,26 @@ impl Terms {
     }
 }
 
-/// A content that a reader has not settled.
+/// A content that its reader has not settled.
 #[derive(Debug)]
 pub(super) struct InHand {
     pub(super) resource: Slot,
     pub(super) content: Content,
 }
 
-/// Something to send.
+/// A queued send.
 #[derive(Debug)]
 struct Outgoing {
     frames: Parcel,
-    /// The content it is, and of which resource.
+    /// The content it carries, and its resource.
     content: Option<(u64, Slot)>,
 }
 
-/// What became of a send.
+/// A completed send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settled {
     pub(super) flow: Slot,
-    /// The content it was, and of which resource.
+    /// The content it carried, and its resource.
     pub(super) content: Option<(u64, Slot)>,
 }
 
@@ -81,49 +81,49 @@ pub(super) struct Flow {
     serial: u32,
     pub(super) terms: Terms,
     pub(super) heartbeat: Heartbeat,
-    /// When to look at it again.
+    /// When to check it again.
     pub(super) due: Nanos,
     outgoing: VecDeque<Outgoing>,
     bytes: usize,
-    /// How many of them are no contents.
+    /// How many of them carry no content.
     words: usize,
-    /// What the transport was asked to take and has not decided on.
+    /// What the transport was offered, and has neither taken nor refused.
     offered: VecDeque<Option<(u64, Slot)>>,
     offered_bytes: usize,
     is_ready: bool,
-    /// Whether contents were lost since the transport took one.
+    /// Whether contents were lost since the transport last took one.
     pub(super) is_losing: bool,
-    /// The sequence of the last content to a reader, or from a writer.
+    /// The sequence of the last content, sent to a reader or received from a writer.
     pub(super) last: u64,
-    /// What a reader has summoned.
+    /// What a reader summons.
     pub(super) summoned: BTreeSet<Slot>,
-    /// Those of them in whose ring it does not stand: it had no room when it was its turn.
+    /// Those of them whose rotation it has left: it had no room at its turn.
     pub(super) passed: BTreeSet<Slot>,
-    /// Whether it waits to stand there again.
+    /// Whether it is queued to rejoin them.
     pub(super) is_woken: bool,
-    /// The resource that it was given a content of last.
+    /// The resource of the last content it received.
     pub(super) turn: Slot,
-    /// Contents that a reader of queues was given since it had summoned nothing.
+    /// Contents of queues that a reader has received since it last summoned nothing.
     pub(super) taken: usize,
-    /// What a reader of a queue has not settled.
+    /// Contents of queues that a reader has not settled.
     pub(super) in_hand: BTreeMap<u64, InHand>,
-    /// Contents of a writer that are being stored.
+    /// A writer's contents that are being stored.
     pub(super) pending: VecDeque<u64>,
-    /// Contents of a writer to confirm.
+    /// A writer's contents to confirm.
     pub(super) to_confirm: Vec<u64>,
-    /// Whether any content of a writer was rejected.
+    /// Whether any of a writer's contents was rejected.
     pub(super) has_rejected: bool,
 }
 
 impl Flow {
-    /// Whether a reader may have another content of a queue.
+    /// Whether a reader may receive another content of a queue.
     pub(super) fn has_room(&self) -> bool {
         self.room() > 0
     }
 
-    /// How many contents of queues a reader may have now.
+    /// How many contents of queues a reader may receive now.
     pub(super) fn room(&self) -> usize {
-        // Nothing says that a content has arrived that nobody confirms.
+        // Without confirmations nothing shows that a content has arrived.
         let open = if self.terms.is_confirmed { self.in_hand.len() } else { self.taken };
         let most = if self.bytes < BATCH_BYTES { BATCH.saturating_sub(self.outgoing.len()) } else { 0 };
         self.terms.window.saturating_sub(open).min(most)
@@ -136,15 +136,15 @@ pub(super) struct Flows {
     all: Slab<Flow>,
     by_address: HashMap<Address, Slot, RandomState>,
     ready: VecDeque<Slot>,
-    /// Those that take none of what they are answered.
+    /// Those that do not read their answers.
     pub(super) unread: Vec<Slot>,
     serial: u32,
-    /// What waits for all of them, and how much of it may before each has its fair share.
+    /// The bytes queued for all of them, and the budget above which each is limited to its fair share.
     bytes: usize,
     budget: usize,
-    /// How much of it, and of what the transport has not decided on.
+    /// How many messages are queued or offered to the transport.
     waiting: usize,
-    /// Those whose lease ended, oldest first; one may stand there twice.
+    /// Connections whose lease ended, oldest first; one may occur twice.
     gone: VecDeque<Address>,
     is_gone: HashMap<Address, u32, RandomState>,
 }
@@ -190,7 +190,7 @@ impl Flows {
     }
 
     pub(super) fn insert(&mut self, address: Address, terms: Terms, heartbeat: Heartbeat) -> Slot {
-        // Zero is of no connection: what is sent to those without one has it.
+        // Zero marks sends to connections without a lease.
         self.serial = self.serial.wrapping_add(1).max(1);
         self.was_told(&address);
         let due = heartbeat.due();
@@ -241,7 +241,7 @@ impl Flows {
         Some(flow)
     }
 
-    /// Whether the lease of this connection ended and it was not told; it is now.
+    /// Whether the lease of this connection ended unreported; it counts as reported now.
     pub(super) fn was_told(&mut self, address: &Address) -> bool {
         if self.is_gone.remove(address).is_none() {
             return false;
@@ -250,23 +250,23 @@ impl Flows {
         true
     }
 
-    /// Has something sent, after all that waits.
+    /// Queues a message.
     pub(super) fn send(&mut self, slot: Slot, frames: Frames) {
         self.push(slot, Outgoing { frames: frames.into(), content: None });
     }
 
-    /// Has a content of a resource sent.
+    /// Queues a content of a resource.
     pub(super) fn deliver(&mut self, slot: Slot, sequence: u64, resource: Slot, frames: Parcel) {
         self.push(slot, Outgoing { frames, content: Some((sequence, resource)) });
     }
 
-    /// Whether there is room for a content that all readers have.
+    /// Whether there is room for a content of a fanout.
     pub(super) fn has_room(&self, slot: Slot) -> bool {
         let Some(flow) = self.all.get(slot) else { return false };
         flow.outgoing.len() < READER_MESSAGES && (flow.bytes <= self.share() || flow.outgoing.is_empty())
     }
 
-    /// What may wait for one.
+    /// How many bytes may be queued for one connection.
     fn share(&self) -> usize {
         let fair = if self.bytes > self.budget { self.budget / self.all.len().max(1) } else { READER_BYTES };
         fair.min(READER_BYTES)
@@ -291,7 +291,7 @@ impl Flows {
         }
     }
 
-    /// The next send for the transport to take.
+    /// The next message for the transport.
     pub(super) fn offer(&mut self) -> Option<(SendId, &Address, Parcel)> {
         loop {
             let slot = *self.ready.front()?;
@@ -318,7 +318,7 @@ impl Flows {
         }
     }
 
-    /// The transport has decided on a send; they are decided on in their order.
+    /// The transport has taken or refused a message; it does so in order.
     pub(super) fn settle(&mut self, id: SendId) -> Option<Settled> {
         let [serial, slot] =
             [id.0 >> 32, id.0 & u64::from(u32::MAX)].map(|half| u32::try_from(half).unwrap_or(u32::MAX));
@@ -334,7 +334,7 @@ impl Flows {
         Some(Settled { flow: slot, content })
     }
 
-    /// Takes out what waits of a resource; contents of queues are in hand as well.
+    /// Removes the queued contents of a resource; those of queues count as unsettled too.
     pub(super) fn forget(&mut self, slot: Slot, resource: Slot) {
         let Some(flow) = self.all.get_mut(slot) else { return };
         let (before, count) = (flow.bytes, flow.outgoing.len());
@@ -344,7 +344,7 @@ impl Flows {
         self.waiting -= count - flow.outgoing.len();
     }
 
-    /// Whether nothing waits for the transport.
+    /// Whether nothing is queued for the transport.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting == 0
     }

@@ -1,4 +1,4 @@
-//! The server: lets clients in, leases data connections, and passes contents from writers to readers.
+//! The server: admits clients, leases data connections, and passes contents from writers to readers.
 
 mod control;
 mod data;
@@ -41,41 +41,41 @@ use crate::{
 /// Resources that are listed among the counters.
 const LISTED: usize = 1000;
 
-/// Questions that may be open, and for how long.
+/// Pending questions at most, and how long each may be.
 const QUESTIONS: usize = 1024;
 const THINKING: Duration = Duration::from_secs(30);
 
 /// Bytes of JSON that a peer may have parsed at once, and every second.
 const JSON_BYTES: u32 = 4 << 20;
 
-/// After a batch could not be stored, what has to be is tried again.
+/// How long after a failed batch its essential changes are stored again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What is sent to whoever has no lease has this in common; ids of the others are beyond.
+/// The id of all sends to connections without a lease; all other ids are greater.
 const REPLY: SendId = SendId(0);
 
 /// The sockets of a server, one for each endpoint it listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServerSocket {
-    /// For commands, and for data where nothing else is.
+    /// For commands, and for data if no other endpoint is.
     Control(usize),
-    /// For data alone.
+    /// For data only.
     Data(usize),
 }
 
-/// A queue as it is stored: its virtual host and profile, its name, its bounds, and the user who made it.
+/// A queue as stored: its virtual host and profile, its name, its bounds, and its creator.
 type Described = ((usize, usize), String, Bounds, Option<String>);
 
-/// What hangs on a question.
+/// What depends on a question.
 #[derive(Debug)]
 enum Hanging {
     /// A step of a login.
     Login { asker: Asker, mechanism: String, steps: u32 },
-    /// A command of the user's own, and what it takes.
+    /// A custom command, and its bytes.
     Command { asker: Asker, bytes: usize },
 }
 
-/// What hangs on a batch that is being stored.
+/// What depends on a batch that is being stored.
 #[derive(Debug)]
 enum Kept {
     Content(Place),
@@ -84,7 +84,7 @@ enum Kept {
         resource: Slot,
         queue: u64,
     },
-    /// Contents or a queue that go, and what is replied once they have gone.
+    /// Contents or a queue to be removed, and the reply once they are.
     Gone(Asker, Reply),
 }
 
@@ -93,44 +93,44 @@ enum Kept {
 pub struct Server {
     settings: ServerSettings,
     state: Lifecycle,
-    /// Where its sockets listen, by their numbers.
+    /// Where its sockets listen, by number.
     control: Vec<Option<String>>,
     data: Vec<Option<String>>,
-    /// How many are not closed.
+    /// How many are open.
     sockets: usize,
-    /// The time of the call that is under way.
+    /// The time of the current call.
     now: Nanos,
     is_pressed: bool,
     sessions: Sessions,
     delays: Delays,
-    /// Names whose keys are good no more, of which there may be connections still.
+    /// Revoked names of keys; they may still have connections.
     barred: HashSet<Bytes>,
     questions: Questions<Hanging>,
-    /// What the commands among them take.
+    /// The bytes of the commands among them.
     commands_bytes: usize,
-    /// How much JSON of each peer was parsed lately.
+    /// How much JSON of each peer was parsed recently.
     parsing: Throttle,
     leases: HashMap<String, Terms>,
-    /// The names of resources in all leases, used or not.
+    /// How many names of resources all leases have, used or not.
     leased_names: usize,
     lease_due: VecDeque<(Nanos, String)>,
     flows: Flows,
     flow_due: BTreeSet<(Nanos, Slot)>,
     realm: Realm,
     next_queue: u64,
-    /// Resources with something to hand out.
+    /// Resources with contents to deliver.
     dirty: VecDeque<Slot>,
-    /// Readers that may have room, and stand in the ring of a resource no more.
+    /// Readers that may have room again, to rejoin their resources.
     to_wake: VecDeque<Slot>,
-    /// When to look at queues for what is too old.
+    /// When to look for expired contents of queues.
     expiries: BTreeSet<(Nanos, Slot)>,
     expiring: HashMap<Slot, Nanos>,
-    /// Writers that have contents to confirm.
+    /// Writers with contents to confirm.
     to_confirm: Vec<Slot>,
     journal: Journal<Kept>,
-    /// Contents that are neither stored nor done with.
+    /// Contents that are neither stored nor settled.
     unanswered: HashMap<Place, Unanswered, RandomState>,
-    /// Resources whose first content is handed out only once it is stored.
+    /// Resources whose first content is delivered only once it is stored.
     behind: Vec<Slot>,
     retry_at: Option<Nanos>,
     stats: ServerStats,
@@ -139,7 +139,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that asks for its sockets at once.
+    /// A server that opens its sockets at once.
     pub fn new(mut settings: ServerSettings) -> Self {
         let open = |socket, endpoint: &String| {
             Output::Open(Box::new(Open {
@@ -193,7 +193,7 @@ impl Server {
         server
     }
 
-    /// Takes up what was stored before; what is of a host or profile that is not there stays where it is.
+    /// Restores what was stored; queues of a missing host or profile stay in the store.
     fn restore(&mut self, restored: Restored) {
         let mut slots = HashMap::new();
         for (number, description) in restored.queues {
@@ -212,11 +212,11 @@ impl Server {
                 position: stored.position,
                 properties: stored.properties,
                 body: stored.body,
-                // How long it waited before is not known.
+                // How long it was queued before is unknown.
                 since: Nanos(0),
                 expires,
                 attempts: stored.attempts,
-                // It may have been delivered by a server that had no time to say so.
+                // The last server may have delivered it, and crashed before it recorded that.
                 is_redelivered: stored.attempts > 0 || !restored.was_clean,
                 last: None,
             };
@@ -241,7 +241,7 @@ impl Server {
         Some(((virtual_host, profile), text("name")?.to_owned(), bounds, maker))
     }
 
-    /// Makes the resources that are to be there from the start.
+    /// Creates the configured resources.
     fn furnish(&mut self) {
         for virtual_host in 0..self.settings.virtual_hosts.len() {
             for at in 0..self.settings.profiles.len() {
@@ -264,7 +264,7 @@ impl Server {
         }
     }
 
-    /// A queue that was stored has from now on the bounds that it is set up with.
+    /// A restored queue gets the configured bounds.
     fn rebound(&mut self, slot: Slot) {
         let bounds = self.settings.bounds.clone();
         let Some(resource) = self.realm.get_mut(slot).filter(|resource| resource.routing == Routing::Queue) else {
@@ -287,7 +287,7 @@ impl Server {
         self.settings.epoch_ms.saturating_add(at.0 / 1_000_000)
     }
 
-    /// Whether nobody can read along on this socket.
+    /// Whether this socket is protected from eavesdroppers.
     fn is_private(&self, socket: ServerSocket) -> bool {
         if matches!(self.settings.options.curve, Some(Curve::Server { .. })) {
             return true;
@@ -296,7 +296,7 @@ impl Server {
         endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")
     }
 
-    /// The endpoint of a socket as it was given.
+    /// The configured endpoint of a socket.
     fn given(&self, socket: ServerSocket) -> &str {
         match socket {
             ServerSocket::Control(at) => &self.settings.bind[at],
@@ -304,7 +304,7 @@ impl Server {
         }
     }
 
-    /// Where a client that asks on this socket finds the data: the endpoint it came by, or one like it.
+    /// The endpoint for data of a client on this socket: the same, or one of the same transport.
     fn data_endpoint(&self, socket: ServerSocket) -> Option<String> {
         let (ServerSocket::Control(at) | ServerSocket::Data(at)) = socket;
         let ours = self.control.get(at).cloned().flatten();
@@ -326,7 +326,7 @@ impl Server {
         }
     }
 
-    /// Who has sent something from this address, as events tell.
+    /// The sender at this address, for events.
     fn client(&self, address: &Address, caller: Caller) -> Origin {
         if let Some(flow) = self.flows.at(address) {
             return self.flow_client(flow);
@@ -336,7 +336,7 @@ impl Server {
         Origin::new(address.1.clone(), user)
     }
 
-    /// Whose data connection it is, as events tell.
+    /// The client of a data connection, for events.
     fn flow_client(&self, slot: Slot) -> Origin {
         let flow = self.flows.get(slot);
         flow.map(|flow| Origin::new(flow.address.1.clone(), self.sessions.get(flow.terms.session).user()))
@@ -349,7 +349,8 @@ impl Server {
         self.events.push_back(ServerEvent::Dropped(dropped));
     }
 
-    /// Counts a content that went nowhere, and tells of the first of many; with the data connection it came from or was for.
+    /// Counts a dropped content, and reports the first of a burst; `flow` is the data connection it came from or was
+    /// for.
     fn lose(&mut self, kind: DropKind, flow: Option<Slot>, is_first: bool) {
         if is_first {
             let origin = flow.map(|flow| self.flow_client(flow)).unwrap_or_default();
@@ -359,13 +360,13 @@ impl Server {
         }
     }
 
-    /// Ends a session, with all it has.
+    /// Ends a session, its leases and its data connections.
     fn end_session(&mut self, now: Nanos, slot: Slot) {
         self.revoke_leases(now, slot);
         self.sessions.close(slot);
     }
 
-    /// Ends the sessions that are too many.
+    /// Ends sessions beyond the limit.
     fn end_excess(&mut self, now: Nanos) {
         while let Some(excess) = self.sessions.excess() {
             self.end_session(now, excess);
@@ -384,7 +385,7 @@ impl Server {
         }
     }
 
-    /// Takes back a lease that is not used.
+    /// Takes back an unused lease.
     fn withdraw(&mut self, lease: &str) -> Option<Terms> {
         let terms = self.leases.remove(lease)?;
         self.leased_names -= terms.resources.len();
@@ -400,7 +401,7 @@ impl Server {
         }
     }
 
-    /// Lets nobody use the sockets any more who has proved one of these names by a key.
+    /// Ends all use of the sockets by clients that have proved one of these names by a key.
     fn bar(&mut self, now: Nanos, users: Vec<String>) {
         self.barred = users.into_iter().map(Bytes::from).collect();
         for slot in self.sessions.proved(&self.barred) {
@@ -447,7 +448,7 @@ impl Server {
             if let Some(resource) = self.realm.get_mut(resource) {
                 resource.stats.out += 1;
             }
-            // Where nothing is confirmed, it is done.
+            // Without confirmations, its delivery settles it.
             let done =
                 self.flows.get_mut(slot).filter(|_| !is_confirmed).and_then(|flow| flow.in_hand.remove(&sequence));
             if let Some(done) = done {
@@ -471,7 +472,7 @@ impl Server {
             self.flow_due.pop_first();
             let Some(flow) = self.flows.get_mut(slot) else { continue };
             if self.is_pressed {
-                // What is not read says nothing.
+                // While we do not read, silence means nothing.
                 flow.heartbeat.heard();
             }
             let beat = flow.heartbeat.beat(now);
@@ -501,7 +502,7 @@ impl Server {
         }
     }
 
-    /// The row of a message of the data flow says the resource it is about.
+    /// The row of a message of the data flow names its resource.
     fn label_of(&self, flow: Option<Slot>, frames: &[Bytes], layout: &wire::Layout) -> Label {
         let is_named = matches!(layout.kind, wire::Kind::Summon | wire::Kind::Dismiss | wire::Kind::Content);
         let topic = if is_named && !layout.name.is_empty() {
@@ -544,7 +545,7 @@ impl Machine for Server {
                 self.on_data(now, (&address, flow), caller.user_id.as_ref(), &frames, &layout);
             })
         } else {
-            // A copy: it may be a piece of something larger.
+            // A copy: it may be part of a larger buffer.
             self.on_control(now, (socket, Bytes::copy_from_slice(&address.1)), caller.clone(), &frames)
         };
         match taken {
@@ -567,7 +568,7 @@ impl Machine for Server {
             },
             SocketEvent::Connected(_) => self.stats.peers += 1,
             SocketEvent::Disconnected(_) => self.stats.peers = self.stats.peers.saturating_sub(1),
-            // What is not sent by the end is as before.
+            // A message left unsent at the end changes nothing.
             SocketEvent::OpenFailed { .. }
             | SocketEvent::HandshakeFailed { .. }
             | SocketEvent::Unsent(_, Unsent::Closed) => {}
@@ -643,11 +644,11 @@ impl Machine for Server {
         self.close_if_done(now);
     }
 
-    /// Takes nothing new; waits until all is stored and the transport has taken what there is for clients.
+    /// Accepts nothing new; waits until all is stored and the transport has taken what is queued for clients.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.now = now;
         if self.state.drain(now, grace) {
-            // Nothing is handed out from now on, so these numbers are the last.
+            // Nothing is delivered from now on, so these numbers are final.
             self.keep_attempts();
         }
         self.close_if_done(now);
@@ -670,7 +671,7 @@ impl Machine for Server {
         for slot in std::mem::take(&mut self.flows.unread) {
             self.end_flow(self.now, slot, LeaseEnd::Unread);
         }
-        // Who drains hands nothing out any more.
+        // A draining server delivers nothing.
         if self.state.is_open() {
             self.hand_out();
         }

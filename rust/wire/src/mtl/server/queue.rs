@@ -1,4 +1,4 @@
-//! What becomes of the contents of queues, and the commands for queues.
+//! What becomes of contents of queues, and the commands for queues.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -21,15 +21,15 @@ use crate::{DropKind, Nanos};
 /// The commands of the class, in lower case.
 pub(super) const COMMANDS: [&str; 5] = ["queue.create", "queue.delete", "queue.purge", "queue.info", "queue.list"];
 
-/// Names of queues in one reply, and their bytes.
+/// Names of queues in one reply at most, and their bytes.
 const LISTED: usize = 1000;
 const LISTED_BYTES: usize = 64 << 10;
 
-/// What the name of a resource for dead letters ends in, unless it is another.
+/// The default suffix of a dead-letter queue.
 const DEAD: &str = ".dead";
 
 impl Server {
-    /// Has a resource among those with something to hand out.
+    /// Adds a resource to those with contents to deliver.
     pub(super) fn stir(&mut self, slot: Slot) {
         if let Some(resource) = self.realm.get_mut(slot)
             && !std::mem::replace(&mut resource.is_dirty, true)
@@ -38,7 +38,7 @@ impl Server {
         }
     }
 
-    /// A content is in its queue from now on.
+    /// Puts a content into its queue.
     pub(super) fn settle_in(&mut self, slot: Slot, content: Content) {
         let Some(resource) = self.realm.get_mut(slot) else { return };
         resource.queue.put(content);
@@ -46,7 +46,7 @@ impl Server {
         self.stir(slot);
     }
 
-    /// Looks at a queue when its first content is too old.
+    /// Schedules a check of a queue for when its first content expires.
     fn watch(&mut self, slot: Slot) {
         let first = self.realm.get(slot).and_then(|resource| resource.queue.first());
         let Some(at) = first.and_then(|content| content.expires) else { return };
@@ -60,7 +60,7 @@ impl Server {
         }
     }
 
-    /// Drops what is too old.
+    /// Drops expired contents.
     pub(super) fn expire(&mut self, now: Nanos) {
         while let Some(&(at, slot)) = self.expiries.first()
             && at <= now
@@ -72,7 +72,7 @@ impl Server {
         }
     }
 
-    /// Drops the first content if it is too old.
+    /// Drops the first content if it has expired.
     fn drop_expired(&mut self, now: Nanos, slot: Slot) -> bool {
         let Some(resource) = self.realm.get_mut(slot) else { return false };
         if resource.queue.first().and_then(|content| content.expires).is_none_or(|expires| expires > now) {
@@ -86,19 +86,19 @@ impl Server {
         true
     }
 
-    /// A content has come to whom it was for, and is gone for good.
+    /// A content was delivered, and is removed for good.
     pub(super) fn arrive(&mut self, slot: Slot, content: &Content) {
         self.stats.latency.add(self.now - content.since);
         self.settle_out(slot, content);
     }
 
-    /// A content is gone for good.
+    /// A content is removed for good.
     pub(super) fn settle_out(&mut self, slot: Slot, content: &Content) {
         let Some(place) = self.remove(slot, content) else { return };
         self.answer(place, true);
     }
 
-    /// Has a content be no longer there, nor in the store; its place.
+    /// Removes a content from its queue and the store. Returns its place.
     fn remove(&mut self, slot: Slot, content: &Content) -> Option<Place> {
         let resource = self.realm.get_mut(slot)?;
         resource.queue.sub(content.cost());
@@ -107,7 +107,7 @@ impl Server {
         Some(place)
     }
 
-    /// A content goes back to its place, unless that has been often enough.
+    /// Returns a content to its position, unless it was recycled too often.
     pub(super) fn give_back(&mut self, reader: Slot, in_hand: InHand) {
         let InHand { resource, mut content } = in_hand;
         if content.attempts > self.settings.max_recycle {
@@ -128,7 +128,7 @@ impl Server {
         self.settle_in(resource, content);
     }
 
-    /// A content that nobody wants goes to the dead letters; whether there is a place for it.
+    /// Makes a content a dead letter. Returns whether there is a queue with room for it.
     pub(super) fn bury(&mut self, slot: Slot, content: &Content) -> bool {
         let Some(resource) = self.realm.get_mut(slot) else { return false };
         resource.stats.dead_lettered += 1;
@@ -139,7 +139,7 @@ impl Server {
         let is_moved = target.is_some_and(|target| self.move_to(target, content));
         let Some(place) = self.remove(slot, content) else { return is_moved };
         match self.unanswered.get_mut(&place) {
-            // It is safe in the one place as in the other: they are stored in turn.
+            // It is safe in either place: the changes are stored in order.
             Some(unanswered) if is_moved && unanswered.state == Unstored::Storing => {
                 unanswered.state = Unstored::Buried;
             }
@@ -152,7 +152,7 @@ impl Server {
         is_moved
     }
 
-    /// Puts a content among those of another queue; whether it has room.
+    /// Moves a content to another queue. Returns whether that has room.
     fn move_to(&mut self, target: Slot, content: &Content) -> bool {
         let now = self.now;
         let Some(found) = self.realm.get_mut(target) else { return false };
@@ -172,7 +172,7 @@ impl Server {
         true
     }
 
-    /// How a content that was never handed out is stored.
+    /// How a content that was never delivered is stored.
     pub(super) fn put(&self, queue: u64, content: &Content) -> Op {
         Op::Put {
             queue,
@@ -184,7 +184,7 @@ impl Server {
         }
     }
 
-    /// Has it stored how often contents were delivered: a server that starts again goes on from there.
+    /// Stores how often contents were delivered, for the next start.
     pub(super) fn keep_attempts(&mut self) {
         let in_hand = self.flows.iter().flat_map(|flow| flow.in_hand.values());
         let in_hand = in_hand.map(|in_hand| (in_hand.resource, &in_hand.content));
@@ -210,11 +210,11 @@ impl Server {
         }
     }
 
-    /// Has a reader stand again in the rings of as many resources as it has room for.
+    /// Lets a reader rejoin the rotation of as many resources as it has room for.
     fn rejoin(&mut self, reader: Slot) {
         let Some(flow) = self.flows.get_mut(reader) else { return };
         flow.is_woken = false;
-        // Those beyond the one it had last come first.
+        // Starts after the resource it was served last.
         let beyond = flow.passed.range((Bound::Excluded(flow.turn), Bound::Unbounded));
         let turns: Vec<_> = beyond.chain(flow.passed.range(..=flow.turn)).take(flow.room()).copied().collect();
         let mut is_next = true;
@@ -224,7 +224,7 @@ impl Server {
             resource.readers.push_back(reader);
             let is_dirty = std::mem::replace(&mut resource.is_dirty, true);
             if is_next && resource.queue.first().is_some() {
-                // Before all that is to be handed out already: there may be room for one.
+                // It goes first: the reader may have room for only one content.
                 is_next = false;
                 if is_dirty {
                     self.dirty.retain(|dirty| *dirty != slot);
@@ -236,7 +236,7 @@ impl Server {
         }
     }
 
-    /// Hands out what there is to the readers that have room: of each resource one in turn.
+    /// Delivers contents to the readers with room, one resource after the other.
     pub(super) fn hand_out(&mut self) {
         let mut woken = vec![];
         loop {
@@ -253,7 +253,7 @@ impl Server {
                 }
                 continue;
             }
-            // Where others were faster, there is room still for what there is of other resources.
+            // A reader that lost its turn to others may have room for its other resources.
             for reader in woken.drain(..) {
                 self.wake(reader);
             }
@@ -282,7 +282,7 @@ impl Server {
             if !flow.has_room() {
                 flow.passed.insert(slot);
             } else if last == Some(reader) && passed.is_none() {
-                // Who gave it back has it again if nobody else can.
+                // The reader that returned it gets it again only if there is no other.
                 passed = Some(reader);
             } else {
                 break Some(reader);
@@ -337,7 +337,7 @@ impl Server {
         if name == "queue.create" {
             let bounds = bounds(body, &self.settings.bounds)?;
             within(&bounds, &self.settings.bounds)?;
-            // What nobody wants goes there in the name of whoever made the queue.
+            // Dead letters are written with the rights of the queue's creator.
             if bounds.dead_letter.as_ref().is_some_and(|name| !rights.may_write(name)) {
                 return Err(says(403, "you may not write to the resource of its dead letters"));
             }
@@ -355,7 +355,7 @@ impl Server {
         }
     }
 
-    /// The names of queues in order, as many as a page holds.
+    /// The names of queues, in order; as many as a reply holds.
     fn list(&self, virtual_host: usize, profile: usize, rights: &Rights, body: &Json) -> Result<Reply, Reply> {
         let after = body.get("after").map_or(Ok(""), |_| text(body, "after"))?;
         let limit =
@@ -399,7 +399,7 @@ impl Server {
         Ok(None)
     }
 
-    /// A queue of a new number.
+    /// Adds a queue with a new number.
     pub(super) fn add_queue(
         &mut self,
         scope: (usize, usize),
@@ -412,7 +412,7 @@ impl Server {
         self.realm.insert(scope, name, Routing::Queue, Queue::new(number, bounds), maker)
     }
 
-    /// The number of a queue, and how it is stored.
+    /// The number of a queue, and its definition in the store.
     pub(super) fn definition(&self, slot: Slot) -> Option<(u64, Op)> {
         let resource = self.realm.get(slot)?;
         let queue = &resource.queue;
@@ -437,7 +437,7 @@ impl Server {
         None
     }
 
-    /// Has a queue be gone, with what readers have of it in hand; its number.
+    /// Removes a queue with all its contents, unsettled ones too. Returns its number.
     pub(super) fn remove_queue(&mut self, slot: Slot) -> Option<u64> {
         let resource = self.realm.remove(slot)?;
         if let Some(at) = self.expiring.remove(&slot) {
@@ -455,7 +455,7 @@ impl Server {
             }
         }
         let number = resource.queue.number;
-        // Those that readers had in hand are waited for no longer.
+        // Unsettled contents are no longer pending.
         let is_failed = |(place, unanswered): (&Place, &Unanswered)| {
             (place.0 == number && unanswered.state == Unstored::Failed).then_some(*place)
         };
@@ -509,7 +509,7 @@ fn said_bounds(bounds: &Bounds) -> Json {
     }))
 }
 
-/// The bounds that are said, those of the server where nothing is.
+/// The bounds in a command, with the server's for those left out.
 pub(super) fn bounds(body: &Json, ours: &Bounds) -> Result<Bounds, Reply> {
     let dead_letter = match body.get("dead-letter") {
         None | Some(Value::Null) => None,
@@ -524,7 +524,7 @@ pub(super) fn bounds(body: &Json, ours: &Bounds) -> Result<Bounds, Reply> {
     })
 }
 
-/// A number from 1 under a name, if there is any.
+/// A positive number, if the member exists.
 fn positive(body: &Json, name: &str) -> Result<Option<u64>, Reply> {
     match body.get(name) {
         None | Some(Value::Null) => Ok(None),

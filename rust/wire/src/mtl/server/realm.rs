@@ -28,12 +28,12 @@ pub(super) struct Content {
     /// How often it was delivered.
     pub(super) attempts: u32,
     pub(super) is_redelivered: bool,
-    /// Who had it last.
+    /// The reader that had it last.
     pub(super) last: Option<Slot>,
 }
 
 impl Content {
-    /// What it takes to keep it.
+    /// The memory it takes.
     pub(super) fn cost(&self) -> u64 {
         (self.properties.len() + self.body.len() + 2 * FRAME_COST) as u64
     }
@@ -46,17 +46,17 @@ pub(super) struct Resource {
     pub(super) profile: usize,
     pub(super) name: String,
     pub(super) routing: Routing,
-    /// Those who have summoned it: all of them, or those of a queue who had room when they were last looked at.
+    /// The readers that summon it: all of a fanout, or those of a queue with room at their last turn.
     pub(super) readers: VecDeque<Slot>,
-    /// How many have summoned it.
+    /// How many readers summon it.
     pub(super) summons: u64,
     pub(super) queue: Queue,
-    /// The user who made it: empty where no login is needed.
+    /// The user who created it; empty if no login is required.
     pub(super) maker: Option<String>,
     pub(super) stats: ResourceStats,
-    /// Whether it stands among those with something to hand out.
+    /// Whether it is queued for delivery.
     pub(super) is_dirty: bool,
-    /// Whether contents were refused since one was taken.
+    /// Whether contents were refused since one was last accepted.
     pub(super) is_full: bool,
 }
 
@@ -66,14 +66,14 @@ pub(super) struct Queue {
     /// Its number in the store.
     pub(super) number: u64,
     pub(super) bounds: Bounds,
-    /// Those that were never handed out; every position is beyond those of the others.
+    /// Those never delivered; their positions follow all others.
     fresh: VecDeque<Content>,
-    /// Those that came back.
+    /// Those that were returned.
     returned: BTreeMap<u64, Content>,
     next: u64,
-    /// Contents that there are: waiting, and in the hands of readers.
+    /// How many contents there are, queued or unsettled.
     pub(super) count: u64,
-    /// What they take.
+    /// The memory they take.
     pub(super) bytes: u64,
 }
 
@@ -88,32 +88,32 @@ impl Queue {
         self.count < self.bounds.max_messages && (self.bytes + cost <= self.bounds.max_bytes || self.count == 0)
     }
 
-    /// A content that would be the last one.
+    /// A new content for the end of the queue.
     pub(super) fn made(&self, now: Nanos, properties: Bytes, body: Bytes) -> Content {
         let expires = self.bounds.ttl.map(|ttl| now + ttl);
         let position = self.next;
         Content { position, properties, body, since: now, expires, attempts: 0, is_redelivered: false, last: None }
     }
 
-    /// Takes a content in: the position of the next one is beyond it.
+    /// Accepts a content: the next position follows it.
     pub(super) fn admit(&mut self, content: &Content) {
         self.next = self.next.max(content.position + 1);
         self.add(content.cost());
     }
 
-    /// Counts a content that is taken in.
+    /// Counts a content.
     fn add(&mut self, cost: u64) {
         self.count += 1;
         self.bytes += cost;
     }
 
-    /// Counts a content that is gone.
+    /// Counts a content no more.
     pub(super) fn sub(&mut self, cost: u64) {
         self.count -= 1;
         self.bytes -= cost;
     }
 
-    /// Puts a content where its position is.
+    /// Puts a content at its position.
     pub(super) fn put(&mut self, content: Content) {
         if content.attempts == 0 && self.fresh.back().is_none_or(|last| last.position < content.position) {
             self.fresh.push_back(content);
@@ -130,13 +130,13 @@ impl Queue {
         }
     }
 
-    /// Takes the first content out; it stays counted.
+    /// Takes the first content; it stays counted.
     pub(super) fn take(&mut self) -> Option<Content> {
         let position = self.first()?.position;
         self.returned.remove(&position).or_else(|| self.fresh.pop_front())
     }
 
-    /// Takes a content out for good, if it waits.
+    /// Takes a queued content for good, if it is there.
     pub(super) fn withdraw(&mut self, position: u64) -> bool {
         let fresh = self.fresh.binary_search_by_key(&position, |content| content.position).ok();
         let found = self.returned.remove(&position).or_else(|| self.fresh.remove(fresh?));
@@ -146,12 +146,12 @@ impl Queue {
         found.is_some()
     }
 
-    /// Those that were handed out before, and wait again.
+    /// Queued contents that were delivered before.
     pub(super) fn returned(&self) -> impl Iterator<Item = &Content> {
         self.returned.values().filter(|content| content.attempts > 0)
     }
 
-    /// Contents that wait.
+    /// How many contents are queued.
     pub(super) fn waiting(&self) -> u64 {
         (self.fresh.len() + self.returned.len()) as u64
     }
@@ -161,7 +161,7 @@ impl Queue {
 #[derive(Debug, Default)]
 struct Group {
     names: BTreeMap<String, Slot>,
-    /// Data connections that may write: to any of them, and by name to those they have leased.
+    /// Data connections that may write: to any resource, and to named ones.
     any_writers: u64,
     writers: HashMap<String, u64, RandomState>,
 }
@@ -170,10 +170,10 @@ struct Group {
 #[derive(Debug)]
 pub(super) struct Realm {
     all: Slab<Resource>,
-    /// In one list: all profiles of the first host, those of the second, and so on.
+    /// In one list: all profiles of the first host, then those of the second, and so on.
     groups: Vec<Group>,
     profiles: usize,
-    /// How many queues each user has made, and all together.
+    /// How many queues each user has created, and all users together.
     by_maker: HashMap<String, u64, RandomState>,
     made: u64,
 }
@@ -196,19 +196,19 @@ impl Realm {
         self.group(virtual_host, profile).names.get(name).copied()
     }
 
-    /// The only resource there is, if it is the only one.
+    /// The only resource, if there is just one.
     pub(super) fn only(&self, virtual_host: usize, profile: usize) -> Option<Slot> {
         let names = &self.group(virtual_host, profile).names;
         names.values().next().copied().filter(|_| names.len() == 1)
     }
 
-    /// The names there are after this one, in order.
+    /// The names that follow this one, in order.
     pub(super) fn after(&self, virtual_host: usize, profile: usize, name: &str) -> impl Iterator<Item = &str> {
         let names = &self.group(virtual_host, profile).names;
         names.range::<str, _>((Bound::Excluded(name), Bound::Unbounded)).map(|(name, _)| name.as_str())
     }
 
-    /// A resource; of one that a client made, its maker.
+    /// Adds a resource; `maker` is the client that created it, if one did.
     pub(super) fn insert(
         &mut self,
         (virtual_host, profile): (usize, usize),
@@ -248,17 +248,17 @@ impl Realm {
         Some(resource)
     }
 
-    /// Queues that clients have made.
+    /// How many queues clients have created.
     pub(super) fn made(&self) -> u64 {
         self.made
     }
 
-    /// Those that this user has made.
+    /// How many queues this user has created.
     pub(super) fn made_by(&self, user: &str) -> u64 {
         self.by_maker.get(user).copied().unwrap_or_default()
     }
 
-    /// A data connection may write from now on.
+    /// Counts a data connection that may write.
     pub(super) fn add_writer(&mut self, terms: &Terms) {
         let group = self.group_mut(terms.virtual_host, terms.profile);
         group.any_writers += u64::from(terms.resources.is_empty());
@@ -267,7 +267,7 @@ impl Realm {
         }
     }
 
-    /// One that might write is gone.
+    /// Counts a data connection that may write no more.
     pub(super) fn remove_writer(&mut self, terms: &Terms) {
         let group = self.group_mut(terms.virtual_host, terms.profile);
         group.any_writers -= u64::from(terms.resources.is_empty());
@@ -295,7 +295,7 @@ impl Realm {
     }
 }
 
-/// Counts one less under a name; forgets it with the last.
+/// Decrements a count; removes it at zero.
 fn take_one(counts: &mut HashMap<String, u64, RandomState>, name: &str) {
     if let Some(count) = counts.get_mut(name) {
         *count -= 1;

@@ -1,4 +1,4 @@
-//! Who has opened a connection, and how far each has come (MTL-06, MTL-11 … MTL-20).
+//! Sessions: who has opened a connection, and the progress of each login (MTL-06, MTL-11 … MTL-20).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
@@ -13,15 +13,15 @@ use crate::question::Token;
 use crate::slab::{Slab, Slot};
 use crate::{Frames, Nanos, Origin, Pattern};
 
-/// Sessions that are kept; beyond it the one ends that has said nothing for longest.
+/// Sessions at most; beyond this the one silent for longest ends.
 const SESSIONS: usize = 100_000;
 
-/// Sessions that have never logged in: how many are kept, what they may take together, and how long each may be silent.
+/// Sessions that have never logged in: their number, their total memory, and how long each may be silent.
 const STRANGERS: usize = 10_000;
 const STRANGER_BYTES: usize = 16 << 20;
 const STRANGER_IDLE: Duration = Duration::from_secs(60);
 
-/// What a session takes beside its address and the state of its login: an estimate.
+/// The memory a session takes beside its address and the state of its login: an estimate.
 const KEEPING: usize = 1024;
 
 /// Steps of one login (MTL-18).
@@ -30,26 +30,26 @@ pub(super) const STEPS: u32 = 16;
 /// Logins in a row that fail without a delay.
 const FREE: u32 = 5;
 
-/// The first delay; each is twice the one before.
+/// The first delay; each further one is twice as long.
 const DELAY: Duration = Duration::from_millis(250);
 
 /// The longest delay.
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// After so long without a failure the next one is a first one.
+/// After this time without a failure, the count starts again.
 const FORGET: Duration = Duration::from_secs(60);
 
-/// Users and peers that failures are remembered of.
+/// Users and peers whose failures are kept.
 const REMEMBERED: usize = 10_000;
 
-/// Answers that wait for the end of one delay, and of all.
+/// Answers held back per delay, and in all.
 const HELD: u32 = 4;
 const ALL_HELD: usize = 1024;
 
 /// Where a message came from.
 pub(super) type Address = (ServerSocket, Bytes);
 
-/// Whom to reply to.
+/// The client to reply to.
 #[derive(Clone, Debug)]
 pub(super) struct Asker {
     pub(super) address: Address,
@@ -86,16 +86,16 @@ fn allows(patterns: Option<&[Pattern]>, resource: &str) -> bool {
     patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(resource.as_bytes())))
 }
 
-/// What is known of a client beside its routing id, which anybody can claim once its owner has gone.
+/// What is known of a client beside its routing id, which any client can claim once its owner is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Caller {
     /// The name the client has proved by its key.
     pub(super) user_id: Option<Bytes>,
-    /// The host it is on, where the transport tells.
+    /// Its host, if the transport knows it.
     pub(super) host: Option<Box<str>>,
 }
 
-/// A login under way.
+/// A login in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exchange {
     pub(super) mechanism: String,
@@ -103,40 +103,40 @@ pub(super) struct Exchange {
     pub(super) steps: u32,
 }
 
-/// A session: what a client has said on its control connection.
+/// A session: the state of a client's control connection.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) address: Address,
     pub(super) origin: Caller,
     pub(super) virtual_host: usize,
-    /// Who it is, once it has authenticated.
+    /// The user, once logged in.
     pub(super) user: Option<User>,
-    /// Who it was when it last had.
+    /// The user of the last login.
     pub(super) before: Option<String>,
     pub(super) rights: Rights,
     exchange: Option<Exchange>,
-    /// The step of a login that has no answer yet, or whose answer is delayed.
+    /// The pending step of a login; its answer may be delayed.
     pub(super) asked: Option<Token>,
     pub(super) profile: Option<usize>,
-    /// Leases it has not used.
+    /// Its unused leases.
     pub(super) leases: BTreeSet<String>,
     /// Its data connections.
     pub(super) flows: BTreeSet<Slot>,
     active: Nanos,
-    /// What it counts for among those that have never logged in.
+    /// How many bytes it counts for among those that have never logged in.
     weighed: usize,
 }
 
 impl Session {
-    /// Its user: as it has logged in, else by its key.
+    /// Its user: by its login, else by its key.
     pub(super) fn user(&self) -> Option<Bytes> {
         let name = self.before.as_ref().filter(|name| !name.is_empty());
         name.map(|name| Bytes::copy_from_slice(name.as_bytes())).or_else(|| self.origin.user_id.clone())
     }
 
-    /// Who it is, as events tell.
+    /// The client, for events.
     pub(super) fn client(&self) -> Origin {
-        // The port is known only while a message is looked at.
+        // The port is known only while a message is handled.
         let address = self.origin.host.as_ref().map(|host| format!("tcp://{host}").into());
         Origin { address, ..Origin::new(self.address.1.clone(), self.user()) }
     }
@@ -147,9 +147,9 @@ impl Session {
 pub(super) struct Sessions {
     all: Slab<Session>,
     by_address: HashMap<Address, Slot, RandomState>,
-    /// Those without a data connection, by when they last said something.
+    /// Those without a data connection, by when they were last active.
     idle: BTreeSet<(Nanos, Slot)>,
-    /// Those that have never logged in, likewise, and what they take.
+    /// Those that have never logged in, likewise, and their memory.
     strangers: BTreeSet<(Nanos, Slot)>,
     stranger_bytes: usize,
 }
@@ -177,19 +177,19 @@ impl Sessions {
         &mut self.all[slot]
     }
 
-    /// The session of this address, of the same key and host; it has said something just now.
+    /// The session of this address, key and host, which counts as active now.
     pub(super) fn heard(&mut self, now: Nanos, address: &Address, origin: &Caller) -> Option<Slot> {
         let slot = self.of_peer(address, origin)?;
         self.touch(now, slot);
         Some(slot)
     }
 
-    /// The session of this address, of the same key and host: another peer may have the address now.
+    /// The session of this address, key and host: another peer may have the address now.
     pub(super) fn of_peer(&self, address: &Address, origin: &Caller) -> Option<Slot> {
         self.at(address).filter(|slot| self.all[*slot].origin == *origin)
     }
 
-    /// The session of this address, whoever is there.
+    /// The session of this address, with any key or host.
     pub(super) fn at(&self, address: &Address) -> Option<Slot> {
         self.by_address.get(address).copied()
     }
@@ -216,7 +216,7 @@ impl Sessions {
         slot
     }
 
-    /// A session that is to end for another: one of all, or of those that have never logged in.
+    /// A session to end for a new one: of all, or of those that have never logged in.
     pub(super) fn excess(&self) -> Option<Slot> {
         let (of_all, of_strangers) = (self.all.len() >= SESSIONS, self.strangers.len() >= STRANGERS);
         let stranger =
@@ -224,7 +224,7 @@ impl Sessions {
         stranger.or_else(|| self.idle.first().filter(|_| of_all)).map(|(_, slot)| *slot)
     }
 
-    /// Has a session stand among those that end when they are silent, unless a data connection keeps it.
+    /// Makes a session end when it is silent, unless a data connection keeps it.
     fn list(&mut self, slot: Slot) {
         let session = &self.all[slot];
         if !session.flows.is_empty() {
@@ -253,20 +253,20 @@ impl Sessions {
         self.stranger_bytes -= std::mem::replace(&mut session.weighed, weight);
     }
 
-    /// Has a login be at this step.
+    /// Sets the step of a login.
     pub(super) fn set_exchange(&mut self, slot: Slot, exchange: Exchange) {
         self.all[slot].exchange = Some(exchange);
         self.weigh(slot);
     }
 
-    /// Ends a login that is under way; how far it was.
+    /// Ends a login in progress. Returns its state.
     pub(super) fn take_exchange(&mut self, slot: Slot) -> Option<Exchange> {
         let exchange = self.all[slot].exchange.take();
         self.weigh(slot);
         exchange
     }
 
-    /// Ends a session; what hangs on it is the caller's to end.
+    /// Ends a session; the caller ends what depends on it.
     pub(super) fn close(&mut self, slot: Slot) -> Option<Session> {
         self.all.get(slot)?;
         self.unlist(slot);
@@ -278,7 +278,7 @@ impl Sessions {
         Some(session)
     }
 
-    /// Has nobody at its address any more: another is there now. What it has goes on until it ends.
+    /// Detaches a session from its address, which another client has now; its data connections go on.
     pub(super) fn disown(&mut self, slot: Slot) {
         self.by_address.remove(&self.all[slot].address);
     }
@@ -302,7 +302,7 @@ impl Sessions {
         }
     }
 
-    /// Who somebody is from now on. Whether it is somebody else than before.
+    /// Logs a user in. Returns whether it is another user than before.
     pub(super) fn welcome(&mut self, slot: Slot, user: User) -> bool {
         self.unlist(slot);
         let session = &mut self.all[slot];
@@ -314,19 +314,19 @@ impl Sessions {
         is_another
     }
 
-    /// The sessions of these users, those too that have lost their address to another.
+    /// The sessions of these users, detached ones included.
     pub(super) fn of(&self, users: &[String]) -> Vec<Slot> {
         let is_one = |slot: &Slot| self.all[*slot].before.as_ref().is_some_and(|name| users.contains(name));
         self.all.slots().filter(is_one).collect()
     }
 
-    /// The sessions of those who have proved one of these names by a key.
+    /// The sessions of clients that have proved one of these names by a key.
     pub(super) fn proved(&self, names: &HashSet<Bytes>) -> Vec<Slot> {
         let is_one = |slot: &Slot| self.all[*slot].origin.user_id.as_ref().is_some_and(|name| names.contains(name));
         self.all.slots().filter(is_one).collect()
     }
 
-    /// A session that has been silent for so long.
+    /// A session that has been silent for too long.
     pub(super) fn expired(&self, now: Nanos, idle: Duration) -> Option<Slot> {
         let is_late = |at: &&(Nanos, Slot), idle| at.0 + idle <= now;
         let stranger = self.strangers.first().filter(|at| is_late(at, idle.min(STRANGER_IDLE)));
@@ -339,7 +339,7 @@ impl Sessions {
     }
 }
 
-/// What a failed login counts for.
+/// What a failed login is counted against.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) enum Culprit<'a> {
     /// A user, tried from one host.
@@ -353,13 +353,13 @@ pub(super) enum Culprit<'a> {
 struct Failures {
     count: u32,
     last: Nanos,
-    /// Until then answers wait.
+    /// Until when answers are delayed.
     until: Nanos,
-    /// Those that do.
+    /// How many are.
     held: u32,
 }
 
-/// A step of a login whose answer waits.
+/// A step of a login whose answer is delayed.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) token: Token,
@@ -369,7 +369,8 @@ pub(super) struct Held {
     culprits: Vec<u64>,
 }
 
-/// How often logins failed, and the answers that wait for it: right ones too, of guesses that do not wait for the refusal.
+/// Counts failed logins and delays answers, correct ones too: otherwise a guess without a quick answer would be known
+/// to be wrong.
 #[derive(Debug, Default)]
 pub(super) struct Delays {
     /// By their hashes: names and addresses come from the network.
@@ -399,7 +400,7 @@ impl Delays {
         failures.count = if failures.last + FORGET <= now { 1 } else { failures.count.saturating_add(1) };
         failures.last = now;
         let doublings = failures.count.saturating_sub(FREE);
-        // Those that no more may wait for do not put it off.
+        // Once no more answers may be delayed, further failures do not extend the delay.
         if doublings > 0 && failures.held < HELD {
             failures.until = now + (DELAY * (1 << (doublings - 1).min(10))).min(LONGEST);
         }
@@ -412,24 +413,24 @@ impl Delays {
         }
     }
 
-    /// Until when an answer to them waits, if it does.
+    /// Until when an answer to these is delayed, if it is.
     pub(super) fn until(&self, now: Nanos, culprits: &[Culprit<'_>]) -> Option<Nanos> {
         let until = culprits.iter().filter_map(|culprit| Some(self.failures.get(&self.key(culprit))?.until));
         until.max().filter(|until| *until > now)
     }
 
-    /// Whether an answer to this one waits.
+    /// Whether an answer to this one is delayed.
     pub(super) fn holds(&self, culprit: &Culprit<'_>) -> bool {
         self.failures.get(&self.key(culprit)).is_some_and(|failures| failures.held > 0)
     }
 
-    /// Whether the answer to one more step may wait.
+    /// Whether one more answer may be delayed.
     pub(super) fn has_room(&self, culprits: &[Culprit<'_>]) -> bool {
         let is_full = |culprit| self.failures.get(&self.key(culprit)).is_some_and(|failures| failures.held >= HELD);
         self.waiting.len() < ALL_HELD && !culprits.iter().any(is_full)
     }
 
-    /// Has the answer to a step wait.
+    /// Delays the answer to a step.
     pub(super) fn hold(
         &mut self,
         until: Nanos,
@@ -447,7 +448,7 @@ impl Delays {
         self.next += 1;
     }
 
-    /// An answer that has waited long enough.
+    /// An answer whose delay is over.
     pub(super) fn due(&mut self, now: Nanos) -> Option<Held> {
         let held = self.waiting.first_entry().filter(|entry| entry.key().0 <= now)?.remove();
         for key in &held.culprits {

@@ -23,7 +23,7 @@ pub struct ServerSettings {
     pub data_bind: Vec<String>,
     /// Options of each socket.
     pub options: SocketOptions,
-    /// The logins that are accepted; with `None` nobody has to log in (MTL-13).
+    /// The logins that are accepted; `None` if no login is required (MTL-13).
     pub access: Option<Access>,
     /// The virtual hosts.
     pub virtual_hosts: Vec<String>,
@@ -31,9 +31,9 @@ pub struct ServerSettings {
     pub profiles: Vec<Profile>,
     /// The default bounds of queues.
     pub bounds: Bounds,
-    /// Queues that clients may have made: all of them, and each user.
+    /// Queues that clients may create: all clients together, and each user.
     pub max_queues: u64,
-    /// See there.
+    /// See `max_queues`.
     pub max_user_queues: u64,
     /// How many times a content may be recycled before it becomes a dead letter.
     pub max_recycle: u32,
@@ -47,7 +47,7 @@ pub struct ServerSettings {
     pub outbox_bytes: usize,
     /// Whether contents are stored, and those stored before.
     pub durable: Option<Restored>,
-    /// Milliseconds since 1970 at the time zero of the driver.
+    /// The driver's time zero, in milliseconds since 1970.
     pub epoch_ms: u64,
     /// Whether a capture contains passwords and leases.
     pub shows_secrets: bool,
@@ -56,7 +56,7 @@ pub struct ServerSettings {
 }
 
 impl std::fmt::Debug for ServerSettings {
-    /// Shows no source of secrets.
+    /// Omits the source of secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ServerSettings")
             .field("bind", &self.bind)
@@ -149,7 +149,7 @@ pub enum Question {
     Command {
         /// The profile.
         profile: String,
-        /// The command, as it was written.
+        /// The command, as received.
         name: String,
         /// The arguments.
         body: Json,
@@ -169,7 +169,7 @@ pub struct Login {
     pub response: Bytes,
     /// The state returned with the previous challenge; empty at the first step.
     pub state: Bytes,
-    /// Whether nobody can eavesdrop.
+    /// Whether the connection is protected from eavesdroppers.
     pub is_private: bool,
     /// The name the client has proved by its key.
     pub user_id: Option<Bytes>,
@@ -184,7 +184,7 @@ pub enum Answer {
         challenge: Bytes,
         /// The state to pass with its next step.
         state: Bytes,
-        /// The user whose password the client has proved to know, if it has.
+        /// The user whose password the client has proved to know, if any.
         proven: Option<String>,
     },
     /// The login has succeeded.
@@ -325,15 +325,15 @@ pub struct ServerStats {
     pub leases: u64,
     /// Logins that failed.
     pub refused: u64,
-    /// From when a content came into its queue until a reader confirmed it; until the transport took it, where contents are
-    /// not confirmed.
+    /// The time from queueing a content to its confirmation by a reader; without confirmations, until the transport
+    /// took it.
     pub latency: Latencies,
     /// By resource: the first thousand, names cut at 200 bytes.
     pub resources: Vec<ResourceStats>,
     /// The endpoints for commands.
     #[serde(skip)]
     pub endpoints: Vec<String>,
-    /// The endpoints for data: the same, unless there are others for that.
+    /// The endpoints for data; the same, unless there are separate ones.
     #[serde(skip)]
     pub data_endpoints: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What is to be stored, and what is waited for.
+//! What has to be stored, and what depends on it.
 
 use std::collections::VecDeque;
 
@@ -6,22 +6,22 @@ use bytes::Bytes;
 
 use crate::FRAME_COST;
 
-/// A change of what is stored. A queue has a number, a content a position in it; neither is used twice.
+/// A change of the store. A queue has a number, a content a position in it; neither is used twice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// There is such a queue, or it is another now.
+    /// A queue is new or redefined.
     Define {
         /// Its number.
         queue: u64,
-        /// What it is, in words of the server's own.
+        /// Its description, in the server's own format.
         description: Vec<u8>,
     },
-    /// A queue is gone, with its contents.
+    /// A queue is removed, with its contents.
     Delete {
         /// Its number.
         queue: u64,
     },
-    /// A content is there.
+    /// A content is added.
     Put {
         /// Its queue.
         queue: u64,
@@ -29,14 +29,14 @@ pub enum Op {
         position: u64,
         /// How often it was delivered.
         attempts: u32,
-        /// When it is too old, in milliseconds since 1970.
+        /// When it expires, in milliseconds since 1970.
         expires_at_ms: Option<u64>,
         /// Its field table.
         properties: Bytes,
-        /// Itself.
+        /// Its body.
         body: Bytes,
     },
-    /// A content was delivered so often. Nothing changes where it is not there.
+    /// How often a content was delivered. No effect if it is gone.
     Attempts {
         /// Its queue.
         queue: u64,
@@ -45,7 +45,7 @@ pub enum Op {
         /// How often.
         attempts: u32,
     },
-    /// A content is gone.
+    /// A content is removed.
     Remove {
         /// Its queue.
         queue: u64,
@@ -54,17 +54,17 @@ pub enum Op {
     },
 }
 
-/// Changes that are made together, or not at all.
+/// Changes that are stored together, or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Its number: they are made in this order.
+    /// Its number: batches are stored in this order.
     pub number: u64,
     /// The changes.
     pub ops: Vec<Op>,
 }
 
 impl Batch {
-    /// What it takes to keep it.
+    /// The memory it takes.
     pub fn bytes(&self) -> usize {
         self.ops.iter().map(Op::bytes).sum()
     }
@@ -80,7 +80,7 @@ impl Op {
         *queue
     }
 
-    /// The queue and the position of the content that it is about.
+    /// The queue and the position of its content.
     pub fn place(&self) -> Option<(u64, u64)> {
         match self {
             Self::Put { queue, position, .. }
@@ -90,7 +90,7 @@ impl Op {
         }
     }
 
-    /// Whether nothing is left of an earlier change once this one is made.
+    /// Whether this change cancels an earlier one.
     fn undoes(&self, earlier: &Self) -> bool {
         match (self, earlier) {
             (Self::Delete { queue }, _) => *queue == earlier.queue(),
@@ -99,7 +99,7 @@ impl Op {
         }
     }
 
-    /// What it takes to keep it.
+    /// The memory it takes.
     pub fn bytes(&self) -> usize {
         FRAME_COST
             + match self {
@@ -110,52 +110,52 @@ impl Op {
     }
 }
 
-/// A content that was stored before.
+/// A content restored from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredContent {
     /// Its queue.
     pub queue: u64,
     /// Its position.
     pub position: u64,
-    /// How often it was delivered, as far as that was stored.
+    /// How often it was delivered, as far as stored.
     pub attempts: u32,
-    /// When it is too old, in milliseconds since 1970.
+    /// When it expires, in milliseconds since 1970.
     pub expires_at_ms: Option<u64>,
     /// Its field table.
     pub properties: Bytes,
-    /// Itself.
+    /// Its body.
     pub body: Bytes,
 }
 
-/// What was stored before, in the order of positions.
+/// The content of the store, in the order of positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Numbers and descriptions of queues.
     pub queues: Vec<(u64, Vec<u8>)>,
     /// Their contents.
     pub contents: Vec<StoredContent>,
-    /// Whether the server before came to an orderly end.
+    /// Whether the last server was closed in order.
     pub was_clean: bool,
 }
 
-/// What may be on its way to the store before readers wait for it: contents that they are done with meanwhile stay in
-/// memory until the store comes to them.
+/// How many bytes the store may lag behind before readers wait for it: contents settled meanwhile stay in memory until
+/// the store catches up.
 const AHEAD: usize = 256 << 20;
 
-/// Batches that are being stored, each with what hangs on it.
+/// Batches that are being stored, each with what depends on it.
 #[derive(Debug)]
 pub(super) struct Journal<T> {
     is_on: bool,
     ops: Vec<Op>,
-    /// The number of the batch that is being gathered.
+    /// The number of the next batch.
     number: u64,
-    /// What the batches cost that are being stored.
+    /// The costs of batches that are being stored.
     costs: VecDeque<(u64, usize)>,
     cost: usize,
     waiting: VecDeque<(u64, T)>,
-    /// What batches have to store sooner or later that are being stored.
+    /// Essential changes in batches that are being stored.
     insisted: VecDeque<(u64, Op)>,
-    /// What batches have to store that failed.
+    /// Essential changes of failed batches.
     later: Vec<Op>,
 }
 
@@ -174,7 +174,7 @@ impl<T> Journal<T> {
         self.ops.is_empty() && self.waiting.is_empty() && self.insisted.is_empty() && self.later.is_empty()
     }
 
-    /// Has a change stored that nobody waits for; it is tried until it is.
+    /// Stores an essential change, on which nothing depends; retries until it is stored.
     pub(super) fn insist(&mut self, op: Op) {
         if self.is_on {
             self.later.retain(|earlier| !op.undoes(earlier));
@@ -183,13 +183,13 @@ impl<T> Journal<T> {
         }
     }
 
-    /// Has changes stored together, with what hangs on them.
+    /// Stores a change, on which `what` depends.
     pub(super) fn put(&mut self, op: Op, what: T) {
         self.ops.push(op);
         self.wait(what);
     }
 
-    /// Has something hang on the batch that is being gathered.
+    /// Makes `what` depend on the next batch.
     pub(super) fn wait(&mut self, what: T) {
         self.waiting.push_back((self.number, what));
     }
@@ -207,18 +207,18 @@ impl<T> Journal<T> {
         Some(batch)
     }
 
-    /// Whether the store lags so far that no more is to be held for it.
+    /// Whether the store lags too far behind for more contents.
     pub(super) fn is_behind(&self) -> bool {
         self.cost > AHEAD
     }
 
-    /// The fate of the batches up to this one is known.
+    /// The batches up to this one are stored or have failed.
     fn settle(&mut self, through: u64) {
         let count = self.costs.partition_point(|(number, _)| *number <= through);
         self.cost -= self.costs.drain(..count).map(|(_, cost)| cost).sum::<usize>();
     }
 
-    /// What hangs on the batches up to this one, which are stored.
+    /// Takes what depends on the batches up to this one, which are stored.
     pub(super) fn stored(&mut self, through: u64) -> Vec<T> {
         self.settle(through);
         let count = self.insisted.partition_point(|(number, _)| *number <= through);
@@ -227,7 +227,7 @@ impl<T> Journal<T> {
         self.waiting.drain(..count).map(|(_, what)| what).collect()
     }
 
-    /// What hangs on this batch, which is not stored. Those before it are.
+    /// Takes what depends on this batch, which has failed. Those before it are stored.
     pub(super) fn unstored(&mut self, number: u64) -> Vec<T> {
         self.settle(number);
         let (from, to) = (
@@ -235,7 +235,7 @@ impl<T> Journal<T> {
             self.insisted.partition_point(|(of, _)| *of <= number),
         );
         let failed: Vec<_> = self.insisted.drain(from..to).map(|(_, op)| op).collect();
-        // What comes after it may be stored before it is tried again.
+        // A later change may be stored before this one is tried again.
         let is_undone = |op: &Op| self.insisted.range(from..).any(|(_, newer)| newer.undoes(op));
         self.later.extend(failed.into_iter().filter(|op| !is_undone(op)));
         let (from, to) = (
@@ -245,12 +245,12 @@ impl<T> Journal<T> {
         self.waiting.drain(from..to).map(|(_, what)| what).collect()
     }
 
-    /// Whether there is anything to try again.
+    /// Whether there are changes to try again.
     pub(super) fn has_failed(&self) -> bool {
         !self.later.is_empty()
     }
 
-    /// Has what failed tried again.
+    /// Tries failed changes again.
     pub(super) fn retry(&mut self) {
         for op in std::mem::take(&mut self.later) {
             self.insist(op);
