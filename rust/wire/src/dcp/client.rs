@@ -1,4 +1,4 @@
-//! The client: many requests at a time, each of which ends in one reply or one time-out.
+//! The client: many requests at a time; each ends in one reply or one time-out.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::{
     Nanos, Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight, cost,
 };
 
-/// The least time between two attempts, however little one may take: billions of them are not to be made in one go.
+/// The minimum time between two attempts: a timeout of zero must not cause billions of attempts at once.
 const BREATH: Duration = Duration::from_millis(1);
 
-/// Sends the transport is asked to take at one time; the rest waits in the machine, where it can time out unsent.
+/// How many messages the transport is offered at a time; the rest stays in the machine, where it can time out unsent.
 const WINDOW: usize = 64;
 
-/// How a client is set up.
+/// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Where the broker listens.
     pub connect: Vec<String>,
-    /// What is set on the socket.
+    /// Options of the socket.
     pub options: SocketOptions,
-    /// How long an attempt may take, where a call does not say.
+    /// The default timeout of an attempt.
     pub timeout: Duration,
-    /// How often the transport looks for a broker that is gone; the client itself stays silent.
+    /// How often the transport checks for a broker that is gone; the client itself sends no heartbeats.
     pub heartbeat_interval: Duration,
-    /// Intervals after which a silent broker is gone, for the transport.
+    /// Silent intervals after which the transport considers the broker gone.
     pub liveness: u32,
 }
 
@@ -50,16 +50,16 @@ impl Default for ClientSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Asking;
 
-/// What the user of a client may ask for.
+/// What the user of a client may request.
 #[derive(Clone, Debug)]
 pub enum ClientVerb {
-    /// Ask a service.
+    /// Send a request to a service.
     Request {
         /// The number of the call.
         call: CallId,
         /// The service.
         service: Bytes,
-        /// Parts the reply will bear, none of them empty.
+        /// Parts that are echoed in the reply; none of them is empty.
         metadata: Vec<Bytes>,
         /// The data parts.
         data: Vec<Bytes>,
@@ -68,7 +68,7 @@ pub enum ClientVerb {
         /// Further attempts after the first.
         retries: u32,
     },
-    /// Wait for a call no more, and do not send it if that has not been done.
+    /// Stop waiting for a call; it is not sent any more.
     Cancel(CallId),
 }
 
@@ -79,21 +79,21 @@ pub enum Outcome {
     Reply {
         /// The message, bit for bit.
         frames: Frames,
-        /// Where everything is in it; the metadata are the user's.
+        /// Its layout; the metadata are the user's.
         body: Body,
     },
-    /// No attempt was replied to in time.
+    /// No attempt had a reply in time.
     TimedOut,
-    /// The client closed before the reply came.
+    /// The client was closed before the reply arrived.
     Unanswered,
 }
 
-/// What a client tells its user.
+/// The events of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
     /// A call has ended.
     Ended(CallId, Outcome),
-    /// Bytes that are not a reply.
+    /// A message that is not a reply.
     Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
@@ -120,26 +120,26 @@ impl Event for ClientEvent {
 pub struct ClientStats {
     /// Calls.
     pub requests: u64,
-    /// Calls that were replied to.
+    /// Calls with a reply.
     pub replies: u64,
     /// Calls that timed out for good.
     pub timeouts: u64,
     /// Attempts after the first.
     pub retries: u64,
-    /// Replies nobody waited for.
+    /// Replies for which no call was pending.
     pub late: u64,
-    /// Calls that are not over.
+    /// Calls that have not ended.
     pub in_flight: u64,
-    /// Bad messages, by kind.
+    /// Invalid messages, by kind.
     pub dropped: DropCounts,
-    /// From a call to its reply, with all attempts.
+    /// The time from a call to its reply, over all attempts.
     pub latency: Latencies,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Queued,
-    /// The transport was asked to take it.
+    /// The transport was offered it.
     Offered,
     Gone,
 }
@@ -161,13 +161,13 @@ struct Call {
 pub struct Client {
     settings: ClientSettings,
     state: Lifecycle,
-    /// The first half of every correlation id: replies to somebody else's calls are not taken for ours.
+    /// The first half of every correlation id: it distinguishes replies to our calls from others.
     prefix: [u8; 8],
     calls: HashMap<CallId, Call, RandomState>,
-    /// The calls to send, the lowest first.
+    /// Calls to send, the lowest first.
     queue: BTreeSet<CallId>,
     deadlines: BTreeSet<(Nanos, CallId)>,
-    /// Sends the transport has not decided on.
+    /// How many messages the transport was offered, and has neither taken nor refused.
     offered: usize,
     waiting_bytes: usize,
     outputs: VecDeque<Output<Asking>>,
@@ -176,7 +176,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that asks for its socket at once. The seed makes its correlation ids its own.
+    /// A client that opens its socket at once. The seed makes its correlation ids unique.
     pub fn new(settings: ClientSettings, seed: [u8; 32]) -> Self {
         let heartbeat = settings.heartbeat_interval;
         let open = Output::Open(Box::new(Open {
@@ -214,7 +214,7 @@ impl Client {
         id.freeze()
     }
 
-    /// The call that a reply with this first part of metadata is for.
+    /// The call whose reply has this first part of metadata.
     fn call_of(&self, id: &[u8]) -> Option<CallId> {
         let number = id.strip_prefix(&self.prefix)?;
         Some(CallId(u64::from_be_bytes(number.try_into().ok()?)))
@@ -258,7 +258,7 @@ impl Client {
             call.due = now + call.timeout.max(BREATH);
             self.stats.retries += 1;
             self.deadlines.insert((call.due, id));
-            // An attempt that never left is this one as well.
+            // A message still unsent serves this attempt too.
             if call.place == Place::Gone {
                 call.place = Place::Queued;
                 self.waiting_bytes += call.bytes;
@@ -306,7 +306,7 @@ impl Machine for Client {
         let frames = incoming.frames;
         match decode(&frames, Settings { role: Some(Role::Client), compat_dagbox: false }) {
             Ok(Layout::Reply(body)) => self.on_reply(now, frames, body),
-            // The codec lets nothing else through to a client.
+            // The codec rejects every other type for a client.
             Ok(Layout::Register | Layout::Ping | Layout::Pong | Layout::Request(_) | Layout::Reconnect) => {}
             Err(error) => {
                 let dropped = Dropped::new(error, Origin::default(), frames);
@@ -331,7 +331,7 @@ impl Machine for Client {
             | SocketEvent::HandshakeFailed { .. } => {}
             SocketEvent::Sent(send) => self.settle(send, None),
             SocketEvent::Unsent(send, unsent) => {
-                // One that expired may have another attempt.
+                // An expired call may have another attempt.
                 self.on_timeouts(now);
                 self.settle(send, Some(unsent));
             }
@@ -374,7 +374,7 @@ impl Machine for Client {
         self.close_if_done(now);
     }
 
-    /// Waits for the replies to what was asked, for as long as `grace`.
+    /// Waits at most `grace` for the replies to pending calls.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.state.drain(now, grace);
         self.close_if_done(now);

@@ -1,25 +1,25 @@
-//! When a worker that does several things at a time asks for more.
+//! When a concurrent worker asks for more requests.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::Nanos;
 
-/// What a round trip takes until one has been measured.
+/// The assumed round trip until one has been measured.
 const ROUND_TRIP: Duration = Duration::from_millis(50);
 
-/// What a worker has asked for and may still get (DCP-33).
+/// The requests that a worker has asked for and may still receive (DCP-33).
 #[derive(Debug)]
 pub(super) struct Credit {
     concurrency: usize,
-    /// Grants sent less requests come.
+    /// Grants sent, less requests received.
     open: usize,
-    /// When the last grants were sent; more than could matter are not kept.
+    /// When the last grants were sent; only as many as can matter.
     recent: VecDeque<Nanos>,
     round_trip: Duration,
     pings: u64,
     pongs: u64,
-    /// The ping whose pong is timed, and when it went.
+    /// The ping whose pong is timed, and when it was sent.
     timed: Option<(u64, Nanos)>,
 }
 
@@ -28,7 +28,7 @@ impl Credit {
         Self { concurrency, open: 0, recent: VecDeque::new(), round_trip: ROUND_TRIP, pings: 0, pongs: 0, timed: None }
     }
 
-    /// A registration was sent: one request may come, whatever was asked before.
+    /// A registration was sent: it grants one request, and cancels all earlier grants.
     pub(super) fn register(&mut self) {
         self.open = 1;
         self.recent.clear();
@@ -44,7 +44,7 @@ impl Credit {
         self.recent.push_back(now);
     }
 
-    /// Whether nothing is asked for that may still come.
+    /// Whether no granted request can still come.
     pub(super) const fn is_spent(&self) -> bool {
         self.open == 0
     }
@@ -56,7 +56,7 @@ impl Credit {
         self.timed = self.timed.or(Some((self.pings, now)));
     }
 
-    /// A pong came.
+    /// A pong was received.
     pub(super) fn pong(&mut self, now: Nanos) {
         self.pongs += 1;
         if let Some((ping, at)) = self.timed
@@ -67,13 +67,13 @@ impl Credit {
         }
     }
 
-    /// A request came, and so many are held with it: whether to ask for one more.
+    /// A request was received, now one of `held`. Returns whether to ask for one more.
     pub(super) fn take(&mut self, now: Nanos, held: usize) -> bool {
         self.open = self.open.saturating_sub(1);
         held < self.concurrency && held + self.due(now) <= self.concurrency
     }
 
-    /// Requests that are to be reckoned with: a grant that the broker had no use for is worth one request at most.
+    /// How many requests to expect: all grants that the broker could not use together bring at most one.
     fn due(&mut self, now: Nanos) -> usize {
         while self.recent.front().is_some_and(|at| *at + self.round_trip * 2 < now) {
             self.recent.pop_front();

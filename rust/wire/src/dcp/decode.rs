@@ -1,5 +1,5 @@
-//! Reading messages. Frames are judged in order: of two faults the earlier is reported, but for their number, which is
-//! looked at before them.
+//! Reading messages. Frames are checked in order, so that the first of two faults is reported; only their number is
+//! checked before.
 
 use super::layout::{DELIMITER, HEADER, PROTOCOL, REPLY_CLIENT, REQUEST_CLIENT, SERVICE, TYPE};
 use super::{Body, Layout, MessageType, Settings};
@@ -56,14 +56,14 @@ fn exactly(frames: &[impl AsRef<[u8]>], count: usize) -> Result<(), DecodeError>
     if frames.len() == count { Ok(()) } else { fault(ErrorKind::BadFrameCount, frames.len().min(count), 0) }
 }
 
-/// The client's address is missing where its delimiter comes at once. The service may be empty, so it is never looked at.
+/// Two empty frames mean that the client's address is missing. The service may be empty, so it is not checked.
 fn request(frames: &[impl AsRef<[u8]>]) -> Result<Body, DecodeError> {
     if frames.len() <= SERVICE {
         return fault(ErrorKind::BadFrameCount, SERVICE, 0);
     }
     let is_missing = frames.get(REQUEST_CLIENT).is_none_or(|frame| frame.as_ref().is_empty());
     if is_missing && frames.len() == MAX_FRAMES {
-        // A broker puts the client's address in, and a worker is to take the message then.
+        // A broker inserts the client's address, and a worker must still accept the message.
         return fault(ErrorKind::TooManyFrames, MAX_FRAMES - 1, 0);
     }
     if is_missing { body(frames, None, REQUEST_CLIENT) } else { body(frames, Some(REQUEST_CLIENT), REQUEST_CLIENT + 1) }
@@ -76,7 +76,7 @@ fn reply(frames: &[impl AsRef<[u8]>]) -> Result<Body, DecodeError> {
     body(frames, Some(REPLY_CLIENT), REPLY_CLIENT + 1)
 }
 
-/// The rest, from the delimiter of the client's address on.
+/// The rest of a message, from the delimiter of the client's address on.
 fn body(frames: &[impl AsRef<[u8]>], client: Option<usize>, delimiter: usize) -> Result<Body, DecodeError> {
     if !frames.get(delimiter).is_some_and(|frame| frame.as_ref().is_empty()) {
         return fault(ErrorKind::MissingDelimiter, delimiter, 0);

@@ -9,7 +9,7 @@ use crate::Frames;
 /// The protocol frame.
 static PROTOCOL: &[u8] = b"DGBX\x01";
 
-/// A message that is nothing but a header: a ping, a pong or a reconnect.
+/// A message with only a header: a ping, a pong or a reconnect.
 pub fn encode_header(message_type: MessageType, width: Width) -> Frames {
     smallvec![Bytes::new(), Bytes::from_static(PROTOCOL), message_type.frame(width)]
 }
@@ -21,7 +21,7 @@ pub fn encode_register(service: Bytes) -> Frames {
     frames
 }
 
-/// A request; without `client` the broker puts in the sender's address. Metadata parts must not be empty.
+/// A request; without `client` the broker inserts the sender's address. Metadata parts must not be empty.
 pub fn encode_request(service: Bytes, client: Option<Bytes>, metadata: &[Bytes], data: &[Bytes]) -> Frames {
     let mut frames = start(MessageType::Request, metadata.len() + data.len());
     frames.push(service);

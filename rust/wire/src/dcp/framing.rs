@@ -1,7 +1,7 @@
 use super::{Layout, Settings, decode};
 use crate::{DecodeError, ErrorKind, Protocol, Split};
 
-/// DCP as a framing: an envelope that ends in an empty frame, the protocol frame, the type and what it has.
+/// DCP as a framing: an envelope that ends in an empty frame, the protocol frame, the type and its content.
 #[derive(Clone, Copy, Debug)]
 pub struct Dcp;
 
@@ -25,7 +25,7 @@ impl Protocol for Dcp {
         let envelope = frames.iter().position(|frame| frame.as_ref().is_empty()).map_or(0, |empty| empty + 1);
         let split = Split::after(envelope, frames.len());
         let topic = service(frames, split.payload.start);
-        // The parts of the data. What only some readers take, such as the wide types of DCP-11, has none.
+        // The parts of the data. A message that only some readers accept, such as the wide types of DCP-11, has none.
         let layout = decode(frames, Settings::default()).ok();
         let body = layout.and_then(|layout| Some(layout.body()?.data().start)).unwrap_or(frames.len());
         Split { body, topic, ..split }
@@ -37,8 +37,8 @@ impl Protocol for Dcp {
     }
 }
 
-/// The service follows the type frame of a registration (1) and of a request (4), whose type is one byte, or four in
-/// the little-endian form of the oldest peers.
+/// The service follows the type frame of a registration (1) or request (4). A type is one byte, or four in the
+/// little-endian form of the oldest peers.
 fn service(frames: &[impl AsRef<[u8]>], payload: usize) -> Option<usize> {
     let kind = frames.get(payload)?.as_ref();
     let names_service = matches!(kind, [1 | 4] | [1 | 4, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! What the frames of a message are, by position.
+//! The frames of a message, by position.
 
 use std::ops::{Range, RangeFrom};
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 pub(super) const DELIMITER: usize = 0;
 /// The frame that names the protocol and its version.
 pub(super) const PROTOCOL: usize = 1;
-/// The frame that tells the type.
+/// The frame of the type.
 pub(super) const TYPE: usize = 2;
 /// The frames of a header, as a DEALER sees them.
 pub(super) const HEADER: usize = 3;
@@ -19,7 +19,7 @@ pub(super) const REQUEST_CLIENT: usize = 4;
 /// The client's address in a reply.
 pub(super) const REPLY_CLIENT: usize = 3;
 
-/// Every type as the original's four bytes; the first of them is the type of the spec.
+/// Every type in the four bytes of the original implementation; the first byte is the type of the spec.
 static TYPES: [[u8; 4]; 6] =
     [[0x01, 0, 0, 0], [0x02, 0, 0, 0], [0x03, 0, 0, 0], [0x04, 0, 0, 0], [0x05, 0, 0, 0], [0x06, 0, 0, 0]];
 
@@ -28,13 +28,13 @@ static TYPES: [[u8; 4]; 6] =
 pub enum MessageType {
     /// A worker offers a service; the broker confirms with the same message.
     Register,
-    /// A worker lives, and asks for work.
+    /// A worker is alive, and asks for work.
     Ping,
-    /// The broker lives, or a worker that wants no work.
+    /// The broker is alive, or a worker that asks for no work.
     Pong,
-    /// A client wants something of a service.
+    /// A client requests something of a service.
     Request,
-    /// What a worker answers.
+    /// A worker answers.
     Reply,
     /// The broker does not know this worker.
     Reconnect,
@@ -44,7 +44,7 @@ impl MessageType {
     /// Every type, in the order of their numbers.
     pub const ALL: [Self; 6] = [Self::Register, Self::Ping, Self::Pong, Self::Request, Self::Reply, Self::Reconnect];
 
-    /// The type whose frame this is, in the one byte of the spec or, where `wide`, the four of the original.
+    /// The type of a frame: one byte as in the spec or, if `wide`, four as in the original implementation.
     pub fn from_frame(frame: &[u8], wide: bool) -> Option<Self> {
         let [number, rest @ ..] = frame else { return None };
         let fits = rest.is_empty() || (wide && rest == [0; 3]);
@@ -73,26 +73,26 @@ impl MessageType {
 /// The width of a type frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Width {
-    /// The spec's.
+    /// As in the spec.
     #[default]
     One = 1,
-    /// The original implementation's.
+    /// As in the original implementation.
     Four = 4,
 }
 
-/// Who reads a message: each role is sent some types only.
+/// The reader of a message: each role may receive only some types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Sent everything but reconnects.
+    /// Receives everything but reconnects.
     Broker,
-    /// Sent everything but pings.
+    /// Receives everything but pings.
     Worker,
-    /// Sent replies.
+    /// Receives replies.
     Client,
 }
 
 impl Role {
-    /// Whether this role may be sent such messages.
+    /// Whether this role may receive such messages.
     pub const fn takes(self, message_type: MessageType) -> bool {
         match self {
             Self::Broker => !matches!(message_type, MessageType::Reconnect),
@@ -102,16 +102,16 @@ impl Role {
     }
 }
 
-/// Which frames are messages.
+/// Which messages are valid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Whose messages they are; `None` takes every type.
+    /// The role of the reader; `None` accepts every type.
     pub role: Option<Role>,
-    /// Take types of four bytes as well, as the original implementation writes them (DCP-11).
+    /// Accept types of four bytes too, as written by the original implementation (DCP-11).
     pub compat_dagbox: bool,
 }
 
-/// A good message: what its frames are. A service is always the fourth frame.
+/// A valid message: the meaning of its frames. A service is always the fourth frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// A registration.
@@ -124,7 +124,7 @@ pub enum Layout {
     Request(Body),
     /// A reply.
     Reply(Body),
-    /// A call to register again.
+    /// A request to register again.
     Reconnect,
 }
 
@@ -141,7 +141,7 @@ impl Layout {
         }
     }
 
-    /// The frame that names the service, where the message has one.
+    /// The frame that names the service, if the message has one.
     pub const fn service(&self) -> Option<usize> {
         match self {
             Self::Register | Self::Request(_) => Some(SERVICE),

@@ -1,10 +1,10 @@
-//! Lists of slots that one may leave from the middle at no more cost than from an end.
+//! Linked lists of slots, with removal from the middle in constant time.
 
 use crate::slab::Slot;
 
 const NONE: Slot = Slot::MAX;
 
-/// The ends of one list; what is between them is in [`Links`].
+/// The ends of a list; the rest is in [`Links`].
 #[derive(Debug)]
 pub(super) struct List {
     first: Slot,
@@ -40,7 +40,7 @@ struct Link {
     after: Slot,
 }
 
-/// Who stands beside whom, for any number of lists; a slot stands in one of them at most.
+/// The neighbours of each slot, for any number of lists; a slot is in one list at most.
 #[derive(Debug, Default)]
 pub(super) struct Links(Vec<Link>);
 
@@ -69,7 +69,7 @@ impl Links {
         list.len += 1;
     }
 
-    /// Takes `slot` out of `list`, where it must be.
+    /// Removes `slot` from `list`, which must contain it.
     pub(super) fn remove(&mut self, list: &mut List, slot: Slot) {
         let Link { before, after } = self.0[slot as usize];
         match before {
@@ -83,7 +83,7 @@ impl Links {
         list.len -= 1;
     }
 
-    /// Who stands behind `slot`.
+    /// The slot after `slot`.
     pub(super) fn after(&self, slot: Slot) -> Option<Slot> {
         Some(self.0[slot as usize].after).filter(|slot| *slot != NONE)
     }

@@ -1,4 +1,4 @@
-//! DCP: clients ask services of a broker, which keeps a queue for each and gives it to workers as they become free.
+//! DCP: clients send requests to services. A broker queues them and passes them to workers as those become free.
 
 mod broker;
 mod client;

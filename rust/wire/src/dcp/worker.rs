@@ -1,4 +1,4 @@
-//! The worker: registers, keeps alive, takes requests and asks for more while it has hands free.
+//! The worker: registers, sends heartbeats, takes requests and asks for more while it has capacity.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -21,33 +21,34 @@ use crate::{
     cost,
 };
 
-/// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
+/// How many messages the transport is offered at a time; the rest stays in the machine, for a new connection if need
+/// be.
 const WINDOW: usize = 64;
 
-/// The service of workers that leave, which nobody asks for. DCP has no word for leaving, but a worker that registers again
-/// gives up its former service at once (DCP-15): when the broker confirms, nothing more can come. It is one name for all,
-/// so that a broker that remembers names has one more to remember.
+/// The service of leaving workers, which no client requests. DCP has no message for leaving, but a worker that
+/// registers again gives up its former service at once (DCP-15): once the broker confirms, no more requests come. All
+/// workers share this name, so that a broker has only one more to remember.
 pub const LEAVING: &[u8] = b"trunkline.leaving";
 
-/// How a worker is set up.
+/// The settings of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
     /// The service it offers.
     pub service: Bytes,
-    /// Where brokers listen. One is dialled at a time, the next one when it cannot be reached, is gone or falls silent: a
-    /// DEALER with several connections would spread what belongs on one.
+    /// Where brokers listen. One is dialled at a time; the next if it cannot be reached, is gone or falls silent. A
+    /// DEALER with several connections would spread messages that belong on one.
     pub connect: Vec<String>,
-    /// What is set on the socket.
+    /// Options of the socket.
     pub options: SocketOptions,
-    /// Requests that are worked on at a time.
+    /// Requests handled at a time.
     pub concurrency: usize,
-    /// How often the broker is to hear of it.
+    /// How often to send a heartbeat.
     pub heartbeat_interval: Duration,
-    /// Intervals after which a broker that owes an answer is gone.
+    /// Intervals after which a broker that owes an answer is considered gone.
     pub liveness: u32,
-    /// How long to wait before dialling a silent broker again, at first; twice as long each further time.
+    /// The first delay before dialling a silent broker again; each further one is twice as long.
     pub reconnect_after: Duration,
-    /// The longest such wait.
+    /// The longest such delay.
     pub reconnect_at_most: Duration,
 }
 
@@ -70,11 +71,11 @@ impl Default for WorkerSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Back;
 
-/// The worker's own number of a request it works on.
+/// The number of a request, assigned by the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
-/// What the user of a worker may ask for. Jobs that are over are ignored.
+/// What the user of a worker may request. Jobs that have ended are ignored.
 #[derive(Clone, Debug)]
 pub enum WorkerVerb {
     /// The result of a job.
@@ -84,14 +85,14 @@ pub enum WorkerVerb {
         /// The data parts.
         data: Vec<Bytes>,
     },
-    /// A job failed: its client is told with these parts, often none.
+    /// A job failed: its client receives these parts, often none.
     Fail {
         /// The job.
         job: JobId,
         /// The data parts.
         data: Vec<Bytes>,
     },
-    /// Another service does the rest of a job.
+    /// Another service continues a job.
     Forward {
         /// The job.
         job: JobId,
@@ -100,36 +101,36 @@ pub enum WorkerVerb {
         /// The data parts.
         data: Vec<Bytes>,
     },
-    /// Nobody will answer a job any more.
+    /// A job will not be answered.
     Abandon(JobId),
 }
 
-/// What a worker tells its user.
+/// The events of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerEvent {
-    /// Something to do.
+    /// A request to handle.
     Request {
         /// Its number.
         job: JobId,
         /// The message, bit for bit.
         frames: Frames,
-        /// Where everything is in it.
+        /// Its layout.
         body: Body,
     },
-    /// The reply to a request that went out on its connection.
+    /// The reply to a request that was sent on its connection.
     Reply {
         /// The message, bit for bit.
         frames: Frames,
-        /// Where everything is in it.
+        /// Its layout.
         body: Body,
     },
-    /// Nobody will answer a job any more.
+    /// A job will not be answered.
     Abandoned(JobId),
     /// The broker has confirmed the service.
     Registered,
-    /// The broker owes an answer for too long and is dialled again.
+    /// The broker has owed an answer for too long, and is dialled again.
     Lost,
-    /// Bytes that are not a message.
+    /// A message that is not valid.
     Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
@@ -154,25 +155,25 @@ impl Event for WorkerEvent {
 /// Counters of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkerStats {
-    /// Whole messages off the socket.
+    /// Messages received, valid or not.
     pub received: u64,
     /// Messages the transport has taken.
     pub sent: u64,
-    /// Bad ones, by kind.
+    /// Invalid messages, by kind.
     pub dropped: DropCounts,
-    /// The bytes of all frames received, good or bad.
+    /// Bytes of all frames received.
     pub bytes: u64,
-    /// Requests that came.
+    /// Requests received.
     pub requests: u64,
     /// Replies, those of failed jobs as well.
     pub replies: u64,
-    /// Requests handed on.
+    /// Requests forwarded.
     pub forwards: u64,
     /// Jobs that failed or were abandoned.
     pub failed: u64,
-    /// Requests in hand.
+    /// Requests in progress.
     pub held: u64,
-    /// From when a request was handed out to its reply.
+    /// The time from passing on a request to its reply.
     pub latency: Latencies,
 }
 
@@ -196,27 +197,27 @@ impl Job {
 pub struct Worker {
     settings: WorkerSettings,
     state: Lifecycle,
-    /// Whether the broker has nothing more for one who leaves.
+    /// Whether the broker has confirmed that it sends nothing more.
     is_free: bool,
     link: Link,
     dialling: Dialling,
-    /// When to try the next endpoint, unless this one is connected by then.
+    /// When to try the next endpoint, unless this one connects before.
     patience: Option<Nanos>,
-    /// Whether a registration went out on this connection: the broker may send requests.
+    /// Whether this connection has registered: the broker may send requests.
     is_known: bool,
-    /// Whether the broker reckons with jobs in hand that nobody will answer.
+    /// Whether the broker still counts abandoned jobs as in progress.
     forsaken: bool,
     credit: Credit,
     jobs: HashMap<JobId, Job, RandomState>,
     next_job: u64,
-    /// Requests over the concurrency, in order.
+    /// Requests beyond the concurrency, in order.
     waiting: VecDeque<(Frames, Body)>,
     queue: VecDeque<Frames>,
     in_flight: VecDeque<(SendId, Frames)>,
-    /// Bytes of both.
+    /// Bytes of the queue and of messages offered to the transport.
     queued_bytes: usize,
     next_send: u64,
-    /// When to say something, having said nothing.
+    /// When a heartbeat is due.
     heartbeat_at: Nanos,
     /// Since when the broker owes an answer.
     unanswered: Option<Nanos>,
@@ -226,7 +227,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that asks for its socket at once, and registers. The seed spreads the reconnects of many.
+    /// A worker that opens its socket and registers at once. The seed spreads the reconnects of many workers.
     pub fn new(now: Nanos, settings: WorkerSettings, seed: [u8; 32]) -> Self {
         let heartbeat = settings.heartbeat_interval;
         let (first, longest) = (settings.reconnect_after, settings.reconnect_at_most);
@@ -274,7 +275,7 @@ impl Worker {
         self.jobs.len() + self.waiting.len()
     }
 
-    /// A registration goes before anything else; what goes after that of one who leaves brings no new work.
+    /// A registration is sent before anything else; after a leaving worker's, nothing asks for more work.
     fn register(&mut self, now: Nanos) {
         self.queue.retain(|frames| !is_of(frames, &[MessageType::Register, MessageType::Ping, MessageType::Pong]));
         let service = if self.state.is_open() { self.settings.service.clone() } else { Bytes::from_static(LEAVING) };
@@ -286,7 +287,7 @@ impl Worker {
         self.spoke(now);
     }
 
-    /// Registers once more, behind all replies: that is how a broker hears that nothing is in hand any more (DCP-15).
+    /// Registers again, after all replies: this shows the broker that no request is in progress any more (DCP-15).
     fn begin_anew(&mut self, now: Nanos) {
         self.forsaken = false;
         self.credit.register();
@@ -304,7 +305,7 @@ impl Worker {
         self.push(now, encode_header(MessageType::Ping, Width::One));
     }
 
-    /// Nine tenths of the interval leave the rest to the way.
+    /// A tenth of the interval is left for transmission.
     fn spoke(&mut self, now: Nanos) {
         self.heartbeat_at = now + self.settings.heartbeat_interval * 9 / 10;
     }
@@ -312,7 +313,7 @@ impl Worker {
     fn on_request(&mut self, now: Nanos, frames: Frames, body: Body) {
         self.stats.requests += 1;
         if frames[SERVICE] == LEAVING {
-            // Nothing is done under this name: who asks for it all the same is told so.
+            // No work is done under this name; a client that requests it gets an empty reply.
             self.stats.failed += 1;
             let Job { client, metadata, .. } = Job::of(now, &frames, &body);
             self.push(now, encode_reply(client, &metadata, &[]));
@@ -338,7 +339,7 @@ impl Worker {
         }
     }
 
-    /// Lets other workers do what one who leaves has no hand free for.
+    /// A leaving worker forwards the requests it has no capacity for.
     fn give_back(&mut self, now: Nanos) {
         if self.state.is_draining() {
             while let Some((frames, body)) = self.waiting.pop_front() {
@@ -370,7 +371,7 @@ impl Worker {
         self.push(now, encode_request(service, Some(job.client), &job.metadata, data));
     }
 
-    /// Nobody will answer a job: its place is free, which the broker cannot know.
+    /// A job will not be answered: it frees a slot, but the broker cannot know.
     fn abandon(&mut self, now: Nanos) {
         self.forsaken = true;
         if !self.state.is_open() || self.link != Link::Up || self.held() >= self.settings.concurrency {
@@ -387,7 +388,7 @@ impl Worker {
         self.settings.heartbeat_interval * self.settings.liveness
     }
 
-    /// Lets go of an endpoint, to dial it again or the next.
+    /// Drops an endpoint, to dial it again or the next one.
     fn hang_up(&mut self, now: Nanos) {
         self.unanswered = None;
         self.patience = None;
@@ -404,12 +405,12 @@ impl Worker {
         self.register(now);
     }
 
-    /// The transport dials the only endpoint for as long as it takes.
+    /// The only endpoint is dialled for as long as it takes.
     fn await_connection(&mut self, now: Nanos, patience: Duration) {
         self.patience = self.dialling.has_others().then(|| now + patience);
     }
 
-    /// Takes an open send off the list.
+    /// Removes a message that the transport has taken or refused.
     fn settle(&mut self, send: SendId) -> Option<Frames> {
         let at = self.in_flight.iter().position(|(id, _)| *id == send)?;
         let (_, frames) = self.in_flight.remove(at)?;
@@ -421,7 +422,7 @@ impl Worker {
         if !self.state.is_draining() {
             return;
         }
-        // Nobody misses the last heartbeat.
+        // A lost last heartbeat does no harm.
         let mut unsent = self.queue.iter().chain(self.in_flight.iter().map(|(_, frames)| frames));
         let is_owed = unsent.any(|frames| is_of(frames, &[MessageType::Reply, MessageType::Request]));
         let is_left_alone = self.is_free || !self.is_known;
@@ -461,7 +462,7 @@ impl Machine for Worker {
             }
             Ok(Layout::Request(body)) => self.on_request(now, frames, body),
             Ok(Layout::Reply(body)) => self.events.push_back(WorkerEvent::Reply { frames, body }),
-            // The codec lets no ping through to a worker.
+            // The codec rejects pings for a worker.
             Ok(Layout::Ping) => {}
             Err(error) => return self.drop(error, frames).into(),
         }
@@ -477,7 +478,7 @@ impl Machine for Worker {
             SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
             SocketEvent::Connected(_) => {
                 self.patience = None;
-                // The broker knows the new connection by another address.
+                // The new connection has another address at the broker.
                 if self.link == Link::Lost {
                     self.link = Link::Up;
                     self.register(now);
@@ -525,7 +526,7 @@ impl Machine for Worker {
         }
         if now >= self.heartbeat_at {
             self.spoke(now);
-            // What the transport has not taken yet says as much.
+            // A message still unsent serves as a heartbeat.
             if self.link == Link::Up && self.queue.is_empty() && self.in_flight.is_empty() {
                 if self.forsaken && self.held() == 0 && self.state.is_open() {
                     self.begin_anew(now);
@@ -562,7 +563,7 @@ impl Machine for Worker {
         self.close_if_done(now);
     }
 
-    /// Leaves its service, and finishes what is in hand or comes until the broker knows.
+    /// Leaves its service, and handles the requests that arrive until the broker confirms.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         if self.state.drain(now, grace) {
             self.register(now);

@@ -1,4 +1,4 @@
-//! A worker that asks as well, on its one connection: the broker knows it by one address (DCP-35).
+//! A worker that also sends requests, on one connection: the broker knows it by one address (DCP-35).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use crate::{
     Backlog, CallId, Calling, Event, Incoming, Machine, Nanos, Origin, Output, SendId, SocketEvent, Verdict, Weight,
 };
 
-/// Marks the number of a send of the client's.
+/// Marks the id of a client's send.
 const CALL: u64 = 1 << 63;
 
-/// What the user of a worker that asks may ask for.
+/// What the user of a worker that sends requests may request.
 #[derive(Clone, Debug)]
 pub enum WorkingVerb {
-    /// What a worker does.
+    /// As a worker.
     Work(WorkerVerb),
-    /// What a client does.
+    /// As a client.
     Call(ClientVerb),
 }
 
-/// What a worker that asks tells its user.
+/// The events of a worker that sends requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkingEvent {
-    /// What a worker tells, but for replies.
+    /// An event of the worker, except for replies.
     Work(WorkerEvent),
-    /// What a client tells.
+    /// An event of the client.
     Call(ClientEvent),
 }
 
@@ -49,16 +49,16 @@ impl Event for WorkingEvent {
     }
 }
 
-/// Counters of a worker that asks.
+/// Counters of a worker that sends requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkingStats {
     /// Those of the worker.
     pub worker: WorkerStats,
-    /// Those of what it asks.
+    /// Those of the client.
     pub client: ClientStats,
 }
 
-/// A worker, and a client that speaks through its socket. What the worker has to say goes first.
+/// A worker, and a client that uses its socket. The worker's messages are sent first.
 #[derive(Debug)]
 pub struct Working {
     worker: Worker,
@@ -68,16 +68,16 @@ pub struct Working {
 }
 
 impl Working {
-    /// The two as one.
+    /// Combines the two.
     pub fn new(worker: Worker, client: Client) -> Self {
         Self { worker, client, now: Nanos(0), events: VecDeque::new() }
     }
 
-    /// Hands replies to who asked.
+    /// Passes replies to the client.
     fn sort(&mut self) {
         while let Some(event) = self.worker.poll_event() {
             if let WorkerEvent::Reply { frames, .. } = event {
-                // It was a reply to the worker, and is one to the client.
+                // The worker's event becomes a message for the client.
                 self.client.handle_message(
                     self.now,
                     Incoming { socket: Asking, peer: None, user_id: None, host: None, frames },
@@ -96,7 +96,7 @@ impl Working {
                     return Some(Output::Send { id: id.map(ours), socket: Back, to: None, frames, until });
                 }
                 Output::Withdraw { id, .. } => return Some(Output::Withdraw { socket: Back, id: ours(id) }),
-                // The socket is the worker's to open and to close.
+                // The worker opens and closes the socket.
                 Output::Open(_) | Output::Connect { .. } | Output::Disconnect { .. } | Output::Close { .. } => {}
             }
         }
@@ -145,7 +145,7 @@ impl Machine for Working {
         }
     }
 
-    /// Ends as a worker does; what it has asked by then, and has no reply, goes unanswered.
+    /// Closes as a worker does; pending calls end unanswered.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.now = now;
         self.worker.handle_close(now, grace);
@@ -217,7 +217,7 @@ impl Calling for Working {
     }
 }
 
-/// The client's own number of a send, if it is one of its.
+/// The client's id of a send, if it is the client's.
 fn call_of(SendId(number): SendId) -> Option<SendId> {
     (number & CALL != 0).then_some(SendId(number & !CALL))
 }

@@ -1,4 +1,5 @@
-//! Reading messages. Of several faults the first of this order is reported: the verb, the pairs, what the verb needs.
+//! Reading messages. Of several faults the first in this order is reported: the verb, the headers, what the verb
+//! requires.
 
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ pub fn decode(frames: &[impl AsRef<[u8]>], settings: Settings) -> Result<Layout,
     Ok(layout)
 }
 
-/// The value of the last `ID` among the whole pairs, whatever else is wrong with the message.
+/// The value of the last `ID` among the complete headers, even if the message is otherwise invalid.
 pub fn id(frames: &[impl AsRef<[u8]>]) -> Option<usize> {
     let first = 1 + usize::from(frames.first().is_some_and(|first| first.as_ref().is_empty()));
     let keys = (first..frames.len()).step_by(2).take_while(|key| !frames[*key].as_ref().is_empty());
@@ -80,12 +81,12 @@ const fn fault<T>(kind: ErrorKind, frame: usize, offset: usize) -> Result<T, Dec
     Err(DecodeError { kind, frame, offset })
 }
 
-/// Everything below 1.0 is (MC0-20).
+/// Every version below 1.0 is supported (MC0-20).
 fn is_ours(version: &[u8]) -> bool {
     matches!(version, [b'0'] | [b'0', b'.', ..])
 }
 
-/// A number in digits alone, or the place of what is none of it.
+/// A number of digits only, or the position of the first fault.
 fn milliseconds(value: &[u8], at_most: u64) -> Result<u64, usize> {
     if let Some(at) = value.iter().position(|byte| !byte.is_ascii_digit()) {
         return Err(at);

@@ -1,7 +1,7 @@
 use super::{Layout, Settings, Verb, decode};
 use crate::{DecodeError, ErrorKind, Protocol, Split};
 
-/// mc0 as a framing: a verb, pairs of a key and a value up to an empty key, and what follows by position.
+/// mc0 as a framing: a verb, headers up to an empty key, and positional frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Mc0;
 
@@ -24,7 +24,7 @@ impl Protocol for Mc0 {
         let split =
             Split::after(usize::from(frames.first().is_some_and(|first| first.as_ref().is_empty())), frames.len());
         let Ok(layout) = decode(frames, Settings::default()) else { return split };
-        // The positional frames of a SUB are topics, which readers look into.
+        // The positional frames of a SUB are topics, which readers decode.
         let has_body = matches!(layout.verb, Verb::Put | Verb::Message);
         Split { body: if has_body { layout.body } else { frames.len() }, topic: layout.topic, ..split }
     }

@@ -1,28 +1,28 @@
-//! What the frames of a message are, by position.
+//! The frames of a message, by position.
 
 use std::ops::RangeFrom;
 use std::time::Duration;
 
-/// What a message is about.
+/// The verb of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// A connector says how it wants to be treated.
+    /// A connector introduces itself.
     Connect,
     /// A connector leaves.
     Disconnect,
-    /// A connector wants the messages of some topics.
+    /// A connector subscribes to topics.
     Sub,
-    /// A connector wants them no more.
+    /// A connector unsubscribes.
     Unsub,
-    /// A connector gives a message to all subscribers of a topic.
+    /// A connector sends a message to all subscribers of a topic.
     Put,
-    /// Either end is there.
+    /// Either end is alive.
     Noop,
-    /// What the middleware passes on to a subscriber.
+    /// The middleware delivers a message to a subscriber.
     Message,
-    /// The middleware has done what was asked for.
+    /// The middleware has carried out a request.
     Ok,
-    /// The middleware has not done it.
+    /// The middleware has refused a request.
     Error,
 }
 
@@ -40,7 +40,7 @@ impl Verb {
         Self::Error,
     ];
 
-    /// The frame that says it.
+    /// The frame of the verb.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connect => "CONNECT",
@@ -55,7 +55,7 @@ impl Verb {
         }
     }
 
-    /// The verb that a frame says; verbs are case-sensitive (MC0-34).
+    /// The verb of a frame; verbs are case-sensitive (MC0-34).
     #[inline]
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
         Some(match frame {
@@ -73,10 +73,10 @@ impl Verb {
     }
 }
 
-/// Which frames are messages.
+/// Which messages are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The longest TTL that a connector may ask for, in milliseconds (MC0-24).
+    /// The longest TTL that a connector may request, in milliseconds (MC0-24).
     pub max_ttl_ms: u64,
 }
 
@@ -86,16 +86,16 @@ impl Default for Settings {
     }
 }
 
-/// A good message: what its frames are.
+/// A valid message: the meaning of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// What it is about.
+    /// The verb.
     pub verb: Verb,
-    /// The frame of the verb: 1 after the empty frame that may lead (MC0-07), else 0.
+    /// The frame of the verb: 1 after a leading empty frame (MC0-07), else 0.
     pub at: usize,
-    /// The pairs of a key and a value after it.
+    /// The number of headers.
     pub pairs: usize,
-    /// The first positional frame; the number of frames where there is none.
+    /// The first positional frame; the number of frames if there is none.
     pub body: usize,
     /// The value of the last `ID`.
     pub id: Option<usize>,
@@ -110,12 +110,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Whether an empty frame leads.
+    /// Whether it has the leading empty frame.
     pub const fn is_delimited(&self) -> bool {
         self.at == 1
     }
 
-    /// The frames of the keys; the value of each is the next.
+    /// The frames of the keys; the frame after each is its value.
     pub fn keys(&self) -> impl Iterator<Item = usize> + use<> {
         let first = self.at + 1;
         (0..self.pairs).map(move |pair| first + 2 * pair)

@@ -1,4 +1,4 @@
-//! mc0: a bus of topics. Connectors subscribe to topics and put messages, which the middleware passes on to subscribers.
+//! mc0: a bus of topics. Connectors subscribe to topics and put messages; the middleware delivers them to subscribers.
 
 mod connector;
 mod decode;

@@ -1,22 +1,22 @@
-//! Who may publish and subscribe to what.
+//! Which clients may publish and subscribe to which topics.
 
 use crate::Pattern;
 
-/// Whom an entry is about.
+/// The clients that an entry applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// Everybody, also who has no name.
+    /// All clients, also those without a name.
     All,
-    /// Who has exactly this name.
+    /// The client with exactly this name.
     Named(Box<[u8]>),
-    /// Who has such a name.
+    /// Clients whose name matches.
     Like(Pattern),
 }
 
-/// What somebody may do.
+/// The rights of some clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Who.
+    /// The clients.
     pub whom: Whom,
     /// The topics that they may put messages to.
     pub publish: Vec<Pattern>,
@@ -24,12 +24,12 @@ pub struct Entry {
     pub subscribe: Vec<Pattern>,
 }
 
-/// What everybody may do: the first entry that is about a client decides, and without one nothing is allowed.
+/// The rights of all clients: the first entry that applies to a client decides; without one it may do nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy(pub Vec<Entry>);
 
 impl Policy {
-    /// Whether a client, by the name it has proved, may put messages to a topic.
+    /// Whether a client with this proved name may put messages to a topic.
     pub fn may_publish(&self, user: Option<&[u8]>, topic: &[u8]) -> bool {
         self.entry(user).is_some_and(|entry| entry.publish.iter().any(|pattern| pattern.matches(topic)))
     }

@@ -1,4 +1,5 @@
-//! Who offers what, who waits for whom, who has what in hand. Every step takes the same time, however many there are.
+//! Which worker offers which service, which requests are queued, and which are in progress. Every step takes constant
+//! time.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -12,21 +13,21 @@ use crate::dcp::list::{Links, List};
 use crate::slab::{Slab, Slot};
 use crate::{Frames, NAME_BYTES, Nanos, Parcel, SendId, cost};
 
-/// Services that are remembered for their counters alone; names come from the network, memory does not grow with them.
+/// Unused services kept for their counters; names come from the network, so that memory must have a bound.
 pub(super) const IDLE_SERVICES: usize = 1000;
 
-/// What it takes to keep a request, over its frames: an estimate, so that many small ones are bounded as well.
+/// The overhead of keeping a request: an estimate that also bounds many small ones.
 const KEEPING: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) name: Bytes,
-    /// Requests that wait, in order.
+    /// Queued requests, in order.
     pub(super) queue: List,
-    /// Workers that wait, in order.
+    /// Free workers, in order.
     pub(super) free: List,
     pub(super) workers: usize,
-    /// Requests with a worker.
+    /// Requests in progress.
     held: usize,
     pub(super) requests: u64,
     pub(super) replies: u64,
@@ -46,14 +47,14 @@ pub(super) struct Worker {
     pub(super) user: Option<Bytes>,
     pub(super) service: Slot,
     is_free: bool,
-    /// Requests in hand, in the order they were given.
+    /// Requests in progress, in the order they were sent.
     held: List,
     seen: Nanos,
 }
 
 #[derive(Debug)]
 pub(super) struct Request {
-    /// The message, for as long as it may have to be sent (again), shared with the transport meanwhile.
+    /// The message, for as long as it may have to be sent (again); shared with the transport.
     frames: Option<Arc<Frames>>,
     /// The name its client has proved by its key.
     user: Option<Bytes>,
@@ -61,20 +62,20 @@ pub(super) struct Request {
     /// A digest of the client's address and the metadata.
     key: u64,
     cost: usize,
-    /// When it came.
+    /// When it was received.
     since: Nanos,
     due: Nanos,
     with: Option<With>,
 }
 
 impl Request {
-    /// The message, if it is still there, and its client's user.
+    /// The message, if it is still kept, and its client's user.
     pub(super) fn into_parts(self) -> (Frames, Option<Bytes>) {
         (self.frames.map(Arc::unwrap_or_clone).unwrap_or_default(), self.user)
     }
 }
 
-/// The worker that has a request, and how it got there.
+/// The worker of a request, and whether it was sent there.
 #[derive(Debug)]
 struct With {
     worker: Slot,
@@ -82,11 +83,11 @@ struct With {
     is_sent: bool,
 }
 
-/// What became of the requests that a worker had in hand.
+/// What became of a worker's requests in progress.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     pub(super) lost: u64,
-    /// The services that are not what they were.
+    /// The services whose queues have changed.
     pub(super) touched: Vec<Slot>,
 }
 
@@ -98,17 +99,17 @@ pub(super) struct Board {
     by_address: HashMap<Bytes, Slot, RandomState>,
     digests: RandomState,
     requests: Slab<Request>,
-    /// Requests, in a queue or in a hand.
+    /// Requests, queued or in progress.
     order: Links,
-    /// Requests that wait, the one that expires first in front.
+    /// Queued requests, in the order they expire.
     ages: Links,
     oldest: List,
-    /// Workers that are free.
+    /// Free workers.
     idle: Links,
-    /// Workers, the one unheard for longest in front.
+    /// Workers, the one silent for longest first.
     silence: Links,
     silent: List,
-    /// The cost of all frames that are kept.
+    /// The cost of all kept frames.
     cost: usize,
     held: usize,
     serial: u32,
@@ -147,12 +148,12 @@ impl Board {
         self.oldest.len()
     }
 
-    /// Requests with workers.
+    /// How many requests are in progress.
     pub(super) const fn held(&self) -> usize {
         self.held
     }
 
-    /// The cost of all frames that are kept.
+    /// The cost of all kept frames.
     pub(super) const fn cost(&self) -> usize {
         self.cost
     }
@@ -163,7 +164,7 @@ impl Board {
         if let Some(&slot) = self.by_name.get(name) {
             return slot;
         }
-        // A copy, since the bytes of a message may be part of something greater.
+        // A copy: the bytes may be part of a larger buffer.
         let name = Bytes::copy_from_slice(name);
         let slot = self.services.insert(Service {
             name: name.clone(),
@@ -183,7 +184,7 @@ impl Board {
         &mut self.services[service]
     }
 
-    /// Forgets a service that nobody uses, where there are many or it has no counters worth keeping.
+    /// Removes an unused service, if there are too many or its counters are not worth keeping.
     pub(super) fn tidy(&mut self, service: Slot) {
         let is_crowded = self.services.len() > IDLE_SERVICES;
         let is_dear = |entry: &Service| is_crowded || entry.requests == 0 || entry.name.len() > NAME_BYTES;
@@ -196,7 +197,7 @@ impl Board {
 
     // Workers.
 
-    /// Puts a worker that is not free in charge of a service.
+    /// Registers a worker for a service, not as free yet.
     pub(super) fn register(&mut self, now: Nanos, address: &Bytes, user: Option<&Bytes>, service: Slot) -> Slot {
         self.services[service].workers += 1;
         if let Some(worker) = self.worker(address) {
@@ -206,7 +207,7 @@ impl Board {
             self.tidy(before);
             return worker;
         }
-        // Copies: both may be pieces of something larger.
+        // Copies: both may be part of a larger buffer.
         let address = Bytes::copy_from_slice(address);
         let worker = self.workers.insert(Worker {
             address: address.clone(),
@@ -226,19 +227,19 @@ impl Board {
         self.workers[worker].user.as_ref()
     }
 
-    /// Notes that a worker was heard.
+    /// Records that a worker has sent something.
     pub(super) fn hear(&mut self, now: Nanos, worker: Slot) {
         self.workers[worker].seen = now;
         self.silence.remove(&mut self.silent, worker);
         self.silence.push_back(&mut self.silent, worker);
     }
 
-    /// The worker unheard for longest, and when it was heard.
+    /// The worker silent for longest, and when it last sent something.
     pub(super) fn most_silent(&self) -> Option<(Slot, Nanos)> {
         self.silent.first().map(|worker| (worker, self.workers[worker].seen))
     }
 
-    /// Adds a worker to the free ones of its service, which is returned, unless it is free or has its hands full.
+    /// Makes a worker free, unless it is already or has as many requests as it may. Returns its service if so.
     pub(super) fn free(&mut self, worker: Slot, max_held: usize) -> Option<Slot> {
         let entry = &mut self.workers[worker];
         if entry.is_free || entry.held.len() >= max_held {
@@ -266,11 +267,11 @@ impl Board {
         }
     }
 
-    /// Empties a worker's hand. A request goes back to the front where `returns` says so of one that was sent or not,
-    /// and is lost otherwise.
+    /// Takes all requests from a worker. `returns` decides, by whether a request was sent, if it goes back to the front
+    /// of its queue; otherwise it is lost.
     pub(super) fn relieve(&mut self, due: Nanos, worker: Slot, returns: impl Fn(bool) -> bool) -> Left {
         let mut left = Left::default();
-        // From the last to the first, so that the oldest ends in front.
+        // From the last to the first, so that the oldest ends up in front.
         while let Some(request) = self.workers[worker].held.last() {
             let is_sent = self.requests[request].with.as_ref().is_some_and(|with| with.is_sent);
             let service = self.requests[request].service;
@@ -288,7 +289,7 @@ impl Board {
         left
     }
 
-    /// Forgets a worker, whose hand is emptied as `relieve` does it.
+    /// Removes a worker, and takes its requests as `relieve` does.
     pub(super) fn forget(&mut self, due: Nanos, worker: Slot, returns: impl Fn(bool) -> bool) -> (Worker, Left) {
         self.unfree(worker);
         let left = self.relieve(due, worker, returns);
@@ -301,7 +302,7 @@ impl Board {
 
     // Requests.
 
-    /// A digest of a client's address, its delimiter and the metadata, which are the same in a request and its reply.
+    /// A digest of a client's address, its delimiter and the metadata, which a request and its reply share.
     pub(super) fn digest(&self, frames: &[Bytes]) -> u64 {
         self.digests.hash_one(frames)
     }
@@ -311,7 +312,7 @@ impl Board {
         cost(frames) + KEEPING
     }
 
-    /// Takes in a request of this cost, from when it came until it expires, that is neither queued nor given yet.
+    /// Adds a request of this cost, valid from its arrival until it expires; it is neither queued nor assigned yet.
     pub(super) fn add(
         &mut self,
         life: Range<Nanos>,
@@ -350,7 +351,7 @@ impl Board {
         self.ages.remove(&mut self.oldest, request);
     }
 
-    /// Takes a request out of its queue, and off the board.
+    /// Removes a queued request.
     pub(super) fn drop_queued(&mut self, request: Slot) -> Request {
         self.unqueue(request);
         let gone = self.requests.remove(request).expect("a request in use");
@@ -358,13 +359,13 @@ impl Board {
         gone
     }
 
-    /// Gives the first request that waits to a worker that is free.
+    /// Assigns the first queued request to a free worker.
     pub(super) fn give_queued(&mut self, request: Slot, worker: Slot) -> SendId {
         self.unqueue(request);
         self.give(request, worker)
     }
 
-    /// Gives a request to a worker that is free.
+    /// Assigns a request to a free worker.
     pub(super) fn give(&mut self, request: Slot, worker: Slot) -> SendId {
         self.unfree(worker);
         self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 1);
@@ -381,7 +382,7 @@ impl Board {
         &self.workers[worker].address
     }
 
-    /// The message as it is sent.
+    /// The message to send.
     pub(super) fn parcel(&self, request: Slot) -> Parcel {
         let frames = self.requests[request].frames.clone();
         frames.map_or_else(Parcel::default, |frames| Parcel::Shared(frames, 0))
@@ -399,7 +400,7 @@ impl Board {
         (with.send == send).then_some((request, with.worker))
     }
 
-    /// Notes that the transport took a request, whose frames are not needed again unless `keep`.
+    /// Records that the transport took a request; its frames are dropped unless `keep`.
     pub(super) fn sent(&mut self, request: Slot, keep: bool) {
         let entry = &mut self.requests[request];
         if let Some(with) = &mut entry.with {
@@ -411,7 +412,7 @@ impl Board {
         }
     }
 
-    /// Puts a request that is with a worker back to the front of its queue.
+    /// Returns a worker's request to the front of its queue.
     pub(super) fn give_back(&mut self, due: Nanos, request: Slot) {
         self.take(request);
         let entry = &mut self.requests[request];
@@ -420,7 +421,7 @@ impl Board {
         self.ages.push_back(&mut self.oldest, request);
     }
 
-    /// Ends the oldest request of a worker with this digest; returns its service, and when it came.
+    /// Ends a worker's oldest request with this digest. Returns its service, and when it was received.
     pub(super) fn finish(&mut self, worker: Slot, key: u64) -> Option<(Slot, Nanos)> {
         let held = std::iter::successors(self.workers[worker].held.first(), |request| self.order.after(*request));
         let request = held.into_iter().find(|request| self.requests[*request].key == key)?;
@@ -428,7 +429,7 @@ impl Board {
         Some((self.end(request), since))
     }
 
-    /// Takes a request out of a worker's hand.
+    /// Takes a request from its worker.
     fn take(&mut self, request: Slot) {
         let entry = &mut self.requests[request];
         if let Some(With { worker, .. }) = entry.with.take() {

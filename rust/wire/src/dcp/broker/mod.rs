@@ -1,4 +1,4 @@
-//! The broker: a queue for each service, and the workers that take from it.
+//! The broker: queues requests by service, and passes them to workers.
 
 mod board;
 mod settings;
@@ -21,17 +21,17 @@ use crate::{
     Output, Parcel, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict,
 };
 
-/// Workers that are remembered beyond their lives, and peers with wide types.
+/// Former workers to remember, and peers with wide types.
 const REMEMBERED: usize = 65_536;
 
-/// Marks the number of a reply's send.
+/// Marks the id of a reply's send.
 const REPLY: u64 = 1 << 63;
 
 /// The broker's only socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Front;
 
-/// A broker has nothing to be asked for.
+/// A broker takes no commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokerVerb {}
 
@@ -42,11 +42,11 @@ pub struct Broker {
     decode: Settings,
     state: Lifecycle,
     board: Board,
-    /// The clients of replies the transport has not taken yet.
+    /// The clients of replies that the transport has not taken yet.
     replies: Slab<Bytes>,
-    /// Workers of old by address and user: their late replies are no forgeries.
+    /// Former workers by address and user: their late replies are accepted.
     former: Latest<(Bytes, Option<Bytes>)>,
-    /// Peers that last wrote types of four bytes.
+    /// Peers whose last message had a type of four bytes.
     wide: Latest<Bytes>,
     stats: BrokerStats,
     status: Status,
@@ -55,7 +55,7 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// A broker that asks for its socket at once.
+    /// A broker that opens its socket at once.
     pub fn new(settings: BrokerSettings) -> Self {
         let open = Output::Open(Box::new(Open {
             socket: Front,
@@ -101,7 +101,7 @@ impl Broker {
         let is_again = self.board.worker(peer).is_some_and(|worker| self.board.service_of(worker) == service);
         let worker = self.board.register(now, peer, user, service);
         if is_again {
-            // It begins anew: nobody works on what it had in hand, and what it was never sent it may yet have.
+            // It starts anew: its sent requests are not in progress any more; unsent ones go back to the queue.
             let left = self.board.relieve(now + self.settings.queue_ttl, worker, |is_sent| !is_sent);
             self.go_on_without(now, left);
         }
@@ -148,20 +148,20 @@ impl Broker {
         self.admit(now, sender, frames, key);
     }
 
-    /// Answers a request for the broker's own service.
+    /// Answers a request for the broker's status service.
     fn tell_status(&mut self, now: Nanos, request: &Frames, metadata_end: usize) {
         let mut status = std::mem::take(&mut self.status);
         let names = |stats: &BrokerStats| stats.services.iter().map(|service| service.service.clone()).collect();
         let text = status.at(now, || self.stats(), ("services", "service"), names);
         self.status = status;
         let mut reply = encode_header(MessageType::Reply, Width::One);
-        // The client, what it wants back, and the empty frame before the data.
+        // The client, the metadata to echo, and the empty frame before the data.
         reply.extend(request[REQUEST_CLIENT..=metadata_end].iter().cloned());
         reply.push(text);
         self.deliver(request[REQUEST_CLIENT].clone(), reply);
     }
 
-    /// Whether a peer that is no worker may reply: a worker of old, where only workers are believed.
+    /// Whether a peer that is not a worker may reply: always, or only if it was one, as `client_address` says.
     fn may_reply(&self, peer: &Bytes, user: Option<&Bytes>) -> bool {
         self.settings.client_address == ClientAddress::Any || self.former.contains(&(peer.clone(), user.cloned()))
     }
@@ -183,7 +183,7 @@ impl Broker {
         }
     }
 
-    /// Gives a new request to a worker at once, or lets it wait, or drops it.
+    /// Sends a new request to a free worker, queues it, or drops it.
     fn admit(&mut self, now: Nanos, sender: Origin, frames: Frames, key: u64) {
         let service = self.board.service(&frames[SERVICE]);
         let is_open = self.state.is_open();
@@ -197,7 +197,7 @@ impl Broker {
             self.board.tidy(service);
             return;
         }
-        // A request that was forwarded is its client's, who may be anyone.
+        // The sender of a forwarded request is not its client, whose user is unknown here.
         let user = sender.user.filter(|_| sender.peer.as_ref() == frames.get(REQUEST_CLIENT));
         let request = self.board.add(now..now + self.settings.queue_ttl, service, frames, user, cost, key);
         match worker {
@@ -209,7 +209,7 @@ impl Broker {
         }
     }
 
-    /// Whether there is, or can be made, room for a request of this cost.
+    /// Makes room for a request of this cost. Returns whether there is.
     fn make_room(&mut self, service: Slot, cost: usize, is_queued: bool) -> bool {
         if cost > self.settings.max_queue_bytes {
             return false;
@@ -228,14 +228,14 @@ impl Broker {
         }
     }
 
-    /// Makes a worker free, and gives it what waits.
+    /// Makes a worker free, and sends it a queued request.
     fn free(&mut self, now: Nanos, worker: Slot) {
         if let Some(service) = self.board.free(worker, self.settings.max_held) {
             self.dispatch(now, service);
         }
     }
 
-    /// Gives requests that wait to workers that are free, the oldest of both first.
+    /// Sends queued requests to free workers, the oldest of both first.
     fn dispatch(&mut self, now: Nanos, service: Slot) {
         if !self.state.is_open() {
             return;
@@ -255,7 +255,7 @@ impl Broker {
     fn forget(&mut self, now: Nanos, worker: Slot, is_unreachable: bool) {
         let requeue = self.settings.requeue;
         let due = now + self.settings.queue_ttl;
-        // What never left goes to somebody else; what did may have been done already.
+        // Another worker gets what was never sent; a sent request may have been handled already.
         let (gone, left) = self.board.forget(due, worker, |is_sent| requeue || (is_unreachable && !is_sent));
         let service = self.board.service_mut(gone.service).name.clone();
         if self.settings.client_address == ClientAddress::WorkersOnly {
@@ -266,7 +266,7 @@ impl Broker {
         self.go_on_without(now, left);
     }
 
-    /// Goes on where requests have left a hand.
+    /// Updates the services that have lost requests of a worker.
     fn go_on_without(&mut self, now: Nanos, left: Left) {
         self.stats.lost += left.lost;
         for service in left.touched {
@@ -301,7 +301,7 @@ impl Broker {
             frames[TYPE] = frame;
         }
         self.stats.sent += 1;
-        // Its frames follow when it is its turn.
+        // Its frames are added when the transport asks for it.
         let (id, to, frames) = (Some(send), Some(to), Parcel::default());
         self.outputs.push_back(Output::Send { id, socket: Front, to, frames, until: None });
     }
@@ -327,7 +327,7 @@ impl Broker {
         self.outputs.push_back(Output::Send { id: None, socket: Front, to: Some(to), frames, until: None });
     }
 
-    /// The type of what came from one peer, in the width of another, where they may differ (DCP-11).
+    /// The type frame in the width of its receiver, which may differ from the sender's (DCP-11).
     fn rewritten(&self, message_type: MessageType, to: &Bytes) -> Option<Bytes> {
         self.settings.compat_dagbox.then(|| message_type.frame(self.width(to)))
     }
@@ -348,7 +348,7 @@ impl Broker {
         if unsent == Unsent::Unreachable {
             self.forget(now, worker, true);
         } else {
-            // The worker does not read; it asks again when it does.
+            // The worker does not read; it will ask again when it does.
             let service = self.board.request_service(request);
             self.board.give_back(now + self.settings.queue_ttl, request);
             self.dispatch(now, service);
@@ -383,7 +383,7 @@ impl Machine for Broker {
         self.stats.bytes += crate::nbytes(&frames);
         let mut worker = self.board.worker(&peer);
         if let Some(other) = worker.filter(|worker| self.board.user(*worker) != user.as_ref()) {
-            // Another key has the address now: the worker that registered there is gone.
+            // Another key has this address now: the worker registered there is gone.
             self.forget(now, other, false);
             worker = None;
         }
@@ -407,7 +407,7 @@ impl Machine for Broker {
             Layout::Register => self.on_register(now, &peer, user.as_ref(), frames),
             Layout::Ping => self.on_ping(now, &peer, worker),
             Layout::Pong if worker.is_none() => self.send_header(&peer, MessageType::Reconnect),
-            // The codec lets no reconnect through to a broker.
+            // The codec rejects reconnects for a broker.
             Layout::Pong | Layout::Reconnect => {}
             Layout::Request(body) => self.on_request(now, Origin::new(peer, user), worker, frames, &body),
             Layout::Reply(_) if worker.is_none() && !self.may_reply(&peer, user.as_ref()) => {
@@ -461,7 +461,7 @@ impl Machine for Broker {
         match verb {}
     }
 
-    /// Waits for the replies of what workers have in hand; what is queued stays there, to be counted.
+    /// Waits for the replies to requests in progress; queued ones stay queued, and are counted.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.state.drain(now, grace);
         self.close_if_done(now);
@@ -474,7 +474,7 @@ impl Machine for Broker {
                 && send.0 & REPLY == 0
             {
                 let Some((request, _)) = self.board.sending(*send) else {
-                    // Its worker is gone, or has been given up, since.
+                    // Its worker is gone, or has lost it since.
                     self.stats.sent = self.stats.sent.saturating_sub(1);
                     continue;
                 };
@@ -520,7 +520,7 @@ impl Machine for Broker {
     }
 }
 
-/// What was put in last; the oldest goes when there is much.
+/// The last items added; the oldest is dropped beyond a limit.
 #[derive(Debug)]
 struct Latest<T> {
     all: HashSet<T>,
@@ -550,7 +550,7 @@ impl<T: Clone + Eq + Hash> Latest<T> {
         }
     }
 
-    /// Its place in the order stays, and may cost a later entry some of its time.
+    /// Its position in the order stays, and may make a later entry expire early.
     fn remove(&mut self, one: &T) {
         self.all.remove(one);
     }

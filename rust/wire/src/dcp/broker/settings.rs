@@ -1,4 +1,4 @@
-//! How a broker is set up, what it tells and what it counts.
+//! The settings, events and counters of a broker.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,39 +8,39 @@ use serde::Serialize;
 
 use crate::{Connection, DropCounts, Dropped, Event, Latencies, Origin, SocketOptions, Weight};
 
-/// How a broker is set up.
+/// The settings of a broker.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // each a choice of its own
 pub struct BrokerSettings {
-    /// Endpoints to listen on, all of one socket: an address is known on its socket only (DCP-03).
+    /// Endpoints to listen on, all of one socket: an address is valid on its own socket only (DCP-03).
     pub bind: Vec<String>,
-    /// What is set on the socket.
+    /// Options of the socket.
     pub options: SocketOptions,
-    /// Requests that may wait for one service.
+    /// Requests that may be queued for one service.
     pub max_queue: usize,
-    /// Bytes that may wait for all services together, with what it takes to keep them.
+    /// Bytes that may be kept for all services together, including overhead.
     pub max_queue_bytes: usize,
-    /// How long a request may wait.
+    /// How long a request may be queued.
     pub queue_ttl: Duration,
-    /// Which request goes when a queue is full.
+    /// Which request is dropped when a queue is full.
     pub overflow: Overflow,
-    /// How often a worker is to be heard.
+    /// How often a worker must send something.
     pub heartbeat_interval: Duration,
-    /// Intervals of silence after which a worker is gone.
+    /// Silent intervals after which a worker is considered gone.
     pub liveness: u32,
     /// Whether requests of a dead worker go back to the front of their queues.
     pub requeue: bool,
     /// Whether a ping of a busy worker asks for one more request.
     pub busy_ping_grants: bool,
-    /// Requests a worker may have in hand, however often it asks.
+    /// Requests a worker may have in progress, however often it asks.
     pub max_held: usize,
-    /// Whose client addresses are believed.
+    /// Which client addresses are trusted.
     pub client_address: ClientAddress,
     /// Services that may be registered; `None` allows all.
     pub services: Option<HashSet<Bytes>>,
-    /// Speak to the original implementation as well.
+    /// Accept the original implementation's types as well.
     pub compat_dagbox: bool,
-    /// Offer a service of the broker's own that says how it is.
+    /// Offer a service with the broker's status.
     pub status: bool,
 }
 
@@ -66,25 +66,25 @@ impl Default for BrokerSettings {
     }
 }
 
-/// Which request goes when a queue is full.
+/// Which request is dropped when a queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// The one that came last.
+    /// The new one.
     RejectNewest,
-    /// The ones that have waited longest.
+    /// The oldest ones.
     DropOldest,
 }
 
-/// Whose client addresses are believed.
+/// Which client addresses are trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAddress {
-    /// Everybody's, as the spec has it.
+    /// Those of every peer, as in the spec.
     Any,
-    /// Those of workers; the address of anybody else is put in place of what it says, and it cannot reply.
+    /// Those of workers; any other peer's is replaced by its own address, and it cannot reply.
     WorkersOnly,
 }
 
-/// What a broker tells its user.
+/// The events of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrokerEvent {
     /// A worker registered, or changed its service.
@@ -140,21 +140,21 @@ impl Event for BrokerEvent {
 /// Counters of a broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BrokerStats {
-    /// Whole messages off the socket.
+    /// Messages received, valid or not.
     pub received: u64,
     /// Messages the transport was given and has not given back.
     pub sent: u64,
     /// Dropped messages, by kind.
     pub dropped: DropCounts,
-    /// The bytes of all frames received, good or bad.
+    /// Bytes of all frames received.
     pub bytes: u64,
     /// Peers connected now.
     pub peers: u64,
-    /// Requests that wait.
+    /// Queued requests.
     pub queued: u64,
     /// Requests lost with dead workers.
     pub lost: u64,
-    /// From when a request came to the reply of its worker.
+    /// The time from receiving a request to its worker's reply.
     pub latency: Latencies,
     /// By service: the first thousand, names cut at 200 bytes.
     pub services: Vec<ServiceStats>,
@@ -165,16 +165,16 @@ pub struct BrokerStats {
 pub struct ServiceStats {
     /// Its name.
     pub service: Bytes,
-    /// Requests that wait.
+    /// Queued requests.
     pub queued: u64,
     /// Workers that offer it.
     pub workers: u64,
-    /// Workers that wait for a request.
+    /// Free workers.
     pub free: u64,
-    /// Requests that came in.
+    /// Requests received.
     pub requests: u64,
-    /// Requests that were replied to.
+    /// Requests with a reply.
     pub replies: u64,
-    /// Requests that waited for too long.
+    /// Requests that expired in the queue.
     pub expired: u64,
 }

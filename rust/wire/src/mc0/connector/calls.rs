@@ -1,4 +1,4 @@
-//! The calls of a connector, and the IDs that tell their answers apart.
+//! The calls of a connector, and the IDs that match answers to them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::outgoing::Place;
 use crate::{CallId, Nanos};
 
-/// What a call asks for, as far as its answer means something.
+/// What a call requests, as far as its answer needs that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Subscribe(Vec<Bytes>),
@@ -18,7 +18,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The topic, where one is meant.
+    /// The topic, if there is just one.
     pub(super) fn topic(&self) -> Option<Bytes> {
         match self {
             Self::Subscribe(topics) | Self::Unsubscribe(topics) if topics.len() == 1 => topics.first().cloned(),
@@ -28,20 +28,20 @@ impl Kind {
     }
 }
 
-/// A call that has no answer.
+/// A pending call.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) kind: Kind,
     pub(super) place: Place,
-    /// When the transport took it last, or it was asked.
+    /// When the transport last took it; before that, when it was made.
     pub(super) since: Nanos,
     due: Option<Nanos>,
 }
 
-/// The calls that have no answer.
+/// The pending calls.
 #[derive(Debug)]
 pub(super) struct Calls {
-    /// What every ID of this connector begins with: another's answers are not taken for ours.
+    /// The prefix of this connector's IDs, which distinguishes them from others'.
     prefix: String,
     open: HashMap<CallId, Call>,
     deadlines: BTreeSet<(Nanos, CallId)>,
@@ -58,7 +58,7 @@ impl Calls {
     pub(super) fn header(&self, id: CallId) -> Bytes {
         let mut header = String::with_capacity(self.prefix.len() + 16);
         header.push_str(&self.prefix);
-        // Writing to a string does not fail.
+        // Writing to a string never fails.
         let _ = write!(header, "{:x}", id.0);
         header.into()
     }
@@ -91,7 +91,7 @@ impl Calls {
         Some(call)
     }
 
-    /// The next call whose time is up, once it is.
+    /// The next call that has timed out.
     pub(super) fn overdue(&self, now: Nanos) -> Option<CallId> {
         self.deadlines.first().filter(|(due, _)| *due <= now).map(|(_, id)| *id)
     }
@@ -100,7 +100,7 @@ impl Calls {
         self.deadlines.first().map(|(due, _)| *due)
     }
 
-    /// Whether a subscription is asked for that has this topic.
+    /// Whether a pending subscription contains this topic.
     pub(super) fn subscribes(&self, topic: &Bytes) -> bool {
         self.open.values().any(|call| matches!(&call.kind, Kind::Subscribe(topics) if topics.contains(topic)))
     }

@@ -1,4 +1,4 @@
-//! The connector: subscribes, puts, and finds its way back to a middleware that is gone or silent.
+//! The connector: subscribes, puts, and reconnects to a middleware that is gone or silent.
 
 mod calls;
 mod outgoing;
@@ -21,13 +21,13 @@ use crate::{
     Open, Origin, Output, SocketEvent, SocketKind, SocketOptions, Verdict,
 };
 
-/// The version we speak (MC0-20).
+/// The version we support (MC0-20).
 const OURS: &[u8] = b"0.3";
 
-/// What a middleware begins the text of an ERROR with that forgets a connector for not reading.
+/// How the ERROR begins by which a middleware drops a connector that does not read.
 const DISCONNECTED: &[u8] = b"disconnected:";
 
-/// The NOOP that follows what is not confirmed when a connector closes; its user knows nothing of it.
+/// The NOOP that a closing connector sends after an unconfirmed message; its user never sees it.
 const LAST: CallId = CallId(u64::MAX);
 
 /// The connector's only socket.
@@ -41,23 +41,23 @@ pub struct Connector {
     state: Lifecycle,
     link: Link,
     dialling: Dialling,
-    /// When to try the next endpoint, unless this one is connected by then.
+    /// When to try the next endpoint, unless this one connects before.
     patience: Option<Nanos>,
     /// The CONNECT of this connection.
     greeting: Option<Place>,
-    /// Whether the transport has taken it: there is a connection.
+    /// Whether the transport has taken it, so that there is a connection.
     is_begun: bool,
-    /// When the middleware was last heard of, counted from the CONNECT.
+    /// When the middleware last sent something, or when the CONNECT was sent.
     heard: Option<Nanos>,
-    /// Whether nothing is read: silence says nothing then.
+    /// Whether reading is paused: silence means nothing then.
     is_pressed: bool,
-    /// Whether the middleware of the user's socket is silent.
+    /// Whether the middleware of a socket that the user supplied is silent.
     is_lost: bool,
-    /// When to say something, having said nothing.
+    /// When a NOOP is due.
     noop_at: Option<Nanos>,
-    /// The last message on this connection that is not confirmed, unless an answer to something later has come.
+    /// The last unconfirmed message on this connection, until a later one is answered.
     unproved: Option<Place>,
-    /// What is subscribed to, and confirmed.
+    /// Confirmed subscriptions.
     topics: BTreeSet<Bytes>,
     calls: Calls,
     outgoing: Outgoing,
@@ -67,9 +67,10 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// A connector that asks for its socket at once. The seed makes its IDs its own, and spreads the reconnects of many.
+    /// A connector that opens its socket at once. The seed makes its IDs unique, and spreads the reconnects of many
+    /// connectors.
     pub fn new(now: Nanos, mut settings: ConnectorSettings, seed: [u8; 32]) -> Self {
-        // It is said in milliseconds, and zero is none (MC0-24).
+        // The TTL is sent in milliseconds, and zero means none (MC0-24).
         settings.ttl = settings.ttl.filter(|ttl| ttl.as_millis() > 0);
         let (first, longest) = (settings.reconnect_after, settings.reconnect_at_most);
         let dialling = Dialling::new(settings.connect.clone(), first, longest, seed);
@@ -112,7 +113,7 @@ impl Connector {
         frames
     }
 
-    /// Begins a connection: who we are, then what we want, before anything else.
+    /// Begins a connection: CONNECT and subscriptions go before anything else.
     fn begin(&mut self, now: Nanos) {
         self.link = Link::Up;
         let ttl = self.settings.ttl.map(|ttl| (Bytes::from_static(TTL), ttl.as_millis().to_string().into()));
@@ -125,11 +126,11 @@ impl Connector {
             let subscribe = self.message(Verb::Sub, [], some);
             self.outgoing.greet(subscribe);
         }
-        // The transport dials the only endpoint for as long as it takes.
+        // The only endpoint is dialled for as long as it takes.
         self.patience = self.dialling.has_others().then(|| now + self.settings.patience);
     }
 
-    /// Lets go of a connection, to make another then.
+    /// Drops a connection.
     fn lose(&mut self, then: Link) {
         self.stats.reconnects += u64::from(self.is_begun);
         self.is_begun = false;
@@ -154,7 +155,7 @@ impl Connector {
         self.begin(now);
     }
 
-    /// When a middleware that says nothing is gone (MC0-26).
+    /// When a silent middleware is considered gone (MC0-26).
     fn silent_at(&self) -> Option<Nanos> {
         let (ttl, heard) = (self.settings.ttl?, self.heard.filter(|_| !self.is_pressed)?);
         Some(heard + ttl.saturating_mul(21) / 20)
@@ -163,7 +164,7 @@ impl Connector {
     fn on_silence(&mut self, now: Nanos) {
         self.hang_up(now);
         self.events.push_back(ConnectorEvent::Silent);
-        // What cannot be dialled anew is for its user to mend.
+        // A socket that the user supplied cannot be dialled again here.
         if self.dialling.is_empty() && !self.is_lost {
             self.is_lost = true;
             self.events.push_back(ConnectorEvent::Lost);
@@ -174,7 +175,7 @@ impl Connector {
         }
     }
 
-    /// The next NOOP has time (MC0-25).
+    /// Postpones the next NOOP (MC0-25).
     fn spoke(&mut self, now: Nanos) {
         self.noop_at = self.settings.ttl.filter(|_| self.is_begun).map(|ttl| now + ttl.saturating_mul(19) / 20);
     }
@@ -198,7 +199,7 @@ impl Connector {
         }
     }
 
-    /// Ends a call that has its answer, unless nobody waits for it.
+    /// Ends a call that is answered, if it is still pending.
     fn answered(&mut self, id: &[u8]) -> Option<(CallId, calls::Call)> {
         let id = self.calls.of(id)?;
         let place = self.calls.get_mut(id)?.place;
@@ -225,7 +226,7 @@ impl Connector {
         self.events.push_back(ConnectorEvent::Ended(id, outcome));
     }
 
-    /// A later connection does not restore these.
+    /// Later connections do not subscribe to these.
     fn disown(&mut self, topics: &[Bytes]) {
         for topic in topics {
             self.topics.remove(topic);
@@ -245,7 +246,7 @@ impl Connector {
         let begins = |with: &[u8]| layout.text.is_some_and(|at| frames[at].starts_with(with));
         let is_forgotten = begins(DISCONNECTED);
         if begins(ErrorKind::BadTtl.slug().as_bytes()) {
-            // Only our CONNECT has a TTL: it is not applied, and nothing need come from now on.
+            // Only our CONNECT has a TTL: it was refused, so the middleware need not send anything.
             self.heard = None;
         }
         self.events.push_back(ConnectorEvent::Error { frames, layout });
@@ -279,7 +280,7 @@ impl Connector {
             });
         }
         self.outputs.push_back(Output::Close { socket: Bus, linger });
-        // Whatever happens from now on, nothing comes of it.
+        // Nothing that happens later has any effect.
         (self.link, self.is_begun) = (Link::Lost, false);
         (self.heard, self.patience, self.noop_at) = (None, None, None);
     }
@@ -291,7 +292,7 @@ impl Machine for Connector {
     type Verb = ConnectorVerb;
     type Stats = ConnectorStats;
 
-    /// A connector answers nothing, whatever comes.
+    /// A connector answers no message.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Bus>) -> Verdict {
         let frames = incoming.frames;
         self.stats.received += 1;
@@ -313,7 +314,7 @@ impl Machine for Connector {
                 self.stats.messages += 1;
                 self.events.push_back(ConnectorEvent::Message { frames, layout });
             }
-            // The codec lets no OK through that has none.
+            // The codec rejects an OK without one.
             Verb::Ok => self.on_ok(now, layout.id.map(|id| &frames[id][..]).unwrap_or_default()),
             Verb::Error => self.on_error(now, frames, layout),
             Verb::Noop => {}
@@ -337,7 +338,7 @@ impl Machine for Connector {
                     self.begin(now);
                 }
             }
-            // Of a connection that never was there is nothing to lose, and one that we let go of is lost already.
+            // A connection that never began cannot be lost, and one that we dropped is lost already.
             SocketEvent::Disconnected(_) if !self.is_begun => {}
             SocketEvent::Disconnected(_) if self.dialling.is_empty() => self.lose(Link::Lost),
             SocketEvent::Disconnected(_) => self.hang_up(now),
@@ -369,7 +370,7 @@ impl Machine for Connector {
         }
         if self.noop_at.is_some_and(|at| now >= at) {
             self.spoke(now);
-            // What the transport has not taken yet says as much.
+            // A message still unsent serves as a NOOP.
             if self.outgoing.is_idle() {
                 let noop = self.message(Verb::Noop, [], &[]);
                 self.outgoing.greet(noop);
@@ -398,10 +399,10 @@ impl Machine for Connector {
         self.close_if_done(now);
     }
 
-    /// Waits for the answers to what was asked and for the transport to take the rest, for as long as `grace`, and leaves.
+    /// Waits at most `grace` until calls are answered and the transport has taken the rest, and disconnects.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         if self.state.drain(now, grace) && self.link == Link::Up && self.unproved.is_some() {
-            // An error about what is not confirmed comes before the answer to this.
+            // An error about an unconfirmed message comes before the answer to this.
             self.ask(now, LAST, Asked::Ping, None);
         }
         self.close_if_done(now);

@@ -1,4 +1,4 @@
-//! What a connector sends, until the transport has it; calls until they are answered.
+//! The messages of a connector: until the transport has taken them, and calls until they are answered.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -6,31 +6,32 @@ use bytes::Bytes;
 
 use crate::{Backlog, CallId, Frames, SendId, Unsent, cost};
 
-/// Sends the transport is asked to take at one time; the rest waits in the machine, where a new connection can have it.
+/// How many messages the transport is offered at a time; the rest stays in the machine, for a new connection if need
+/// be.
 const WINDOW: usize = 64;
 
-/// The number of a letter. It has the same one however often it is sent, and of two the lower goes first.
+/// The number of a message. It stays the same when the message is sent again; lower numbers are sent first.
 pub(super) type Place = u64;
 
-/// What a letter is.
+/// The purpose of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// It means something on this connection only, and goes before all others.
+    /// For this connection only, and before all others.
     Greeting,
     /// It is sent once.
     Plain,
     /// It is sent again on each connection until it is answered.
     Call(CallId),
-    /// A call nobody waits for: if it has gone all the same, these topics are not wanted.
+    /// A cancelled call: if it is sent all the same, these topics have to be unsubscribed.
     Forgotten(Vec<Bytes>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Waiting,
-    /// The transport was asked to take it, on that connection.
+    /// The transport was offered it, on that connection.
     Offered(u64),
-    /// It went on this connection.
+    /// It was sent on this connection.
     Gone,
 }
 
@@ -48,18 +49,18 @@ impl Letter {
     }
 }
 
-/// Where a letter was that is not wanted any more.
+/// Where a cancelled message was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It has not left.
+    /// It was not sent.
     Kept,
-    /// The transport was asked to take it, and is to be told.
+    /// The transport was offered it, and has to give it back.
     Offered(SendId),
-    /// It has left.
+    /// It was sent.
     Gone,
 }
 
-/// The letters of a connector.
+/// The messages of a connector.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     letters: HashMap<Place, Letter>,
@@ -68,7 +69,7 @@ pub(super) struct Outgoing {
     next: Place,
     /// The number of the connection.
     connection: u64,
-    /// Sends the transport has not decided on.
+    /// How many messages the transport was offered, and has neither taken nor refused.
     offered: usize,
     held: Backlog,
 }
@@ -85,31 +86,31 @@ impl Outgoing {
         self.next
     }
 
-    /// Puts something at the end of the queue.
+    /// Appends a message to the queue.
     pub(super) fn push(&mut self, what: What, frames: Frames) -> Place {
         let place = self.keep(what, frames);
         self.waiting.insert(place);
         place
     }
 
-    /// Has something go before what waits, on this connection.
+    /// Queues a message before all others, for this connection only.
     pub(super) fn greet(&mut self, frames: Frames) -> Place {
         let place = self.keep(What::Greeting, frames);
         self.greetings.push_back(place);
         place
     }
 
-    /// What waits to be sent, or answered.
+    /// How much is queued or unanswered.
     pub(super) const fn held(&self) -> Backlog {
         self.held
     }
 
-    /// Whether the transport has all there is.
+    /// Whether the transport has taken all messages.
     pub(super) fn is_idle(&self) -> bool {
         self.offered == 0 && self.waiting.is_empty() && self.greetings.is_empty()
     }
 
-    /// The next to offer to the transport.
+    /// The next message for the transport.
     pub(super) fn offer(&mut self) -> Option<(SendId, Frames)> {
         if self.offered >= WINDOW {
             return None;
@@ -121,7 +122,7 @@ impl Outgoing {
         Some((SendId(place), letter.frames.clone()))
     }
 
-    /// Learns what became of an offer: gives what it was, where the transport has taken it.
+    /// The transport has taken or refused a message. Returns its purpose if taken.
     pub(super) fn settle(&mut self, send: SendId, unsent: Option<Unsent>) -> Option<What> {
         let place = send.0;
         let letter = self.letters.get_mut(&place)?;
@@ -131,9 +132,9 @@ impl Outgoing {
         let what = letter.what.clone();
         match (&what, unsent) {
             (What::Call(_) | What::Plain, Some(Unsent::Expired)) => self.wait(place),
-            // It went where nobody answers any more.
+            // It was sent on a connection that is over.
             (What::Call(_), None) if is_over => self.wait(place),
-            // What the transport refuses once it would refuse again.
+            // The transport would refuse it again.
             (What::Call(_), _) => letter.state = State::Gone,
             (What::Greeting | What::Plain | What::Forgotten(_), _) => {
                 self.drop(place);
@@ -163,7 +164,7 @@ impl Outgoing {
         self.letters.get(&place).is_some_and(|letter| letter.state != State::Waiting)
     }
 
-    /// Takes out what is not to be sent again; `unwanted` is told where it goes all the same.
+    /// Drops a message; if it is sent all the same, the topics in `unwanted` have to be unsubscribed.
     pub(super) fn forget(&mut self, place: Place, unwanted: Vec<Bytes>) -> Fate {
         let Some(mut letter) = self.drop(place) else { return Fate::Gone };
         match letter.state {
@@ -180,8 +181,8 @@ impl Outgoing {
         }
     }
 
-    /// The connection is over: what was to begin it is no use, and what is not answered is to be sent again. Gives what the
-    /// transport is to be asked to give back, in order.
+    /// The connection is over: its first messages are obsolete, and unanswered calls are sent again. Returns the sends
+    /// that the transport has to give back, in order.
     pub(super) fn renew(&mut self) -> Vec<SendId> {
         self.connection += 1;
         for place in std::mem::take(&mut self.greetings) {
@@ -202,7 +203,7 @@ impl Outgoing {
         offered
     }
 
-    /// Lets go of all that has not been offered.
+    /// Drops all that has not been offered.
     pub(super) fn clear(&mut self) {
         self.greetings.clear();
         self.waiting.clear();

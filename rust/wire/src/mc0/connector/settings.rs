@@ -1,4 +1,4 @@
-//! How a connector is set up, and what it counts.
+//! The settings and counters of a connector.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use serde::Serialize;
 
 use crate::{DropCounts, Latencies, SocketOptions};
 
-/// How a connector is set up.
+/// The settings of a connector.
 #[derive(Clone, Debug)]
 pub struct ConnectorSettings {
-    /// Where middlewares listen. One is dialled at a time, the next one when it cannot be reached, is gone or falls silent.
-    /// None where the socket is the user's: that is not dialled at all.
+    /// Where middlewares listen. One is dialled at a time; the next if it cannot be reached, is gone or falls silent.
+    /// Empty if the user supplies the socket, which is never dialled.
     pub connect: Vec<String>,
-    /// What is set on the socket.
+    /// Options of the socket.
     pub options: SocketOptions,
-    /// How long either end may be silent, a millisecond at least; for ever where there is none.
+    /// How long either end may be silent, at least a millisecond; `None` for no limit.
     pub ttl: Option<Duration>,
-    /// Whether an empty frame leads what is sent (MC0-07).
+    /// Whether messages have the leading empty frame (MC0-07).
     pub leading_delimiter: bool,
-    /// How long an endpoint may take to connect, where there are several.
+    /// How long an endpoint may take to connect, if there are several.
     pub patience: Duration,
-    /// How long to wait before dialling again, at first; twice as long each further time.
+    /// The first delay before dialling again; each further one is twice as long.
     pub reconnect_after: Duration,
-    /// The longest such wait.
+    /// The longest such delay.
     pub reconnect_at_most: Duration,
 }
 
@@ -43,28 +43,28 @@ impl Default for ConnectorSettings {
 /// Counters of a connector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ConnectorStats {
-    /// Whole messages off the socket.
+    /// Messages received, valid or not.
     pub received: u64,
     /// Messages the transport has taken.
     pub sent: u64,
-    /// Those that came and are no use, by kind.
+    /// Dropped messages, by kind.
     pub dropped: DropCounts,
-    /// Bytes of all frames that came.
+    /// Bytes of all frames received.
     pub bytes: u64,
     /// Messages of subscribed topics.
     pub messages: u64,
     /// Messages put.
     pub put: u64,
-    /// Those that the middleware has confirmed.
+    /// Messages that the middleware has confirmed.
     pub confirmed: u64,
-    /// From when the transport took a message to its confirmation.
+    /// The time from sending a message to its confirmation.
     pub latency: Latencies,
-    /// ERRORs that came.
+    /// ERRORs received.
     pub errors: u64,
-    /// Connections that were lost, or fell silent, and are made anew.
+    /// Connections that were lost or fell silent, and are re-established.
     pub reconnects: u64,
-    /// What waits to be sent, or to be confirmed.
+    /// Messages queued or unconfirmed.
     pub queued: u64,
-    /// Its frames' bytes, and 64 for each frame.
+    /// The bytes of their frames, and 64 for each frame.
     pub queued_bytes: u64,
 }

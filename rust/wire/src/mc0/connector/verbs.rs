@@ -1,4 +1,4 @@
-//! What the user of a connector asks for, and hears.
+//! The verbs and events of a connector.
 
 use std::time::Duration;
 
@@ -15,66 +15,66 @@ use crate::{CallId, Calling, Connection, Dropped, Event, Frames, Nanos, Origin, 
 pub struct Put {
     /// The topic.
     pub topic: Bytes,
-    /// What goes to the subscribers beside the body; keys begin with `X-`.
+    /// Headers for the subscribers; their keys begin with `X-`.
     pub headers: Vec<Header>,
     /// The frames of the body.
     pub body: Vec<Bytes>,
 }
 
-/// What a call asks for.
+/// What a call requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// The messages of these topics.
+    /// To subscribe to these topics.
     Subscribe(Vec<Bytes>),
-    /// No more of them.
+    /// To unsubscribe.
     Unsubscribe(Vec<Bytes>),
-    /// That a message is taken.
+    /// To put a message, and have it confirmed.
     Put(Put),
     /// A sign of life.
     Ping,
 }
 
-/// What the user of a connector may ask for.
+/// What the user of a connector may request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectorVerb {
-    /// Something that is answered.
+    /// A call, which is answered.
     Call {
         /// The number of the call.
         call: CallId,
-        /// What it asks for.
+        /// What it requests.
         asked: Asked,
-        /// How long it may take; for ever where that is not said.
+        /// How long it may take; `None` for no limit.
         timeout: Option<Duration>,
     },
     /// A message that is sent once, and never confirmed.
     Put(Put),
-    /// Wait for a call no more, and do not send it if that has not been done.
+    /// Stop waiting for a call; it is not sent any more.
     Cancel(CallId),
 }
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The middleware has done it.
+    /// The middleware has carried it out.
     Done,
-    /// It is there: so long it took from when the transport had the question.
+    /// The middleware is alive; this is the time since the transport took the NOOP.
     Alive(Duration),
-    /// The middleware has not done it.
+    /// The middleware has refused it.
     Refused {
-        /// The topic, where one is meant.
+        /// The topic, if there is just one.
         topic: Option<Bytes>,
-        /// Why, in its words.
+        /// The reason, as given by the middleware.
         text: Bytes,
     },
     /// There was no answer in time.
     TimedOut,
-    /// The middleware is silent, and the socket is the user's.
+    /// The middleware is silent, and the user supplied the socket.
     Lost,
-    /// The connector closed before the answer came.
+    /// The connector was closed before the answer arrived.
     Unanswered,
 }
 
-/// What a connector tells its user.
+/// The events of a connector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectorEvent {
     /// A call has ended.
@@ -83,23 +83,23 @@ pub enum ConnectorEvent {
     Message {
         /// The message, bit for bit.
         frames: Frames,
-        /// What is where in it.
+        /// Its layout.
         layout: Layout,
     },
     /// An ERROR that answers no call.
     Error {
         /// The message, bit for bit.
         frames: Frames,
-        /// What is where in it.
+        /// Its layout.
         layout: Layout,
     },
-    /// The middleware is silent for too long, and is connected to anew.
+    /// The middleware has been silent for too long, and is dialled again.
     Silent,
-    /// It is silent, and the socket is the user's: calls end with [`Outcome::Lost`] until it is heard of again.
+    /// It is silent, and the user supplied the socket: calls end with [`Outcome::Lost`] until it sends something.
     Lost,
-    /// It is heard of again.
+    /// It has sent something again.
     Found,
-    /// Bytes that are no message, or a message that a connector is never sent.
+    /// A message that is invalid, or that a connector must not be sent.
     Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
@@ -161,7 +161,7 @@ impl Connector {
         let (frames, kind) = match asked {
             Asked::Subscribe(topics) => (self.message(Verb::Sub, header, &topics), Kind::Subscribe(topics)),
             Asked::Unsubscribe(topics) => {
-                // Whatever becomes of it.
+                // Whether it succeeds or not.
                 self.disown(&topics);
                 (self.message(Verb::Unsub, header, &topics), Kind::Unsubscribe(topics))
             }
@@ -182,7 +182,7 @@ impl Connector {
         self.message(Verb::Put, id.into_iter().chain([topic]).chain(headers), &body)
     }
 
-    /// Waits for a call no more: it is not sent any more, and a subscription that has left is taken back.
+    /// Cancels a call: it is not sent any more, and a subscription that was sent is undone.
     pub(super) fn give_up(&mut self, id: CallId) {
         let Some(call) = self.calls.remove(id) else { return };
         let topics = match call.kind {
@@ -196,7 +196,7 @@ impl Connector {
         }
     }
 
-    /// Has the middleware forget topics that nothing else wants.
+    /// Unsubscribes from topics that nothing else needs.
     pub(super) fn unsubscribe(&mut self, mut topics: Vec<Bytes>) {
         topics.retain(|topic| !self.topics.contains(topic) && !self.calls.subscribes(topic));
         if !topics.is_empty() {

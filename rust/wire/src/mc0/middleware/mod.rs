@@ -1,4 +1,4 @@
-//! The middleware: passes what is put on to the subscribers of its topic.
+//! The middleware: delivers messages to the subscribers of their topics.
 
 mod letter;
 mod peers;
@@ -29,23 +29,23 @@ use crate::{
 /// Topics that are listed among the counters.
 const LISTED: usize = 1000;
 
-/// Clients beyond two for each connection that are remembered before it is asked which of them are gone.
+/// How many clients there may be, beyond two per connection, before some are checked for being gone.
 const GHOSTS: u64 = 1000;
 
-/// Clients that are asked for each connection that ends then: more than can leave with it.
+/// How many clients are checked for each connection that ends: more than can be gone with it.
 const ASKED: usize = 2;
 
-/// Errors without an ID that a peer is sent at once, and every second.
+/// Errors without an ID that a peer receives at most: at once, and per second.
 const ERRORS: u32 = 200;
 const ERRORS_PER_SECOND: u32 = 100;
 
-/// Subscriptions that are ended at one time.
+/// Subscriptions that are ended in one step.
 const AT_ONCE: usize = 1000;
 
 /// The longest topic, in bytes.
 const TOPIC_BYTES: usize = 64 << 10;
 
-/// Marks the number of a MESSAGE's send.
+/// Marks the id of a MESSAGE's send.
 const IS_MESSAGE: u64 = 1 << 63;
 
 /// The middleware's only socket.
@@ -61,7 +61,7 @@ pub struct Middleware {
     peers: Peers,
     topics: Topics,
     throttle: Throttle,
-    /// Clients of old that have many subscriptions still.
+    /// Former clients whose subscriptions are still to be ended.
     leaving: VecDeque<Slot>,
     stats: MiddlewareStats,
     status: Status,
@@ -69,21 +69,21 @@ pub struct Middleware {
     events: VecDeque<MiddlewareEvent>,
 }
 
-/// Who sent a message, and what an answer to it needs.
+/// The sender of a message, and what an answer needs.
 struct Sender {
     address: Bytes,
     user: Option<Bytes>,
-    /// The peer, where anything is remembered of it.
+    /// The peer, if it is kept.
     peer: Option<Slot>,
     id: Option<Bytes>,
     is_delimited: bool,
 }
 
-/// Why a message is not taken.
+/// Why a message is refused.
 type Refusal = (DropReason, String);
 
 impl Middleware {
-    /// A middleware that asks for its socket at once.
+    /// A middleware that opens its socket at once.
     pub fn new(settings: MiddlewareSettings) -> Self {
         let open = Output::Open(Box::new(Open {
             socket: Front,
@@ -154,7 +154,7 @@ impl Middleware {
         Ok(())
     }
 
-    /// The sender as a client, which it may be from now on.
+    /// The sender as a client; it becomes one if it was none.
     fn client(&mut self, now: Nanos, sender: &mut Sender) -> Slot {
         let peer = self.remembered(now, sender);
         let entry = self.peers.get_mut(peer);
@@ -166,7 +166,7 @@ impl Middleware {
         peer
     }
 
-    /// The sender as a peer that there is something to remember of.
+    /// The sender as a kept peer.
     fn remembered(&mut self, now: Nanos, sender: &mut Sender) -> Slot {
         let Sender { address, user, peer, is_delimited, .. } = sender;
         *peer.get_or_insert_with(|| self.peers.insert(now, address, user.as_ref(), *is_delimited))
@@ -200,7 +200,7 @@ impl Middleware {
         Ok(())
     }
 
-    /// Tells a subscriber how the middleware is.
+    /// Sends the middleware's status to a subscriber.
     fn tell_status(&mut self, now: Nanos, sender: &mut Sender) {
         let mut status = std::mem::take(&mut self.status);
         let names = |stats: &MiddlewareStats| stats.topics.iter().map(|topic| topic.topic.clone()).collect();
@@ -227,7 +227,7 @@ impl Middleware {
         let Some(found) = self.topics.find(topic) else { return Ok(()) };
         let letter = Letter::message(frames, layout, topic);
         if letter.len() > MAX_FRAMES {
-            // The empty frames that its sender may leave out make it one that nobody takes.
+            // With the empty frames that its sender may omit, receivers would have to reject it.
             let error = DecodeError { kind: ErrorKind::TooManyFrames, frame: frames.len() - 1, offset: 0 };
             return Err((error.into(), error.to_string()));
         }
@@ -243,7 +243,7 @@ impl Middleware {
         Ok(())
     }
 
-    /// Answers what had an ID (MC0-12), once: before its sender may be forgotten.
+    /// Answers a message with an ID (MC0-12), once, and before its sender may be forgotten.
     fn confirm(&mut self, now: Nanos, sender: &mut Sender) {
         if let Some(id) = sender.id.take() {
             let peer = self.remembered(now, sender);
@@ -251,10 +251,10 @@ impl Middleware {
         }
     }
 
-    /// Counts a message that is not taken, and says so.
+    /// Counts a refused message, and reports it to its sender.
     fn refuse(&mut self, now: Nanos, sender: &mut Sender, frames: Frames, (reason, text): Refusal) {
         let verb = frames.get(usize::from(sender.is_delimited)).and_then(|verb| Verb::from_frame(verb));
-        // Two that answer answers would never end.
+        // Two peers that answered each other's answers would never end.
         let is_answer = matches!(verb, Some(Verb::Ok | Verb::Error));
         if !is_answer && (sender.id.is_some() || self.throttle.allows(now, &sender.address, 1)) {
             let peer = self.remembered(now, sender);
@@ -269,7 +269,7 @@ impl Middleware {
         self.events.push_back(MiddlewareEvent::Dropped(dropped));
     }
 
-    /// Counts so many messages to a peer as lost, and tells of one; of a peer that is full, of the first since it took any.
+    /// Counts messages lost for a peer and reports one; if its queue is full, only the first since it last read.
     fn lost(&mut self, kind: DropKind, peer: Slot, count: u64) {
         if count == 0 {
             return;
@@ -281,7 +281,7 @@ impl Middleware {
         }
     }
 
-    /// Has a client be none any more; what waits for it stays.
+    /// Ends a client; what is queued for it stays.
     fn forget(&mut self, peer: Slot, why: Farewell) {
         let entry = self.peers.get_mut(peer);
         if std::mem::replace(&mut entry.standing, Standing::Stranger) != Standing::Stranger {
@@ -290,7 +290,7 @@ impl Middleware {
         }
         self.peers.stop(peer);
         if self.peers.get(peer).subscriptions.len() > AT_ONCE {
-            // A peer that comes to its address meanwhile begins anew.
+            // A new peer at its address starts afresh.
             self.peers.disown(peer);
             self.leaving.push_back(peer);
         } else {
@@ -298,7 +298,8 @@ impl Middleware {
         }
     }
 
-    /// Ends subscriptions of a peer that is no client any more: as many as others may wait for. Whether there are none left.
+    /// Ends subscriptions of a former client, only so many that other work is not delayed. Returns whether all have
+    /// ended.
     fn unsubscribe_some(&mut self, peer: Slot) -> bool {
         for topic in self.peers.get(peer).topics(AT_ONCE) {
             self.unsubscribe(peer, topic);
@@ -310,14 +311,14 @@ impl Middleware {
         is_done
     }
 
-    /// The same, with what waits for it.
+    /// The same, and drops what is queued for it.
     fn forget_all(&mut self, peer: Slot, why: Farewell, kind: DropKind) {
         let lost = self.peers.clear(peer);
         self.lost(kind, peer, lost);
         self.forget(peer, why);
     }
 
-    /// A client that never said CONNECT ends with its last subscription.
+    /// A client that never sent CONNECT ends with its last subscription.
     fn leave_if_nothing(&mut self, peer: Option<Slot>) {
         let is_nothing = |peer: &Slot| {
             let peer = self.peers.get(*peer);
@@ -329,7 +330,7 @@ impl Middleware {
     }
 
     fn enforce(&mut self, policy: Option<super::Policy>) {
-        // Whoever reloads all the time is not to have every subscription looked at each time.
+        // Frequent reloads of an unchanged policy must not check every subscription each time.
         if self.settings.policy == policy {
             return;
         }
@@ -355,7 +356,7 @@ impl Middleware {
         self.settings.policy = Some(policy);
     }
 
-    /// Keeps to what may wait, once the transport has taken all it takes now.
+    /// Applies the limits of queues, once the transport has taken all it can.
     fn bound(&mut self) {
         while let Some(excess) = self.peers.excess(&self.bounds) {
             match excess {
@@ -383,8 +384,9 @@ impl Middleware {
         }
     }
 
-    /// A connection that ends does not say whose it was, and a client without TTL that is sent nothing would be remembered
-    /// for ever: where many more are than there can be, each in its turn is sent a NOOP, which those who are gone cannot have.
+    /// A closed connection does not name its client, and a client without TTL that is sent nothing would be kept for
+    /// ever. If there are far more clients than connections, each in turn is sent a NOOP, which fails for those that
+    /// are gone.
     fn seek_ghosts(&mut self) {
         if self.stats.clients > GHOSTS + 2 * self.stats.peers {
             for _ in 0..ASKED {
@@ -415,7 +417,7 @@ impl Machine for Middleware {
         let is_delimited = frames.first().is_some_and(Bytes::is_empty);
         let mut peer = self.peers.heard(now, &address, is_delimited);
         if let Some(other) = peer.filter(|peer| self.peers.get(*peer).user != user) {
-            // Whoever has the address now is not who subscribed, and is not to hear what that one may.
+            // The peer at this address now is not the subscriber, and may not be allowed to read its messages.
             self.peers.disown(other);
             self.forget_all(other, Farewell::Replaced, DropKind::Unroutable);
             peer = None;
@@ -460,7 +462,7 @@ impl Machine for Middleware {
                     self.stats.messages += u64::from(send.0 & IS_MESSAGE != 0);
                 }
             }
-            // What is not sent by the end still counts as waiting.
+            // A message left unsent at the end still counts as queued.
             SocketEvent::Unsent(_, Unsent::Closed)
             | SocketEvent::Bound(_)
             | SocketEvent::OpenFailed { .. }
@@ -493,7 +495,7 @@ impl Machine for Middleware {
         }
     }
 
-    /// Passes on what it has taken in, to those who read.
+    /// Delivers what it has accepted to the clients that read.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.state.drain(now, grace);
         self.close_if_done(now);
@@ -525,7 +527,7 @@ impl Machine for Middleware {
         if self.state.is_closing() {
             return None;
         }
-        // The rest of their subscriptions is next, after all that has come meanwhile.
+        // The next part of their subscriptions ends after messages that have arrived meanwhile.
         let leaving = self.leaving.front().map(|_| Nanos(0));
         [leaving, self.peers.poll_timeout(), self.state.poll_timeout()].into_iter().flatten().min()
     }
@@ -560,7 +562,7 @@ fn check_topic(topic: &Bytes) -> Result<(), Refusal> {
     Err((DropKind::BadTopic.into(), text))
 }
 
-/// A topic as an error says it.
+/// A topic as shown in an error.
 fn shown(topic: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(&shortened(topic)))
 }

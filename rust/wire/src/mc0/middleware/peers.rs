@@ -1,4 +1,4 @@
-//! Who is there, what waits for each to read, and when each is due.
+//! The peers, their queues, and when each TTL is due.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use super::topics::Subscriptions;
 use crate::slab::{Slab, Slot};
 use crate::{Nanos, Origin};
 
-/// What the transport is asked to take for one peer at a time; the rest waits here, where there are rules for it.
+/// How many messages the transport is offered for one peer at a time; the rest stays here, subject to the limits.
 const BATCH: u32 = 64;
 
-/// Bytes after which a batch ends too.
+/// How many bytes end a batch, too.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Places that are looked at for one client.
+/// How many slots are searched for one client.
 const LOOKED_AT: usize = 64;
 
 /// What a peer is to the middleware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Something waits for it, and that is all.
+    /// Not a client; messages are queued for it.
     Stranger,
     /// It has subscriptions, or had until just now.
     Subscriber,
-    /// It said CONNECT.
+    /// It sent CONNECT.
     Connected,
 }
 
-/// A client, or a peer that something waits for.
+/// A client, or a peer with queued messages.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: Bytes,
-    /// The name it has proved to have.
+    /// The name it has proved by its key.
     pub(super) user: Option<Bytes>,
     /// Whether its latest message began with an empty frame (MC0-07).
     pub(super) is_delimited: bool,
@@ -45,22 +45,22 @@ pub(super) struct Peer {
     ttl: Option<Duration>,
     heard: Nanos,
     spoke: Nanos,
-    /// When to look at it again, where it has a TTL.
+    /// When to check it again, if it has a TTL.
     due: Option<Nanos>,
     pub(super) subscriptions: Subscriptions,
     queue: VecDeque<Arc<Letter>>,
     queue_bytes: usize,
-    /// What the transport was asked to take and has not decided on.
+    /// How many messages the transport was offered, and has neither taken nor refused.
     offered: u32,
     /// Bytes of the batch.
     offered_bytes: usize,
-    /// Whether it stands among those that a batch is to be made for.
+    /// Whether it is queued for its next batch.
     is_ready: bool,
-    /// Whether it stands among those whose queue is to be looked at.
+    /// Whether its queue is to be checked against the limits.
     is_touched: bool,
-    /// The bytes it stands under among those who do not read.
+    /// The bytes it is listed with among the peers that do not read.
     weighed: usize,
-    /// The messages it has lost since the transport took one for it.
+    /// Messages lost since the transport last took one for it.
     lost: u64,
 }
 
@@ -69,29 +69,29 @@ impl Peer {
         self.standing != Standing::Stranger
     }
 
-    /// Who it is, as events tell.
+    /// Its origin, for events.
     pub(super) fn origin(&self) -> Origin {
         Origin::new(self.address.clone(), self.user.clone())
     }
 
-    /// Topics that it is subscribed to, so many at most.
+    /// Topics that it is subscribed to, `most` at most.
     pub(super) fn topics(&self, most: usize) -> Vec<Slot> {
         self.subscriptions.keys().take(most).copied().collect()
     }
 
-    /// Whether it has read all it was sent, as far as anybody can know.
+    /// Whether the transport has taken all its messages.
     fn is_served(&self) -> bool {
         self.queue.is_empty() && self.offered == 0
     }
 
-    /// What to do about it at this time, and when to look again.
+    /// What its TTL requires now, and when to check again.
     fn duty(&self, now: Nanos) -> Option<(Duty, Nanos)> {
         let ttl = self.ttl?;
         let (absent, quiet) = (self.heard + ttl * 21 / 20, ttl * 19 / 20);
         if absent <= now {
             return Some((Duty::Forget, now));
         }
-        // What waits says enough.
+        // Queued messages serve as a NOOP.
         let since = if self.is_served() { self.spoke } else { now };
         let is_due = since + quiet <= now;
         let next = if is_due { now + quiet } else { since + quiet };
@@ -99,17 +99,17 @@ impl Peer {
     }
 }
 
-/// What a peer with a TTL is due.
+/// What the TTL of a peer requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Duty {
-    /// It was silent for too long (MC0-21).
+    /// To forget it: it was silent for too long (MC0-21).
     Forget,
-    /// It has been sent nothing for long (MC0-22).
+    /// To send it a NOOP: nothing was sent for long (MC0-22).
     Greet,
     Nothing,
 }
 
-/// How much may wait.
+/// The limits of queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) overflow: Overflow,
@@ -118,15 +118,15 @@ pub(super) struct Bounds {
     pub(super) bytes: usize,
 }
 
-/// A queue that was too full.
+/// A queue over its limits.
 pub(super) enum Excess {
-    /// So many of its messages are gone.
+    /// This many of its messages were dropped.
     Lost(Slot, u64),
-    /// The client is to go.
+    /// The client has to be disconnected.
     Disconnect(Slot),
 }
 
-/// The peers that there is anything to remember of.
+/// All peers that are kept.
 #[derive(Debug)]
 pub(super) struct Peers {
     all: Slab<Peer>,
@@ -134,13 +134,13 @@ pub(super) struct Peers {
     due: BTreeSet<(Nanos, Slot)>,
     ready: VecDeque<Slot>,
     touched: Vec<Slot>,
-    /// Those who do not read, by what waits for them.
+    /// Peers that do not read, by the bytes queued for them.
     by_bytes: BTreeSet<(usize, Slot)>,
-    /// Letters that wait, those that the transport was asked to take as well.
+    /// How many messages are queued or offered to the transport.
     pub(super) waiting: usize,
-    /// The bytes of the letters in all queues, each counted once.
+    /// The bytes of all queued messages, each counted once.
     held: usize,
-    /// Who was looked for last.
+    /// The client that was checked last for being gone.
     sought: Slot,
 }
 
@@ -167,14 +167,14 @@ impl Peers {
         &mut self.all[peer]
     }
 
-    /// Clients that may be gone, in their turn: those that nothing waits for.
+    /// The next client in turn that may be gone, if nothing is queued for it.
     pub(super) fn seek(&mut self) -> Option<Slot> {
         self.sought = self.all.after(self.sought, LOOKED_AT)?;
         let peer = &self.all[self.sought];
         (peer.is_client() && peer.is_served()).then_some(self.sought)
     }
 
-    /// Who a peer is, while it is remembered.
+    /// The origin of a kept peer.
     pub(super) fn origin(&self, peer: Slot) -> Option<Origin> {
         self.all.get(peer).map(Peer::origin)
     }
@@ -184,7 +184,7 @@ impl Peers {
         slots.filter(|peer| self.all[*peer].is_client())
     }
 
-    /// The peer at this address, if anything is remembered of it; it was heard just now.
+    /// The peer at this address, if it is kept; it has just sent something.
     pub(super) fn heard(&mut self, now: Nanos, address: &Bytes, is_delimited: bool) -> Option<Slot> {
         let slot = *self.by_address.get(address)?;
         let peer = &mut self.all[slot];
@@ -193,9 +193,9 @@ impl Peers {
         Some(slot)
     }
 
-    /// Remembers a peer.
+    /// Adds a peer.
     pub(super) fn insert(&mut self, now: Nanos, address: &Bytes, user: Option<&Bytes>, is_delimited: bool) -> Slot {
-        // Copies: both may be pieces of something larger.
+        // Copies: both may be part of a larger buffer.
         let address = Bytes::copy_from_slice(address);
         let slot = self.all.insert(Peer {
             address: address.clone(),
@@ -220,7 +220,7 @@ impl Peers {
         slot
     }
 
-    /// Has a peer from now on a TTL, or none.
+    /// Sets the TTL of a peer.
     pub(super) fn set_ttl(&mut self, now: Nanos, slot: Slot, ttl: Option<Duration>) {
         let peer = &mut self.all[slot];
         peer.ttl = ttl;
@@ -229,13 +229,13 @@ impl Peers {
         self.schedule(slot, next);
     }
 
-    /// Has a peer be due nothing.
+    /// Removes the TTL of a peer.
     pub(super) fn stop(&mut self, slot: Slot) {
         self.all[slot].ttl = None;
         self.schedule(slot, None);
     }
 
-    /// The next peer that is due something.
+    /// The next peer whose TTL requires something.
     pub(super) fn due(&mut self, now: Nanos) -> Option<(Slot, Duty)> {
         let &(at, slot) = self.due.first()?;
         if at > now {
@@ -258,7 +258,7 @@ impl Peers {
         self.due.extend(next.map(|next| (next, slot)));
     }
 
-    /// Sends a letter, after all that waits.
+    /// Queues a message.
     pub(super) fn send(&mut self, slot: Slot, letter: &Arc<Letter>) {
         if Arc::strong_count(letter) == 1 {
             self.held += letter.cost;
@@ -286,7 +286,7 @@ impl Peers {
         }
     }
 
-    /// The next letter for the transport to take.
+    /// The next message for the transport.
     pub(super) fn offer(&mut self) -> Option<(Slot, Arc<Letter>)> {
         while let Some(&slot) = self.ready.front() {
             let peer = &mut self.all[slot];
@@ -309,14 +309,14 @@ impl Peers {
         None
     }
 
-    /// A letter that left a queue: the last one of its kind is held no more.
+    /// A message left a queue: its last copy counts no more.
     fn release(&mut self, letter: &Arc<Letter>) {
         if Arc::strong_count(letter) == 1 {
             self.held -= letter.cost;
         }
     }
 
-    /// The transport has decided on a letter for this peer. Whether there is such a one.
+    /// The transport has taken or refused a message for this peer. Returns whether one was offered.
     pub(super) fn settle(&mut self, now: Nanos, slot: Slot, is_sent: bool) -> bool {
         let Some(peer) = self.all.get_mut(slot).filter(|peer| peer.offered > 0) else { return false };
         peer.offered -= 1;
@@ -336,7 +336,7 @@ impl Peers {
         true
     }
 
-    /// Looks after the queues of those who do not read, once the transport has taken all it takes now.
+    /// The next queue over its limits, once the transport has taken all it can.
     pub(super) fn excess(&mut self, bounds: &Bounds) -> Option<Excess> {
         while let Some(slot) = self.touched.pop() {
             self.all[slot].is_touched = false;
@@ -359,7 +359,7 @@ impl Peers {
             if self.all[slot].weighed == self.all[slot].queue_bytes {
                 break slot;
             }
-            // It has read since it was weighed.
+            // It has read since it was listed.
             self.weigh(slot);
         };
         if bounds.overflow == Overflow::Disconnect && self.all[slot].is_client() {
@@ -370,7 +370,7 @@ impl Peers {
         Some(Excess::Lost(slot, 1))
     }
 
-    /// Counts messages as lost for a peer. Whether they are the first since the transport took one for it.
+    /// Counts messages lost for a peer. Returns whether they are the first since the transport last took one for it.
     pub(super) fn begins_to_lose(&mut self, slot: Slot, count: u64) -> bool {
         let lost = &mut self.all[slot].lost;
         *lost += count;
@@ -397,7 +397,7 @@ impl Peers {
         }
     }
 
-    /// Throws away what waits for a peer; how much that was.
+    /// Drops what is queued for a peer. Returns how many messages.
     pub(super) fn clear(&mut self, slot: Slot) -> u64 {
         let mut lost = 0;
         while !self.all[slot].queue.is_empty() {
@@ -419,7 +419,7 @@ impl Peers {
         }
     }
 
-    /// Forgets a peer that there is nothing to remember of.
+    /// Removes a peer that need not be kept.
     pub(super) fn tidy(&mut self, slot: Slot) {
         let Some(peer) = self.all.get(slot) else { return };
         if peer.is_client() || !peer.subscriptions.is_empty() || !peer.is_served() || peer.is_ready || peer.is_touched {
@@ -434,7 +434,7 @@ impl Peers {
         }
     }
 
-    /// Has what waits for a peer, but nobody at its address any more: another may come there.
+    /// Detaches a peer from its address, which another may use now; its queue stays.
     pub(super) fn disown(&mut self, slot: Slot) {
         let address = self.all[slot].address.clone();
         if self.by_address.get(&address) == Some(&slot) {

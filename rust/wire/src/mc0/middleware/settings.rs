@@ -1,4 +1,4 @@
-//! How a middleware is set up, what it tells and what it counts.
+//! The settings, verbs, events and counters of a middleware.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -6,28 +6,28 @@ use serde::Serialize;
 use crate::mc0::{Policy, Settings};
 use crate::{Connection, DropCounts, Dropped, Event, Origin, SocketOptions, Weight};
 
-/// How a middleware is set up.
+/// The settings of a middleware.
 #[derive(Clone, Debug)]
 pub struct MiddlewareSettings {
     /// Endpoints to listen on, all of one socket.
     pub bind: Vec<String>,
-    /// What is set on the socket.
+    /// Options of the socket.
     pub options: SocketOptions,
-    /// Which messages are good.
+    /// Which messages are valid.
     pub decode: Settings,
-    /// Who may do what; `None` allows everything.
+    /// What each client may do; `None` allows everything.
     pub policy: Option<Policy>,
-    /// What goes when the queue of a client is full.
+    /// What is dropped when the queue of a client is full.
     pub overflow: Overflow,
-    /// Messages that may wait for one client.
+    /// Messages that may be queued for one client.
     pub client_queue_messages: usize,
-    /// Bytes that may wait for one client, with what it takes to keep them.
+    /// Bytes that may be queued for one client, including overhead.
     pub client_queue_bytes: usize,
-    /// Bytes that may wait for all clients together; a message that waits for several counts once.
+    /// Bytes that may be queued for all clients together; a message queued for several counts once.
     pub queue_bytes: usize,
     /// Topics that may have subscribers.
     pub max_topics: usize,
-    /// Tell the subscribers of a topic of the middleware's own how it is.
+    /// Publish the middleware's status on a topic of its own.
     pub status: bool,
 }
 
@@ -48,41 +48,41 @@ impl Default for MiddlewareSettings {
     }
 }
 
-/// What goes when the queue of a client is full.
+/// What is dropped when the queue of a client is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overflow {
-    /// What came last.
+    /// The new message.
     DropNewest,
-    /// What has waited longest.
+    /// The oldest messages.
     DropOldest,
-    /// The client: it is forgotten, and told so.
+    /// The client: it is forgotten and notified.
     Disconnect,
 }
 
-/// What the user of a middleware may ask for.
+/// What the user of a middleware may request.
 #[derive(Clone, Debug)]
 pub enum MiddlewareVerb {
-    /// From now on these may do that; `None` allows everything.
+    /// Replace the policy; `None` allows everything.
     Enforce(Option<Policy>),
 }
 
 /// Why a client is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Farewell {
-    /// It said so.
+    /// It disconnected.
     Left,
     /// It was silent for longer than its TTL.
     Silent,
     /// Its connection is gone.
     Gone,
-    /// It did not read, and the queue of such a client is not kept.
+    /// It did not read, and its queue was full.
     Full,
-    /// Somebody else has its address now.
+    /// Another client has its address now.
     Replaced,
 }
 
 impl Farewell {
-    /// The name programs go by.
+    /// Its stable name.
     pub const fn slug(self) -> &'static str {
         match self {
             Self::Left => "left",
@@ -94,10 +94,10 @@ impl Farewell {
     }
 }
 
-/// What a middleware tells its user.
+/// The events of a middleware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MiddlewareEvent {
-    /// A peer said CONNECT, or subscribed, for the first time.
+    /// A peer sent CONNECT, or its first subscription.
     Joined {
         /// The client.
         client: Origin,
@@ -116,7 +116,7 @@ pub enum MiddlewareEvent {
         /// How many.
         subscriptions: u64,
     },
-    /// A message was dropped. Of those that a client's queue has no room for, the first of a burst is told.
+    /// A message was dropped. Of those that a client's queue has no room for, only the first of a burst is reported.
     Dropped(Dropped),
     /// What became of a connection.
     Connection(Connection),
@@ -145,29 +145,29 @@ impl Event for MiddlewareEvent {
 /// Counters of a middleware.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MiddlewareStats {
-    /// Whole messages off the socket.
+    /// Messages received, valid or not.
     pub received: u64,
     /// Messages the transport has taken, of all verbs.
     pub sent: u64,
-    /// Messages that came to nothing, by kind.
+    /// Dropped messages, by kind.
     pub dropped: DropCounts,
     /// Bytes of all frames received.
     pub bytes: u64,
     /// Peers connected now.
     pub peers: u64,
-    /// Peers that said CONNECT or are subscribed.
+    /// Peers that sent CONNECT or are subscribed.
     pub clients: u64,
     /// Subscriptions of all clients.
     pub subscriptions: u64,
     /// MESSAGEs the transport has taken.
     pub messages: u64,
-    /// Messages of all verbs that wait for clients to read.
+    /// Messages of all verbs queued for clients.
     pub queued: u64,
-    /// By topic that has subscribers: the first thousand, names cut at 200 bytes.
+    /// By topic with subscribers: the first thousand, names cut at 200 bytes.
     pub topics: Vec<TopicStats>,
 }
 
-/// Counters of one topic, since it has subscribers.
+/// Counters of one topic, for as long as it has subscribers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TopicStats {
     /// Its name.
@@ -176,7 +176,7 @@ pub struct TopicStats {
     pub subscribers: u64,
     /// Messages put.
     pub puts: u64,
-    /// Messages passed on, one a subscriber.
+    /// Messages delivered, counted per subscriber.
     pub messages: u64,
     /// Bytes of the bodies put.
     pub bytes: u64,

@@ -1,4 +1,4 @@
-//! Who is subscribed to what. Every step takes the same time, however many there are.
+//! Which client is subscribed to which topic. Every step takes constant time.
 
 use std::collections::HashMap;
 
@@ -20,10 +20,10 @@ pub(super) struct Topic {
     pub(super) bytes: u64,
 }
 
-/// The subscriptions of one client: its place among the subscribers of each topic.
+/// The subscriptions of one client: its index among the subscribers of each topic.
 pub(super) type Subscriptions = HashMap<Slot, u32, RandomState>;
 
-/// The topics that have subscribers.
+/// The topics with subscribers.
 #[derive(Debug)]
 pub(super) struct Topics {
     all: Slab<Topic>,
@@ -56,7 +56,7 @@ impl Topics {
     /// Subscribes a client, once.
     pub(super) fn subscribe(&mut self, client: Slot, subscriptions: &mut Subscriptions, name: &Bytes) {
         let topic = self.find(name).unwrap_or_else(|| {
-            // A copy: the frame may be a piece of something larger.
+            // A copy: the frame may be part of a larger buffer.
             let name = Bytes::copy_from_slice(name);
             let topic = Topic { name: name.clone(), subscribers: vec![], puts: 0, messages: 0, bytes: 0 };
             let slot = self.all.insert(topic);
@@ -72,7 +72,7 @@ impl Topics {
         }
     }
 
-    /// Ends the subscription at this place of a topic. Gives who has the place now: it is to be told its new one.
+    /// Ends the subscription at this index of a topic. Returns the client that has moved there and needs its new index.
     pub(super) fn unsubscribe(&mut self, topic: Slot, place: u32) -> Option<Slot> {
         let subscribers = &mut self.all[topic].subscribers;
         subscribers.swap_remove(place as usize);
