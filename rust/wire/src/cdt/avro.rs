@@ -1,4 +1,4 @@
-//! Messages as binary Avro, by the schemas of the time of the specification.
+//! Messages as binary Avro, by the schemas published with the specification.
 
 use super::body::{Body, Form};
 use super::draft::Draft;
@@ -23,7 +23,7 @@ pub(super) fn decode(body: &[u8], kind: Kind, settings: Settings) -> Result<Mess
     Err(Rejected { fault: fault.0, field: fault.1, remains: draft.remains() })
 }
 
-/// Drafts what a body holds; for one that is none, the reader has the fault.
+/// Reads the fields of a body into a draft; on failure the reader has the fault.
 fn fields<'a>(
     reader: &mut Reader<'a>,
     draft: &mut Draft<'a>,
@@ -35,7 +35,7 @@ fn fields<'a>(
         starts[entry.field as usize] = start;
         match entry.holds {
             Holds::Time => match reader.long()? {
-                // The schemas of events have it for none.
+                // The schemas of events write -1 for a missing time.
                 -1 if kind.is_event() => {}
                 ms => draft.number(*entry, ms),
             },
@@ -80,7 +80,7 @@ pub(super) fn encode<'a>(message: &'a Message<'_>) -> Body<'a> {
     body
 }
 
-/// The zigzag of Avro: seven bits a byte, the lowest first.
+/// Avro's zigzag encoding: seven bits per byte, the lowest first.
 fn long(body: &mut Vec<u8>, value: i64) {
     let mut left = ((value << 1) ^ (value >> 63)).cast_unsigned();
     while left > 0x7f {
@@ -94,12 +94,12 @@ fn length(body: &mut Vec<u8>, bytes: &[u8]) {
     long(body, i64::try_from(bytes.len()).unwrap_or(i64::MAX));
 }
 
-/// What a zigzag stands for.
+/// The number that a zigzag encodes.
 const fn signed(zigzag: u64) -> i64 {
     (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed()
 }
 
-/// What a body is read from. A fault stays here, where nobody is in its way who reads what has none.
+/// A body to read. The fault is kept here rather than in results, which keeps reading valid bodies fast.
 struct Reader<'a> {
     left: &'a [u8],
     /// The length of the body.
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// Most numbers have one byte.
+    /// Most numbers take one byte.
     #[inline]
     fn long(&mut self) -> Option<i64> {
         match self.left {

@@ -1,12 +1,12 @@
-//! Bodies that are about to be written. Content is most of what a large one is: it is written once, to where it stays.
+//! Bodies to write. Most of a large body is content, which is copied only once, into its final place.
 
 use base64_simd::{Out, STANDARD};
 
-/// A body, of which the content stands elsewhere still.
+/// A body that borrows its content.
 #[derive(Debug)]
 pub struct Body<'a> {
     around: Vec<u8>,
-    /// Where in that the content belongs.
+    /// Where the content is inserted.
     at: usize,
     content: &'a [u8],
     form: Form,
@@ -20,17 +20,17 @@ pub(super) enum Form {
 }
 
 impl<'a> Body<'a> {
-    /// A body that content comes into where the message has any.
+    /// An empty body.
     pub(super) fn new(form: Form) -> Self {
         Self { around: Vec::with_capacity(512), at: 0, content: &[], form }
     }
 
-    /// Where all but the content goes.
+    /// The body without its content.
     pub(super) fn around(&mut self) -> &mut Vec<u8> {
         &mut self.around
     }
 
-    /// Adds the content behind what there is so far.
+    /// Adds the content at the current end.
     pub(super) fn add_content(&mut self, content: &'a [u8]) {
         self.at = self.around.len();
         self.content = content;
@@ -43,12 +43,12 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub fn length(&self) -> usize {
         self.around.len() + self.content_length()
     }
 
-    /// Writes it to a place of its [`length`](Self::length).
+    /// Writes it to a buffer of its [`length`](Self::length).
     pub fn write(&self, place: &mut [u8]) {
         let (before, after) = self.around.split_at(self.at);
         let (to_before, rest) = place.split_at_mut(before.len());
@@ -63,7 +63,7 @@ impl<'a> Body<'a> {
         to_after.copy_from_slice(after);
     }
 
-    /// Its bytes.
+    /// Its bytes, copied only if there is content.
     pub fn into_bytes(self) -> Vec<u8> {
         if self.content.is_empty() {
             return self.around;

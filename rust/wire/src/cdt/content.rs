@@ -1,20 +1,20 @@
-//! The content of messages, which is not copied before it has to be.
+//! The content of messages, copied only when necessary.
 
 use std::ops::Deref;
 
 use bytes::Bytes;
 
-/// The content of a message: kept by whoever has it, or a part of the body that it was read from.
+/// The content of a message: shared, or part of the body that it was read from.
 #[derive(Clone, Debug)]
 pub enum Content<'a> {
-    /// Kept for as long as anybody has it.
+    /// Shared bytes.
     Kept(Bytes),
-    /// Where it stands.
+    /// Part of the body.
     Part(&'a [u8]),
 }
 
 impl Content<'_> {
-    /// The same, for as long as one likes.
+    /// The content as shared bytes.
     pub fn into_bytes(self) -> Bytes {
         match self {
             Self::Kept(content) => content,

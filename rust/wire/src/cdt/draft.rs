@@ -1,4 +1,4 @@
-//! A message that is put together field by field, without a detour.
+//! A message that is built field by field.
 
 use std::borrow::Cow;
 
@@ -7,17 +7,17 @@ use super::fields::{Entry, Field, Holds};
 use super::message::{Kind, Message};
 use crate::ErrorKind;
 
-/// What has been read of a message, and the first thing that is wrong with it. `T` is how texts are read: as they stand in the
-/// body, or put together where they are written otherwise.
+/// The fields read of a message, and its first fault. `T` is the type of texts: borrowed from the body, or decoded
+/// where the body has escapes.
 pub(super) struct Draft<'a, T = &'a str> {
     kind: Kind,
-    /// One of each field, whatever that holds: so each has its place, which nobody has to look for.
+    /// One slot per field, of any type, so that no look-up is needed.
     texts: [T; Field::COUNT],
     timestamp_ms: i64,
     timeout_ms: i64,
     status_code: i32,
     content: Option<Content<'a>>,
-    /// A bit for each field that was there.
+    /// A bit for each field that was found.
     seen: u16,
     fault: Option<(ErrorKind, Field)>,
 }
@@ -40,7 +40,7 @@ impl<'a, T: AsRef<str> + Default + Into<Cow<'a, str>>> Draft<'a, T> {
         self.seen & field.bit() != 0
     }
 
-    /// A field was there, or is as good as there.
+    /// A field was found, or counts as found.
     pub(super) fn saw(&mut self, field: Field) {
         self.seen |= field.bit();
     }
@@ -66,7 +66,7 @@ impl<'a, T: AsRef<str> + Default + Into<Cow<'a, str>>> Draft<'a, T> {
     pub(super) fn number(&mut self, entry: Entry, number: i64) {
         let field = entry.field;
         match entry.holds {
-            // An event may have its time twice; the first name is the one that schemas have.
+            // An event may have its time twice; the name of the schemas takes precedence.
             Holds::Time if number >= 0 && field == Field::EventTimestamp && self.has(Field::Timestamp) => {}
             Holds::Time if number >= 0 => self.timestamp_ms = number,
             Holds::Timeout if number >= -1 => self.timeout_ms = number,
@@ -92,7 +92,7 @@ impl<'a, T: AsRef<str> + Default + Into<Cow<'a, str>>> Draft<'a, T> {
         self.saw(entry.field);
     }
 
-    /// What is wrong with it, if anything is.
+    /// Its first fault, if any.
     #[inline]
     pub(super) fn fault(&self, is_strict: bool) -> Option<(ErrorKind, Field)> {
         let needed = self.kind.needed(is_strict);
@@ -107,7 +107,7 @@ impl<'a, T: AsRef<str> + Default + Into<Cow<'a, str>>> Draft<'a, T> {
         Some(self.fault.unwrap_or_else(missing))
     }
 
-    /// The message that nothing is wrong with.
+    /// The message, which must have no fault.
     #[inline]
     pub(super) fn message(mut self) -> Message<'a> {
         let mut text = |field: Field| std::mem::take(&mut self.texts[field as usize]).into();
@@ -128,7 +128,7 @@ impl<'a, T: AsRef<str> + Default + Into<Cow<'a, str>>> Draft<'a, T> {
         }
     }
 
-    /// The texts that are there.
+    /// The texts that were read.
     pub(super) fn remains(self) -> Box<Message<'a>> {
         let none = Self { timestamp_ms: 0, timeout_ms: -1, status_code: 0, content: None, ..self };
         Box::new(none.message())

@@ -1,29 +1,29 @@
-//! The fields of messages, and which of them each kind must have.
+//! The fields of messages, and which of them each kind requires.
 
 use super::Kind;
 
-/// What a field holds.
+/// What a field contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
     Text,
     /// A number of milliseconds that is not negative.
     Time,
-    /// A number of milliseconds; -1 is for ever (CDT-33).
+    /// A number of milliseconds; -1 means no limit (CDT-33).
     Timeout,
     Status,
     Content,
 }
 
-/// Whether a field must be there.
+/// Whether a field is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// It must, and an empty text is none: schemas of Avro have no other way to leave one out.
+    /// Required; an empty text counts as missing, as Avro schemas cannot leave a field out.
     Filled,
-    /// It must, and may be empty.
+    /// Required, but may be empty.
     Present,
-    /// It must where senders are taken at their word.
+    /// Required in strict mode.
     Strict,
-    /// It need not.
+    /// Optional.
     Optional,
 }
 
@@ -45,8 +45,8 @@ macro_rules! fields {
                 }
             }
 
-            /// What comes after its name and a colon, where JSON begins with those. Each name is compared as what it is, of a
-            /// length that is known.
+            /// What follows its name and a colon, if the JSON begins with those. The names are constants, so that each
+            /// comparison has a known length.
             #[inline]
             pub(super) fn after(self, json: &[u8]) -> Option<&[u8]> {
                 match self {
@@ -71,7 +71,7 @@ macro_rules! fields {
 }
 
 impl Field {
-    /// Its place among those that were seen.
+    /// Its bit in the set of fields found.
     #[inline]
     pub(super) const fn bit(self) -> u16 {
         1 << self as u16
@@ -98,7 +98,7 @@ fields! {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub(super) field: Field,
-    /// What that holds, to be seen without a look at which it is.
+    /// What the field contains, kept here to save a match on the field.
     pub(super) holds: Holds,
     need: Need,
     /// Whether Avro's schema has it.
@@ -106,21 +106,21 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Whether an empty text is not written.
+    /// Whether an empty text is omitted.
     pub(super) const fn is_left_out(self) -> bool {
         matches!(self.need, Need::Optional)
     }
 
-    /// Whether an empty text is none.
+    /// Whether an empty text counts as missing.
     #[inline]
     pub(super) const fn is_filled(self) -> bool {
         matches!(self.need, Need::Filled)
     }
 
-    /// Whether it must be there.
+    /// Whether it is required.
     pub(super) const fn is_needed(self, kind: Kind, is_strict: bool) -> bool {
         match self.need {
-            // Events have their time by one name or the other.
+            // Events may have their time under either name.
             Need::Present if matches!(self.field, Field::Timestamp) => !kind.is_event(),
             Need::Filled | Need::Present => true,
             Need::Strict => is_strict,
@@ -209,7 +209,7 @@ const UPDATED: &[Entry] = &[
     of(Field::ConfigId, Need::Filled),
 ];
 
-/// The bits of the fields that a kind must have.
+/// The bits of the fields that a kind requires.
 const fn bits(kind: Kind, is_strict: bool) -> u16 {
     let (mut bits, mut left) = (0, kind.entries());
     while let [entry, others @ ..] = left {
@@ -235,7 +235,7 @@ impl Kind {
         }
     }
 
-    /// The fields that must be there.
+    /// The fields that are required.
     #[inline]
     pub(super) const fn needed(self, is_strict: bool) -> u16 {
         const NEEDED: [[u16; 2]; Kind::ALL.len()] = {

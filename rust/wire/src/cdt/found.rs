@@ -1,4 +1,4 @@
-//! What the fields of a JSON body hold, whatever that is.
+//! The fields of a JSON body before their types are checked.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::fields::{Field, Holds};
 use super::message::Kind;
 use crate::ErrorKind;
 
-/// What a field was found to hold.
+/// The value of a field.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Value<'a> {
     #[default]
@@ -18,13 +18,13 @@ pub(super) enum Value<'a> {
     Null,
     Number(i64),
     Text(Cow<'a, str>),
-    /// What stands for bytes, as it is written.
+    /// Encoded bytes.
     Bytes(Cow<'a, str>),
-    /// Anything that no field holds.
+    /// A value that no field allows.
     Other,
 }
 
-/// What was found of a message, before anything is said about it.
+/// The fields found in a body, still unchecked.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Found<'a>([Value<'a>; Field::COUNT]);
 
@@ -33,7 +33,7 @@ impl<'a> Found<'a> {
         self.0[field as usize] = value;
     }
 
-    /// The message that it is, or what is wrong with it. `content` says what stands for bytes.
+    /// Checks the fields. `content` decodes bytes.
     pub(super) fn draft(
         self,
         kind: Kind,

@@ -3,7 +3,7 @@
 use super::{Message, Settings, decode};
 use crate::{DecodeError, ErrorKind, Protocol, Split};
 
-/// CDT as a framing: the header block of NATS, if any, and a body that is looked into.
+/// CDT as a framing: the NATS header block, if any, and a body that is decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct Cdt;
 
@@ -21,7 +21,7 @@ impl Protocol for Cdt {
         ErrorKind::TrailingBytes,
     ];
     type Settings = Settings;
-    /// `None` where the kind of the message is not known: its subject has it.
+    /// `None` if the kind of the message is unknown; only its subject has it.
     type Layout = Option<Message<'static>>;
 
     fn split(frames: &[impl AsRef<[u8]>]) -> Split {

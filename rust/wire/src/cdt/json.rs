@@ -25,18 +25,18 @@ pub(super) fn decode(body: &[u8], kind: Kind, settings: Settings) -> Result<Mess
     }
 }
 
-/// Reads a body that is as nearly all are.
+/// Reads a body in the common form.
 pub(super) fn decode_plain(body: &[u8], kind: Kind, settings: Settings) -> Option<Message<'_>> {
     let mut draft = Draft::new(kind);
     plain::read(body, kind, &mut draft, |quoted| match settings.bytes_encoding {
-        // What is no base64 is none of its characters either.
+        // Base64 has no characters that need escapes.
         BytesEncoding::Base64 => base64(quoted).map(Content::from),
         BytesEncoding::Latin1 => plain::text(quoted).and_then(latin1).map(Content::from),
     })?;
     draft.fault(settings.strict).is_none().then(|| draft.message())
 }
 
-/// Reads any body, and says what is wrong with it.
+/// Reads any body, or reports its fault.
 pub(super) fn decode_any<'a>(body: &'a [u8], kind: Kind, settings: Settings) -> Result<Message<'a>, Rejected<'a>> {
     let bad = |kind_of_fault, offset| Rejected {
         fault: Fault { kind: kind_of_fault, offset },
@@ -120,7 +120,7 @@ fn latin1(text: &str) -> Option<Bytes> {
     text.chars().map(|char| u8::try_from(u32::from(char)).ok()).collect()
 }
 
-/// What a text stands for.
+/// Decodes bytes.
 fn bytes(text: &str, encoding: BytesEncoding) -> Option<Bytes> {
     match encoding {
         BytesEncoding::Base64 => base64(text.as_bytes()),
@@ -128,7 +128,7 @@ fn bytes(text: &str, encoding: BytesEncoding) -> Option<Bytes> {
     }
 }
 
-/// Where a text stops being JSON.
+/// Where a text stops being valid JSON.
 fn place(text: &str, error: &serde_json::Error) -> usize {
     if error.is_eof() {
         return text.len();
@@ -137,14 +137,14 @@ fn place(text: &str, error: &serde_json::Error) -> usize {
     (before + error.column().saturating_sub(1)).min(text.len())
 }
 
-/// Where the value of a field is; the end where it has none.
+/// Where the value of a field is; the end if it is missing.
 fn offset(text: &str, field: Field) -> usize {
     let raw: Result<Raws<'_>, _> = serde_json::from_str(text);
     let found = raw.ok().and_then(|raws| raws.0.into_iter().rev().find(|(name, _)| name == field.name()));
     found.map_or(text.len(), |(_, raw)| raw.get().as_ptr() as usize - text.as_ptr() as usize)
 }
 
-/// The members of an object, as they are written.
+/// The members of an object, undecoded.
 struct Raws<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Raws<'de> {
@@ -171,12 +171,12 @@ impl<'de> Deserialize<'de> for Raws<'de> {
     }
 }
 
-/// A name, without a copy where it has no escapes.
+/// A name, copied only if it has escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// What a body is: an object, or `None` where it is anything else.
+/// A body: an object, or `None` for any other value.
 struct Top<'a>(Option<Found<'a>>);
 
 impl<'de> Deserialize<'de> for Top<'de> {
@@ -213,7 +213,7 @@ impl<'de> Deserialize<'de> for Top<'de> {
                 let mut found = Found::default();
                 while let Some(Name(name)) = map.next_key()? {
                     match Field::named(&name) {
-                        // Of two with one name the last counts, as for most who read JSON.
+                        // The last of several with one name counts, as in most JSON parsers.
                         Some(field) => found.set(field, map.next_value()?),
                         None => drop(map.next_value::<IgnoredAny>()?),
                     }

@@ -1,4 +1,4 @@
-//! The messages of CDT, and the fields that each kind must have.
+//! The messages of CDT.
 
 use std::borrow::Cow;
 
@@ -135,7 +135,7 @@ impl Message<'_> {
         self.timeout_ms > 0 && unix_ms.saturating_sub(skew_ms) > self.timestamp_ms.saturating_add(self.timeout_ms)
     }
 
-    /// The application version and the endpoint that it is about.
+    /// The version of the application and the endpoint it concerns.
     pub(super) fn endpoint(&self) -> (String, String) {
         (self.app_version_name.to_string(), self.endpoint_id.to_string())
     }
@@ -183,7 +183,7 @@ pub struct Received {
     pub body: Bytes,
     /// The encoding of the body.
     pub settings: Settings,
-    /// The service that sent it, as the subject of an event has it.
+    /// The service that sent it, from the subject of an event.
     pub originator: Option<Box<str>>,
 }
 

@@ -1,12 +1,12 @@
-//! JSON as nearly all write it: an object of texts without escapes, whole numbers and bytes. It is read several times as
-//! fast as any JSON is; all else is left to who reads that, and says what is wrong with it.
+//! JSON in its common form: an object of texts without escapes, whole numbers and bytes. This parser is several times
+//! as fast as the general one, which reads all other bodies and reports faults.
 
 use super::Content;
 use super::draft::Draft;
 use super::message::Kind;
 use super::utf8;
 
-/// Drafts what a body holds; `None` for one that is not plain. `content` says what is written for bytes.
+/// Reads a body into a draft; `None` if it does not have the common form. `content` decodes bytes.
 pub(super) fn read<'a>(
     body: &'a [u8],
     kind: Kind,
@@ -14,7 +14,7 @@ pub(super) fn read<'a>(
     content: impl Fn(&'a [u8]) -> Option<Content<'a>>,
 ) -> Option<()> {
     let mut reader = Reader { left: body };
-    // Most write the fields in the order of the schemas.
+    // Most senders write the fields in the order of the schemas.
     let mut expected = kind.entries().iter();
     reader.token(b'{')?;
     loop {
@@ -53,7 +53,7 @@ pub(super) fn read<'a>(
 enum Value<'a> {
     Text(&'a str),
     Number(i64),
-    /// Bytes, as they are written; nobody has looked at them.
+    /// Bytes, still encoded.
     Bytes(&'a [u8]),
 }
 
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
 
     #[inline]
     fn space(&mut self) {
-        // There is nearly never any: so there is one comparison before the others.
+        // White space is rare, so that one comparison comes before the others.
         while let [byte @ ..=b' ', left @ ..] = self.left
             && matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
         {
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
         (self.next()? == token).then_some(())
     }
 
-    /// Whether what is expected is there; `after` gives what comes then.
+    /// Skips what is expected, if it is there; `after` returns what follows it.
     fn takes(&mut self, after: impl Fn(&'a [u8]) -> Option<&'a [u8]>) -> bool {
         let after = after(self.left);
         self.left = after.unwrap_or(self.left);
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is between quotes; `end` finds where that ends.
+    /// The text between quotes; `end` finds its end.
     #[inline]
     fn quoted(&mut self, end: impl Fn(&[u8]) -> Option<usize>) -> Option<&'a [u8]> {
         let left = self.left.strip_prefix(b"\"")?;
@@ -136,23 +136,23 @@ impl<'a> Reader<'a> {
             self.left = left;
         }
         let digits = start.len() - self.left.len();
-        // Fractions and what else is no whole number end where no value does.
+        // The fraction or exponent of any other number then fails as the end of a value.
         let is_whole = if start.starts_with(b"0") { digits == 1 && !is_negative } else { digits > 0 };
         is_whole.then_some(Value::Number(if is_negative { -number } else { number }))
     }
 }
 
-/// What is between quotes, where it stands for itself.
+/// The text between quotes, if it has no escapes.
 pub(super) fn text(quoted: &[u8]) -> Option<&str> {
     if special(quoted).is_none() { utf8(quoted).ok() } else { None }
 }
 
-/// The first byte that does not stand for itself between quotes. Texts are about as long as UUIDs are: eight bytes at once are
-/// looked at sooner than more would be, and once for all that they may be.
+/// The first byte that is not a plain character of a JSON text. Most texts are about as long as a UUID, for which eight
+/// bytes at a time is fastest; one test covers all special bytes.
 #[inline]
 fn special(text: &[u8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
-    // Marks the bytes that are below a number; of those above one that is, some that are not.
+    // Marks the bytes below a number; after the first such byte, others may be marked by mistake.
     let below = |bytes: u64, number: u64| bytes.wrapping_sub(ONES * number) & !bytes & (ONES << 7);
     let same = |bytes: u64, byte: u8| below(bytes ^ (ONES * u64::from(byte)), 1);
     let (eights, rest) = text.as_chunks();
@@ -174,7 +174,7 @@ mod tests {
     use super::super::{BytesEncoding, Message, Settings, encode, json};
     use super::*;
 
-    /// Texts that are JSON, nearly JSON, and what is written here.
+    /// Texts that are JSON, nearly JSON, or in the common form.
     fn bodies() -> impl Strategy<Value = Vec<u8>> {
         let token = prop_oneof![
             Just(r#""correlationId""#.to_owned()),

@@ -1,4 +1,4 @@
-//! What both roles are set up with, and what they count.
+//! The settings and counters of both roles.
 
 use super::subject::{Subjects, is_token, told};
 use super::{Kind, Message, Rejected, Settings, decode_shared, encode};
@@ -7,26 +7,26 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// How a role takes part.
+/// The settings that both roles share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The service it is a replica of.
     pub instance: String,
-    /// Which one.
+    /// Its name among the replicas.
     pub replica: String,
-    /// How subjects are made.
+    /// The subjects.
     pub subjects: Subjects,
-    /// How bodies are written.
+    /// The encoding of bodies.
     pub body: Settings,
-    /// How much later than its time a message may come, for clocks that differ.
+    /// How long after its expiry a message is still accepted, as clocks differ.
     pub clock_skew_ms: i64,
-    /// Whether the replicas of a service share the events that they hand out.
+    /// Whether the replicas of a service share the events received.
     pub shares_events: bool,
-    /// Whether a replica's own events are handed out to it.
+    /// Whether a replica receives its own events.
     pub includes_own: bool,
     /// The largest body that is sent.
     pub max_payload: usize,
-    /// Unix time at the machine's time 0, whenever it is made; see [`Clock`].
+    /// Unix time in milliseconds at the machine's time 0; see [`Clock`].
     pub unix_ms: i64,
 }
 
@@ -47,14 +47,15 @@ impl Default for Part {
 }
 
 impl Part {
-    /// The first name that is no token of a subject (CDT-11).
+    /// The first name that is not a valid token of a subject (CDT-11).
     pub fn bad_name(&self) -> Option<(&'static str, &str)> {
         let names =
             [("instance", &self.instance), ("replica_id", &self.replica), ("protocol_token", &self.subjects.protocol)];
         names.into_iter().find(|(_, name)| !is_token(name)).map(|(which, name)| (which, name.as_str()))
     }
 
-    /// What a message is: its subject is the peer, its frames are the reply subject, NATS's header block and the body.
+    /// The kind of a message: its subject is the peer; its frames are the reply subject, the NATS header block and the
+    /// body.
     pub(super) fn kind<S>(incoming: &Incoming<S>) -> Result<Kind, DropReason> {
         if incoming.frames.len() != 3 {
             return Err(Fault { kind: ErrorKind::BadFrameCount, offset: 0 }.in_frame(incoming.frames.len()).into());
@@ -69,7 +70,7 @@ impl Part {
         told(subject).originator.map(Box::from)
     }
 
-    /// Reads an answer or an event whose time is not over.
+    /// Reads an answer or an event, unless it has expired.
     pub(super) fn read(&self, unix_ms: i64, kind: Kind, body: &Bytes) -> Result<Message<'static>, DropReason> {
         let read = decode_shared(body, kind, &self.body).map_err(|Rejected { fault, .. }| fault.in_frame(2))?;
         if read.is_expired(unix_ms, self.clock_skew_ms) {
@@ -78,7 +79,7 @@ impl Part {
         Ok(read.into_owned())
     }
 
-    /// What a message is sent as.
+    /// The frames of a message to send.
     pub(super) fn frames(&self, reply_to: Bytes, message: &Message<'_>) -> Frames {
         [reply_to, Bytes::new(), encode(message, &self.body).into()].into_iter().collect()
     }
@@ -95,7 +96,7 @@ impl Part {
         }
     }
 
-    /// Subscribes to some subjects, with the others of a group or alone.
+    /// Subscribes to subjects, in a queue group or alone.
     pub(super) fn open<S>(socket: S, subjects: impl IntoIterator<Item = String>, group: Option<&str>) -> Output<S> {
         let bind = |subject| group.map_or_else(|| String::clone(&subject), |group| format!("{subject} {group}"));
         Output::Open(Box::new(crate::Open {
@@ -107,13 +108,13 @@ impl Part {
         }))
     }
 
-    /// The subjects of some kinds to this replica alone.
+    /// The subjects of some kinds for this replica only.
     pub(super) fn own(&self, kinds: &[Kind]) -> Vec<String> {
         kinds.iter().map(|kind| self.subjects.replica(&self.replica, *kind)).collect()
     }
 }
 
-/// What Unix time it is, which others' messages go by; clocks are set, and machines do not look at any.
+/// The current Unix time, for timestamps of other hosts; a machine has no clock, and clocks are adjusted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock {
     unix_ms: i64,
@@ -134,47 +135,47 @@ impl Clock {
 /// Counters of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TargetStats {
-    /// Messages taken in.
+    /// Messages received, valid or not.
     pub received: u64,
-    /// Messages given to the connection.
+    /// Messages that the connection has taken.
     pub sent: u64,
-    /// Messages that came to nothing, by kind.
+    /// Dropped messages, by kind.
     pub dropped: DropCounts,
-    /// The bytes of all messages taken in, good or bad, with their NATS headers.
+    /// Bytes of all messages received, with their NATS headers.
     pub bytes: u64,
-    /// Requests for a configuration that were answered, whatever the answer.
+    /// Requests for a configuration that were answered, with any status.
     pub pulls: u64,
-    /// Configurations that were handed in by sources, whatever the answer.
+    /// Pushes of configurations that were answered, with any status.
     pub pushes: u64,
     /// Requests that were answered with 404.
     pub not_found: u64,
-    /// Events of others that were taken in.
+    /// Events received from others.
     pub events: u64,
-    /// From when a request came to the store's answer to it, or to the end of its time.
+    /// The time from receiving a request to the store's answer, or until it expired.
     pub latency: Latencies,
 }
 
 /// Counters of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct SourceStats {
-    /// Messages taken in.
+    /// Messages received, valid or not.
     pub received: u64,
-    /// Messages given to the connection.
+    /// Messages that the connection has taken.
     pub sent: u64,
-    /// Messages that came to nothing, by kind.
+    /// Dropped messages, by kind.
     pub dropped: DropCounts,
-    /// The bytes of all messages taken in, good or bad, with their NATS headers.
+    /// Bytes of all messages received, with their NATS headers.
     pub bytes: u64,
-    /// Pulls that were begun.
+    /// Pulls started.
     pub pulls: u64,
-    /// Pushes that were begun.
+    /// Pushes started.
     pub pushes: u64,
     /// Requests that were sent again.
     pub retries: u64,
-    /// Events of others that were taken in.
+    /// Events received from others.
     pub events: u64,
-    /// Pulls and pushes that wait for an answer.
+    /// Pending pulls and pushes.
     pub waiting: u64,
-    /// From a pull or push to its answer, with all attempts.
+    /// The time from a pull or push to its answer, over all attempts.
     pub latency: Latencies,
 }

@@ -1,4 +1,4 @@
-//! The source: pulls configurations from a target, pushes them there, watches them, and tells which ones endpoints have taken.
+//! The source: pulls and pushes configurations, watches them, and reports which ones endpoints have applied.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -14,32 +14,32 @@ use crate::{
     SendId, SocketEvent, Verdict, Weight,
 };
 
-/// The shortest time that the wire has a number for.
+/// The shortest time-out that a message can express.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// What a source listens to.
+/// What a source subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hearing {
     /// Answers to this replica.
     Replies,
-    /// Events of all.
+    /// All events.
     Events,
-    /// The share of events that is handed out here.
+    /// This replica's share of the events.
     SharedEvents,
 }
 
-/// How a source is set up.
+/// The settings of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceSettings {
-    /// How it takes part.
+    /// The settings that both roles share.
     pub part: Part,
     /// The service it pulls from.
     pub target: String,
-    /// How often a watch looks by itself, for events that were lost.
+    /// How often a watch pulls without an event, as events may be lost.
     pub resync: Duration,
     /// How long a watch waits for an answer.
     pub patience: Duration,
-    /// How long a watch waits after it had none, at first and at most.
+    /// The first and the longest delay after a watch had no answer.
     pub backoff: (Duration, Duration),
 }
 
@@ -63,7 +63,7 @@ pub enum Confirm {
     /// The target has stored it.
     #[default]
     Stored,
-    /// The endpoint has taken it on.
+    /// The endpoint has applied it.
     Applied,
 }
 
@@ -76,9 +76,9 @@ pub struct Pull {
     pub endpoint_id: String,
     /// The configuration; `None` is the latest (CDT-18).
     pub config_id: Option<String>,
-    /// What the endpoint asked with; `None` is a number of ours.
+    /// The endpoint's own message id; `None` for a generated one.
     pub endpoint_message_id: Option<String>,
-    /// How long each attempt takes; `None` is for ever.
+    /// The timeout of each attempt; `None` for no limit.
     pub timeout: Option<Duration>,
     /// How often it is sent again.
     pub retries: u32,
@@ -91,26 +91,26 @@ pub struct Push {
     pub app_version_name: String,
     /// The endpoint.
     pub endpoint_id: String,
-    /// Its name; `None` is that of its content.
+    /// Its id; `None` to derive it from the content.
     pub config_id: Option<String>,
     /// Its type.
     pub content_type: String,
-    /// The content; `None` goes back to a configuration that the target has.
+    /// The content; `None` to roll back to a stored configuration.
     pub content: Option<Bytes>,
     /// What it waits for.
     pub confirm: Confirm,
-    /// How long it takes in all; `None` is for ever.
+    /// The timeout in total; `None` for no limit.
     pub timeout: Option<Duration>,
 }
 
-/// What the user of a source asks for.
+/// What the user of a source may request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceVerb {
-    /// Pulls.
+    /// Pull.
     Pull(CallId, Pull),
-    /// Pushes.
+    /// Push.
     Push(CallId, Push),
-    /// Tells everybody that an endpoint has taken a configuration on (CDT-40).
+    /// Report that an endpoint has applied a configuration (CDT-40).
     Report {
         /// Ends in [`Ended::Sent`].
         call: CallId,
@@ -121,13 +121,13 @@ pub enum SourceVerb {
         /// The configuration.
         config_id: String,
     },
-    /// Nobody waits for this call any more.
+    /// Stop waiting for a call.
     Cancel(CallId),
-    /// Keeps up with the configuration of an endpoint.
+    /// Watch the configuration of an endpoint.
     Watch(CallId, String, String),
-    /// What Unix time it is, in milliseconds.
+    /// The current Unix time, in milliseconds.
     Clock(i64),
-    /// The largest body there is room for.
+    /// The largest body that a message may have.
     MaxPayload(usize),
 }
 
@@ -136,32 +136,32 @@ pub enum SourceVerb {
 pub enum Ended {
     /// The target has answered.
     Answered(Box<Received>),
-    /// What was pushed or reported is on its way.
+    /// The push or report was sent.
     Sent,
-    /// The endpoint has taken this configuration on.
+    /// The endpoint has applied this configuration.
     Applied(String),
-    /// Nobody listens there.
+    /// No target is subscribed.
     NoTarget,
-    /// No answer came in time.
+    /// There was no answer in time.
     TimedOut,
-    /// It is larger than a message may be.
+    /// It exceeds the largest body.
     TooLarge,
     /// It could not be sent.
     Unsent,
-    /// The source has ended.
+    /// The source was closed before the answer arrived.
     Unanswered,
 }
 
-/// What a source tells.
+/// The events of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceEvent {
     /// A call has ended.
     Ended(CallId, Ended),
-    /// A watch has another configuration than before.
+    /// A watch has found a new configuration.
     Changed(CallId, Box<Received>),
-    /// An event for whoever wants to know.
+    /// An event was received.
     Told(Box<Received>),
-    /// A message came to nothing.
+    /// A message was dropped.
     Dropped(Dropped),
     /// What became of the connection.
     Connection(Connection),
@@ -185,28 +185,28 @@ impl Event for SourceEvent {
     }
 }
 
-/// Who waits for an answer.
+/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
     Call(CallId),
-    /// A watch of this number.
+    /// The watch with this number.
     Watch(CallId),
 }
 
-/// A request without an answer.
+/// A pending request.
 #[derive(Debug)]
 struct Pending {
     asker: Asker,
     request: Message<'static>,
     timeout: Option<Duration>,
-    /// When it was asked for.
+    /// When it was requested.
     since: Nanos,
     due: Option<Nanos>,
     retries: u32,
     confirm: Confirm,
-    /// What the endpoint was heard to have taken on since it was pushed.
+    /// Configurations that the endpoint has reported as applied since the push.
     applied: BTreeSet<String>,
-    /// The configuration as the target has stored it: the endpoint is waited for.
+    /// The configuration that the target has stored; the endpoint's report is pending.
     stored: Option<String>,
 }
 
@@ -233,15 +233,15 @@ pub struct Source {
     settings: SourceSettings,
     state: Lifecycle,
     clock: Clock,
-    /// What begins the correlation ids of this source, and of no other.
+    /// The prefix of this source's correlation ids, unique to it.
     mark: String,
     next: u64,
-    /// Where requests go, and where their answers come.
+    /// The subjects of requests, and of their answers.
     routes: [Route; 2],
     pending: HashMap<u64, Pending>,
     by_call: HashMap<CallId, u64>,
     due: BTreeSet<(Nanos, u64)>,
-    /// Pushes that wait for an endpoint.
+    /// Pushes waiting for an endpoint.
     applying: HashMap<(String, String), Vec<u64>>,
     sending: BTreeMap<SendId, CallId>,
     watches: Watches,
@@ -252,7 +252,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source that subscribes at once. The seed makes its correlation ids its own.
+    /// A source that subscribes at once. The seed makes its correlation ids unique.
     pub fn new(settings: SourceSettings, seed: [u8; 32]) -> Self {
         let part = &settings.part;
         let replies = part.own(&[Kind::ConfigResponse, Kind::ConfigPushResponse]);
@@ -274,7 +274,7 @@ impl Source {
             routes: [Kind::ConfigRequest, Kind::ConfigPush].map(|kind| Route::new(&settings, kind)),
             settings,
             state: Lifecycle::Open,
-            // With the number of a request it looks like a UUID, as most who trace have them.
+            // With the number of a request it looks like a UUID, as most correlation ids do.
             mark: format!("{:08x}-{:04x}-{:04x}-", mark >> 32, mark >> 16 & 0xffff, mark & 0xffff),
             next: 0,
             pending: HashMap::new(),
@@ -293,7 +293,7 @@ impl Source {
         format!("{}{:04x}-{:012x}", self.mark, number >> 48, number & 0xffff_ffff_ffff)
     }
 
-    /// The number of one of our requests, open or not.
+    /// The number of one of our requests, pending or not.
     fn number(&self, correlation: &str) -> Option<u64> {
         let (high, low) = correlation.strip_prefix(&self.mark)?.split_once('-')?;
         if (high.len(), low.len()) != (4, 12) {
@@ -303,7 +303,7 @@ impl Source {
         (number < self.next).then_some(number)
     }
 
-    /// Tells of a message that came to nothing; what is recorded of it.
+    /// Reports a dropped message. Returns its verdict.
     fn drop(&mut self, reason: DropReason, incoming: Incoming<Hearing>) -> Verdict {
         let dropped = Dropped::new(reason, incoming.peer, incoming.frames);
         dropped.count(&mut self.stats.dropped);
@@ -337,7 +337,7 @@ impl Source {
         self.pending.insert(number, pending);
     }
 
-    /// Sends a request, with the time of this moment; false where it is larger than a message may be.
+    /// Sends a request, with the current time; false if it is too large.
     fn send(&mut self, now: Nanos, number: u64, pending: &mut Pending, is_awaited: bool) -> bool {
         let part = &self.settings.part;
         let kind = pending.request.kind;
@@ -375,7 +375,7 @@ impl Source {
         }
     }
 
-    /// Forgets a request.
+    /// Removes a request.
     fn settle(&mut self, number: u64) -> Option<Pending> {
         let pending = self.pending.remove(&number)?;
         if let Some(due) = pending.due {
@@ -396,7 +396,7 @@ impl Source {
         Some(pending)
     }
 
-    /// Ends a request, whoever waits for it.
+    /// Ends the request of a call or a watch.
     fn finish(&mut self, now: Nanos, number: u64, ended: Ended) {
         let Some(pending) = self.settle(number) else { return };
         if matches!(ended, Ended::Answered(_) | Ended::Applied(_)) {
@@ -410,7 +410,7 @@ impl Source {
                     self.events.push_back(SourceEvent::Changed(watch, read));
                 }
             }
-            // There is none yet: its announcement will tell.
+            // There is none yet; it will be announced.
             404 => self.watches.none(now, watch),
             _ => self.watches.failed(now, watch),
         }
@@ -419,7 +419,7 @@ impl Source {
     fn on_reply(&mut self, now: Nanos, kind: Kind, incoming: Incoming<Hearing>) -> Verdict {
         let body = incoming.frames[2].clone();
         if body.is_empty() && is_no_responders(&incoming.frames[1]) {
-            // It names no request: nobody has heard any of those that wait (CDT-35).
+            // It names no request: no target received any of the pending ones (CDT-35).
             let is_open = |one: &Pending| one.request.kind.answered_with() == kind && one.stored.is_none();
             let open = self.pending.iter().filter(|(_, one)| is_open(one));
             for number in open.map(|(number, _)| *number).collect::<Vec<_>>() {
@@ -495,7 +495,7 @@ impl Source {
         Verdict::default()
     }
 
-    /// An endpoint has taken a configuration on, which may be heard of before the target says that it is stored.
+    /// An endpoint has applied a configuration; this may be reported before the target confirms the push.
     fn on_applied(&mut self, now: Nanos, endpoint: &(String, String), config_id: &str) {
         for number in self.applying.get(endpoint).cloned().unwrap_or_default() {
             let Some(pending) = self.pending.get_mut(&number) else { continue };
@@ -507,7 +507,7 @@ impl Source {
         }
     }
 
-    /// Pulls for the watches that are to look.
+    /// Pulls for the watches that are due.
     fn look(&mut self, now: Nanos) {
         while let Some((watch, (app_version_name, endpoint_id))) = self.watches.due(now) {
             let pull = Pull { app_version_name, endpoint_id, timeout: Some(self.settings.patience), ..Pull::default() };
@@ -558,13 +558,13 @@ impl Source {
     }
 }
 
-/// A number, as we write it.
+/// A number in the form that we write.
 fn hexadecimal(digits: &str) -> Option<u64> {
     let is_ours = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
     u64::from_str_radix(digits, 16).ok().filter(|_| is_ours)
 }
 
-/// Whether a header block says that nobody listens where a request went.
+/// Whether a header block reports that a request had no subscriber.
 fn is_no_responders(block: &[u8]) -> bool {
     block.strip_prefix(b"NATS/1.0 ").is_some_and(|status| status.starts_with(b"503"))
 }
@@ -592,7 +592,7 @@ fn pending(asker: Asker, pull: Pull) -> Pending {
     }
 }
 
-/// A time as the wire has it: what is less than a millisecond is one, since none is for ever.
+/// A time-out in milliseconds, at least one: zero means no limit.
 fn milliseconds(timeout: Option<Duration>) -> i64 {
     timeout.map_or(-1, |timeout| i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX).max(1))
 }
@@ -603,7 +603,7 @@ impl Machine for Source {
     type Verb = SourceVerb;
     type Stats = SourceStats;
 
-    /// See [`Part::kind`] for what its peer and its frames are.
+    /// See [`Part::kind`] for its peer and its frames.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Hearing>) -> Verdict {
         self.stats.received += 1;
         self.stats.bytes += crate::nbytes(incoming.frames.get(1..).unwrap_or_default());
@@ -629,7 +629,7 @@ impl Machine for Source {
                 }
             }
             SocketEvent::Connected(_) => {
-                // Whatever was announced meanwhile went by (CDT-49).
+                // Events were missed while disconnected (CDT-49).
                 self.watches.all(now);
                 self.look(now);
             }
@@ -713,7 +713,7 @@ impl Machine for Source {
         self.close_if_done(now);
     }
 
-    /// Waits for the answers to what was asked, for as long as `grace`.
+    /// Waits at most `grace` for the answers to pending requests.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.state.drain(now, grace);
         self.close_if_done(now);

@@ -50,7 +50,7 @@ impl Subjects {
     }
 }
 
-/// What a subject tells about its message.
+/// What a subject says about its message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told<'a> {
     /// The kind of the message, if it is one of CDT.
@@ -63,7 +63,7 @@ pub struct Told<'a> {
     pub originator: Option<&'a str>,
 }
 
-/// What a subject tells, whatever its prefix and its protocol token.
+/// Parses a subject, with any prefix and protocol token.
 pub fn told(subject: &str) -> Told<'_> {
     let mut tokens = subject.rsplit('.');
     let kind = tokens.next().and_then(Kind::named);
@@ -84,8 +84,8 @@ pub fn told(subject: &str) -> Told<'_> {
     }
 }
 
-/// The reply subject of an answer of another type than was expected: its last token is put in place of the one given, and
-/// nothing else (CDT-04).
+/// The reply subject of an answer of another type than expected: the given subject with its last token replaced
+/// (CDT-04).
 pub fn answered_by(reply_to: &str, kind: Kind) -> String {
     match reply_to.rsplit_once('.') {
         Some((before, last)) if last != kind.name() && Kind::named(last).is_some() => {

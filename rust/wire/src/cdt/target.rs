@@ -1,4 +1,4 @@
-//! The target: answers those who pull, takes what is pushed, and tells of it.
+//! The target: answers pulls, accepts pushes, and announces new configurations.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -15,32 +15,32 @@ use crate::{
     SocketEvent, Verdict, Weight,
 };
 
-/// What the store may be asked at a time.
+/// Questions to the store that may be pending.
 const MOST_QUESTIONS: usize = 65_536;
 
-/// What a target listens to.
+/// What a target subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Listening {
-    /// Requests to the service, of which its replicas have their share.
+    /// Requests to the service, which its replicas share.
     Service,
     /// Requests to this replica.
     Replica,
-    /// Events of all.
+    /// All events.
     Events,
-    /// The share of events that is handed out here.
+    /// This replica's share of the events.
     SharedEvents,
 }
 
-/// How a target is set up.
+/// The settings of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetSettings {
-    /// How it takes part.
+    /// The settings that both roles share.
     pub part: Part,
     /// Whether the replicas of the service share its requests (CDT-05, CDT-10).
     pub shares_requests: bool,
-    /// Whether the content goes out with its announcement, where there is room for it.
+    /// Whether announcements contain the content, if it fits.
     pub includes_content: bool,
-    /// How long the store may take.
+    /// How long the store may take to answer.
     pub patience: Duration,
 }
 
@@ -51,49 +51,49 @@ impl Default for TargetSettings {
     }
 }
 
-/// A configuration, as the store has it.
+/// A configuration in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Its name.
+    /// Its id.
     pub config_id: String,
     /// Its type.
     pub content_type: String,
-    /// What it is.
+    /// Its content.
     pub content: Bytes,
 }
 
-/// What the store says to a request for a configuration, or to one that is handed in.
+/// The store's answer to a pull or push.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It has it.
+    /// The configuration was found.
     Found(Config),
-    /// It has stored it; whether it was new.
+    /// The configuration was stored.
     Stored {
         /// The configuration.
         config: Config,
-        /// Whether there was none of this name.
+        /// Whether its id is new.
         is_new: bool,
     },
-    /// There is none.
+    /// There is no such configuration.
     Missing,
-    /// There is another one of this name.
+    /// There is another configuration with this id.
     Conflict,
-    /// It is not to be had, and why.
+    /// The store has failed.
     Failed {
-        /// What HTTP would say.
+        /// The HTTP status.
         status: u16,
-        /// The same in words.
+        /// The reason.
         reason: String,
     },
 }
 
-/// What the user of a target asks for.
+/// What the user of a target may request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetVerb {
-    /// The store's answer to a question.
+    /// The answer to a question.
     Answer(Token, Answer),
-    /// Tells everybody that there is a configuration for an endpoint (CDT-38); ends in [`TargetEvent::Announced`]. It goes
-    /// before the answer to who handed it in, if that is given after it (CDT-39).
+    /// Announce a configuration for an endpoint (CDT-38); ends in [`TargetEvent::Announced`]. To precede the answer to
+    /// the push, it must be requested first (CDT-39).
     Announce {
         /// The version of the application.
         app_version_name: String,
@@ -102,20 +102,20 @@ pub enum TargetVerb {
         /// The configuration.
         config: Config,
     },
-    /// What Unix time it is, in milliseconds.
+    /// The current Unix time, in milliseconds.
     Clock(i64),
-    /// The largest body there is room for.
+    /// The largest body that a message may have.
     MaxPayload(usize),
 }
 
-/// What a target tells.
+/// The events of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
-    /// The store is asked for a configuration, the current one or one by its name.
+    /// The store is asked for a configuration: the latest, or one by its id.
     Get {
-        /// For the answer.
+        /// The number of the question.
         token: Token,
-        /// Who traces it.
+        /// The id for tracing.
         correlation_id: String,
         /// The version of the application.
         app_version_name: String,
@@ -124,24 +124,24 @@ pub enum TargetEvent {
         /// The configuration; `None` is the latest.
         config_id: Option<String>,
     },
-    /// The store is to keep a configuration, or to go back to one that it has.
+    /// The store is asked to keep a configuration, or to roll back to one.
     Put {
-        /// For the answer.
+        /// The number of the question.
         token: Token,
-        /// Who traces it.
+        /// The id for tracing.
         correlation_id: String,
         /// The version of the application.
         app_version_name: String,
         /// The endpoint.
         endpoint_id: String,
-        /// Its name; `None` is that of its content.
+        /// Its id; `None` to derive it from the content.
         config_id: Option<String>,
         /// Its type.
         content_type: String,
-        /// The content; `None` goes back.
+        /// The content; `None` to roll back.
         content: Option<Bytes>,
     },
-    /// An announcement is on its way, or is not.
+    /// An announcement was sent, or could not be.
     Announced {
         /// The version of the application.
         app_version_name: String,
@@ -149,10 +149,10 @@ pub enum TargetEvent {
         endpoint_id: String,
         /// The configuration.
         config_id: String,
-        /// Whether it is.
+        /// Whether it was sent.
         is_sent: bool,
     },
-    /// An endpoint has taken a configuration on, whoever tells it.
+    /// An endpoint has applied a configuration.
     Updated {
         /// The version of the application.
         app_version_name: String,
@@ -160,12 +160,12 @@ pub enum TargetEvent {
         endpoint_id: String,
         /// The configuration.
         config_id: String,
-        /// When.
+        /// When, as Unix time in milliseconds.
         timestamp_ms: i64,
     },
-    /// An event for whoever wants to know.
+    /// An event was received.
     Told(Box<Received>),
-    /// A message came to nothing.
+    /// A message was dropped.
     Dropped(Dropped),
     /// What became of the connection.
     Connection(Connection),
@@ -188,16 +188,16 @@ impl Event for TargetEvent {
     }
 }
 
-/// Whom an announcement is about: the version of the application, the endpoint, the configuration.
+/// What an announcement is about: the version of the application, the endpoint, the configuration.
 type About = (String, String, String);
 
-/// A request that waits for the store.
+/// A request whose answer the store owes.
 #[derive(Debug)]
 struct Asked {
     request: Message<'static>,
-    /// Empty where no answer is wanted.
+    /// Empty if no answer is wanted.
     reply_to: String,
-    /// When it came.
+    /// When it was received.
     since: Nanos,
 }
 
@@ -216,7 +216,7 @@ pub struct Target {
     stats: TargetStats,
 }
 
-/// What a target is asked.
+/// The kinds of requests to a target.
 const ASKED: [Kind; 2] = [Kind::ConfigRequest, Kind::ConfigPush];
 
 impl Target {
@@ -249,7 +249,7 @@ impl Target {
         }
     }
 
-    /// Tells of a message that came to nothing; what is recorded of it.
+    /// Reports a dropped message. Returns its verdict.
     fn drop(&mut self, reason: DropReason, incoming: Incoming<Listening>) -> Verdict {
         let dropped = Dropped::new(reason, incoming.peer, incoming.frames);
         dropped.count(&mut self.stats.dropped);
@@ -257,12 +257,12 @@ impl Target {
         reason.error().map_or_else(Verdict::default, Verdict::from)
     }
 
-    /// Answers with a status and nothing else.
+    /// Answers with only a status.
     fn refuse(&mut self, now: Nanos, request: &Message<'_>, reply_to: &str, status: i32, reason: &str) {
         self.answer(now, request, reply_to, (status, reason), None);
     }
 
-    /// Answers, unless no answer is wanted. Errors have the name that was asked for, and no type (CDT-24, CDT-25).
+    /// Answers, if an answer is wanted. Errors have the requested id, and no type (CDT-24, CDT-25).
     fn answer(
         &mut self,
         now: Nanos,
@@ -298,7 +298,7 @@ impl Target {
         let part = &self.settings.part;
         let mut frames = part.frames(Bytes::new(), &response);
         if frames[2].len() > part.max_payload {
-            // Whoever asked is told so, where silence would be all they get (CDT-31).
+            // Otherwise the client would wait for an answer in vain (CDT-31).
             let too_large = Message {
                 content_type: Cow::Borrowed(""),
                 status_code: 413,
@@ -308,7 +308,7 @@ impl Target {
             };
             frames = part.frames(Bytes::new(), &too_large);
             if frames[2].len() > part.max_payload {
-                // Its own names are too long; the answer is recognised by the first (CDT-21).
+                // Its fields are too long; the client needs only the correlation id (CDT-21).
                 let bare = Message {
                     kind,
                     correlation_id: too_large.correlation_id,
@@ -500,7 +500,7 @@ impl Target {
     }
 }
 
-/// A subject; whoever names one that is no text gets no answer.
+/// The text of a subject; a reply subject that is not UTF-8 gets no answer.
 fn text(frame: &Bytes) -> String {
     str::from_utf8(frame).unwrap_or_default().to_owned()
 }
@@ -511,7 +511,7 @@ impl Machine for Target {
     type Verb = TargetVerb;
     type Stats = TargetStats;
 
-    /// See [`Part::kind`] for what its peer and its frames are.
+    /// See [`Part::kind`] for its peer and its frames.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Listening>) -> Verdict {
         self.stats.received += 1;
         self.stats.bytes += crate::nbytes(incoming.frames.get(1..).unwrap_or_default());
@@ -577,7 +577,7 @@ impl Machine for Target {
         self.close_if_done(now);
     }
 
-    /// Answers what was begun, for as long as `grace`; what comes meanwhile is answered with 503.
+    /// Waits at most `grace` for the store's pending answers; new requests are answered with 503.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.state.drain(now, grace);
         self.close_if_done(now);

@@ -1,11 +1,11 @@
-//! Who keeps up with the configuration of an endpoint, and when they look for it.
+//! Watches: which endpoints' configurations are followed, and when each is pulled.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::{CallId, Nanos};
 
-/// Who looks more often than this asks one question after the other.
+/// A watch that pulls more often than this waits for each answer first.
 const RESYNC: Duration = Duration::from_secs(1);
 
 /// The version of the application, and the endpoint.
@@ -14,13 +14,13 @@ type Endpoint = (String, String);
 #[derive(Debug)]
 struct Watch {
     endpoint: Endpoint,
-    /// What it has handed out last.
+    /// The configuration it last reported.
     config_id: Option<String>,
-    /// When it looks; `None` while it waits for an answer.
+    /// When to pull; `None` while an answer is pending.
     due: Option<Nanos>,
-    /// Whether something changed while it waits for one.
+    /// Whether a change was announced while an answer was pending.
     again: bool,
-    /// How often in a row it had none.
+    /// Failed attempts in a row.
     failures: u32,
 }
 
@@ -59,7 +59,7 @@ impl Watches {
         }
     }
 
-    /// The next one that is to look now; it waits for an answer from then on.
+    /// The next watch that is due; its answer counts as pending from now on.
     pub(super) fn due(&mut self, now: Nanos) -> Option<(CallId, Endpoint)> {
         let &(at, call) = self.due.first().filter(|(at, _)| *at <= now)?;
         self.due.remove(&(at, call));
@@ -68,12 +68,12 @@ impl Watches {
         Some((call, watch.endpoint.clone()))
     }
 
-    /// When the next one is to look.
+    /// When the next watch is due.
     pub(super) fn poll_timeout(&self) -> Option<Nanos> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// There is a configuration for this endpoint.
+    /// A configuration was announced for this endpoint.
     pub(super) fn announced(&mut self, now: Nanos, endpoint: &Endpoint, config_id: &str) {
         for call in self.of.get(endpoint).cloned().unwrap_or_default() {
             if self.all.get(&call).is_some_and(|watch| watch.config_id.as_deref() != Some(config_id)) {
@@ -82,7 +82,7 @@ impl Watches {
         }
     }
 
-    /// Has all of them look.
+    /// Makes all of them due.
     pub(super) fn all(&mut self, now: Nanos) {
         let all: Vec<_> = self.all.keys().copied().collect();
         for call in all {
@@ -112,7 +112,7 @@ impl Watches {
         self.plan(if again { now } else { now + after }, call);
     }
 
-    /// It has this configuration; whether that is another one than before.
+    /// It received this configuration. Returns whether that is a new one.
     pub(super) fn found(&mut self, now: Nanos, call: CallId, config_id: &str) -> bool {
         let Some(watch) = self.all.get_mut(&call) else { return false };
         watch.failures = 0;
@@ -124,7 +124,7 @@ impl Watches {
         is_new
     }
 
-    /// There is none.
+    /// There is no configuration.
     pub(super) fn none(&mut self, now: Nanos, call: CallId) {
         if let Some(watch) = self.all.get_mut(&call) {
             watch.failures = 0;
@@ -132,13 +132,13 @@ impl Watches {
         self.answered(now, call, self.resync);
     }
 
-    /// It had no answer, or none that is of use.
+    /// It received no answer, or no useful one.
     pub(super) fn failed(&mut self, now: Nanos, call: CallId) {
         let Some(watch) = self.all.get_mut(&call) else { return };
         let (first, longest) = self.backoff;
         let wait = first.saturating_mul(1 << watch.failures.min(16)).min(longest);
         watch.failures += 1;
-        // What hurries may be what failed: it is looked for all the same, but not in a circle.
+        // An announcement may have caused the failure: pulling at once could repeat it endlessly.
         watch.again = false;
         self.plan(now + wait, call);
     }

@@ -1,4 +1,5 @@
-//! Reading messages. Every byte is checked, in order: of two faults the earlier is reported, the number of frames last.
+//! Reading messages. Every byte is checked in order, so that the first of two faults is reported; the number of frames
+//! comes last.
 
 use std::ops::Range;
 
@@ -11,13 +12,13 @@ use crate::{
     msgpack::{self, Reader},
 };
 
-/// The tags lie in no map or array, what is in them lies in one.
+/// The tags are at depth zero, their content at depth one.
 const IN_TAGS: usize = 1;
 
 /// The fewest bytes a record can have: array, sequence number, tags, payload.
 const SMALLEST_RECORD: usize = 4;
 
-/// Records there is room for before they are seen: what a message claims to have is no reason to ask for memory.
+/// The most records to allocate in advance: a message may claim any number.
 const MANY_RECORDS: usize = 4096;
 
 /// Decodes the frames of one message.
@@ -28,7 +29,7 @@ pub fn decode(frames: &[impl AsRef<[u8]>], settings: &Settings) -> Result<Layout
     decode_header(header.as_ref(), Some(frames.len()), settings)
 }
 
-/// Decodes the header frame of a message of `frames` frames. Where that is `None` their number is not checked.
+/// Decodes the header frame of a message of `frames` frames; `None` leaves their number unchecked.
 #[inline]
 pub fn decode_header(header: &[u8], frames: Option<usize>, settings: &Settings) -> Result<Layout, DecodeError> {
     let layout = layout(header, *settings).map_err(|fault| fault.in_frame(0))?;
@@ -50,27 +51,27 @@ fn layout(header: &[u8], settings: Settings) -> Result<Layout, Fault> {
     }
 }
 
-/// The version byte of the first object, which releases write as a short string and may write otherwise.
+/// The version byte of the first object, which releases write as a short string; other forms are valid.
 #[inline]
 fn version(reader: &mut Reader<'_>, settings: Settings) -> Result<u8, Fault> {
     let id = match reader.peek() {
         Some(msgpack::Head::Binary(_)) => reader.binary(ErrorKind::BadHeader)?,
         _ => reader.string_bytes(ErrorKind::BadHeader)?,
     };
-    // It is the first object.
+    // The fault is in the first object.
     let fault = |kind| Err(Fault { kind, offset: 0 });
     let Some((b"CDTP", &[version])) = id.split_first_chunk() else { return fault(ErrorKind::BadProtocol) };
     if settings.accept.contains_version(version) { Ok(version) } else { fault(ErrorKind::UnsupportedVersion) }
 }
 
-/// CDTP1 after the sender: the third object, and the kind of the fourth, tell the variants apart.
+/// CDTP1 after the sender: the third object, and the kind of the fourth, distinguish the variants.
 #[inline]
 fn single(reader: &mut Reader<'_>, sender: Range<usize>, settings: Settings) -> Result<Head, Fault> {
     let third = reader.position();
     let (variant, timestamp) = if reader.peek().is_some_and(msgpack::Head::is_integer) {
         let mut ahead = reader.clone();
         ahead.skip(0)?;
-        // A plain integer that some write where the timestamp belongs.
+        // Some senders write a plain integer as the timestamp.
         if matches!(ahead.peek(), Some(msgpack::Head::Map(_))) {
             return Err(Fault { kind: ErrorKind::BadTimestamp, offset: third });
         }
@@ -144,7 +145,7 @@ fn message_type(reader: &mut Reader<'_>) -> Result<MessageType, Fault> {
     MessageType::from_number(reader.unsigned(ErrorKind::BadType)?).ok_or(bad)
 }
 
-/// Passes the tags, and counts those whose name occurs again.
+/// Skips the tags, and counts those whose name occurs again.
 #[inline]
 fn tags(reader: &mut Reader<'_>) -> Result<(Range<usize>, usize), Fault> {
     let start = reader.position();
@@ -159,13 +160,13 @@ fn tags(reader: &mut Reader<'_>) -> Result<(Range<usize>, usize), Fault> {
     Ok((start..reader.position(), duplicates))
 }
 
-/// Whether these bytes are a map that could be the tags of a message, and nothing more.
+/// Whether these bytes are exactly a map that could be the tags of a message.
 pub fn is_map(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes, ErrorKind::BadHeader);
     tags(&mut reader).is_ok() && reader.rest().is_empty()
 }
 
-/// Tells names apart by a few bits of each. Where that is not enough they are compared whole.
+/// Distinguishes most names by a few bits of each. If those are equal, whole names are compared.
 #[derive(Default)]
 struct Sieve {
     seen: u64,
@@ -190,7 +191,7 @@ impl Sieve {
     }
 }
 
-/// How many names are equal to a later one, in tags that have been passed before.
+/// How many names are equal to a later one, in tags that were checked before.
 #[cold]
 fn duplicates(mut reader: Reader<'_>) -> Result<usize, Fault> {
     let pairs = reader.map(ErrorKind::BadHeader)?;
@@ -213,7 +214,7 @@ fn trailing(reader: &Reader<'_>, settings: Settings) -> Result<usize, Fault> {
     }
 }
 
-/// S has a payload, the begin and the end of a run of A and B have one frame of it, CDTP2 has all in its header.
+/// S has a payload; the BOR and EOR of A and B have a payload of one frame; CDTP2 has everything in its header.
 #[inline]
 fn check_frames(layout: &Layout, frames: usize) -> Result<(), DecodeError> {
     let at = |kind, frame| Err(DecodeError { kind, frame, offset: 0 });

@@ -8,10 +8,10 @@ const START_BYTES: usize = 17;
 const RECORD_BYTES: usize = 15;
 const BLOCK_BYTES: usize = 5;
 
-/// Appends a header to `out`; what the variant has no room for is left out. `tags` is the MessagePack map, encoded.
+/// Appends a header to `out`; fields that the variant lacks are left out. `tags` is an encoded MessagePack map.
 ///
-/// A CDTP2 header ends before its records, which [`encode_batch`] writes. The begin and the end of a run have one payload
-/// frame, a MessagePack map.
+/// A CDTP2 header ends before its records, which [`encode_batch`] writes. A BOR or EOR has one payload frame, a
+/// MessagePack map.
 pub fn encode_header(
     out: &mut Vec<u8>,
     variant: Variant,
@@ -38,7 +38,7 @@ pub fn encode_header(
 }
 
 /// A CDTP2 message. A record is its sequence number, its tags as an encoded MessagePack map, and the blocks of its
-/// payload. The begin and the end of a run have two records without payload: the user's tags, then the run's map as tags.
+/// payload. A BOR or EOR has two records without payload: the user's tags, then the run's map as tags.
 pub fn encode_batch<B: AsRef<[u8]>>(
     sender: &str,
     message_type: MessageType,

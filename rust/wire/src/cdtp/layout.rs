@@ -1,5 +1,5 @@
-//! Where the parts of a decoded message lie: ranges of bytes and numbers, so that one decoder serves owned frames,
-//! borrowed buffers and columns alike.
+//! The parts of a decoded message as ranges and numbers, so that one decoder serves owned frames, borrowed buffers and
+//! columns.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Which header it has.
+    /// Its variant.
     pub const fn variant(&self) -> Variant {
         match self {
             Self::Single(head) => head.variant,
@@ -34,7 +34,7 @@ impl Layout {
         }
     }
 
-    /// What it is in a run; the header of the specification does not say.
+    /// Its type; the header of the specification has none.
     pub const fn message_type(&self) -> Option<MessageType> {
         match self {
             Self::Single(head) => head.message_type,
@@ -42,7 +42,7 @@ impl Layout {
         }
     }
 
-    /// How many messages it makes: one a record.
+    /// How many messages it counts as: one per record.
     pub fn messages(&self) -> usize {
         match self {
             Self::Single(_) => 1,
@@ -50,7 +50,7 @@ impl Layout {
         }
     }
 
-    /// The bytes it takes itself, beside those of the frames: records of a few bytes take more than their frame.
+    /// The memory it takes beside the frames: small records take more than their bytes there.
     pub(super) const fn size(&self) -> usize {
         match self {
             Self::Single(_) => 0,
@@ -76,7 +76,7 @@ pub struct Head {
     pub sender: Range<usize>,
     /// When it was sent; B has none.
     pub timestamp: Option<Timestamp>,
-    /// What it is for; S does not say.
+    /// Its type; S has none.
     pub message_type: Option<MessageType>,
     /// Its number in the run; S has none.
     pub sequence: Option<u64>,
@@ -93,7 +93,7 @@ pub struct Head {
 pub struct Batch {
     /// The name of the sender, UTF-8 without its length.
     pub sender: Range<usize>,
-    /// What all its records are for.
+    /// The type of all its records.
     pub message_type: MessageType,
     /// The records, in order.
     pub records: Vec<Record>,
@@ -101,7 +101,7 @@ pub struct Batch {
     pub trailing: usize,
 }
 
-/// A record of a CDTP2 message, small since there may be millions. Ranges are of the message's frame.
+/// A record of a CDTP2 message, kept small as there may be millions. Ranges are of the message's frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Its number in the run.
@@ -114,12 +114,12 @@ pub struct Record {
     pub duplicate_keys: u32,
     /// How many blocks the payload has.
     pub blocks: u32,
-    /// How many bytes the blocks have between them.
+    /// The total length of the blocks, in bytes.
     pub block_bytes: usize,
 }
 
 impl Record {
-    /// Where in `frame`, the one it was decoded from, its blocks lie.
+    /// The ranges of its blocks in `frame`, the one it was decoded from.
     pub fn blocks<'a>(&self, frame: &'a [u8]) -> impl Iterator<Item = Range<usize>> + use<'a> {
         let start = self.tags.end;
         let mut reader = Reader::new(frame.get(start..self.end).unwrap_or_default(), ErrorKind::BadRecord);

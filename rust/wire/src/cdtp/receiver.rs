@@ -1,4 +1,4 @@
-//! The receiving role: takes messages in, one PULL socket an endpoint.
+//! The receiving role, with one PULL socket per endpoint.
 
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -12,34 +12,34 @@ use crate::{
     SocketEvent, SocketKind, SocketOptions, Verdict, Weight, cost, shortened,
 };
 
-/// A socket that has been empty this long has given up what had arrived.
+/// A socket that has been empty this long has delivered everything that had arrived.
 const QUIET: Duration = Duration::from_millis(250);
 
-/// The sockets of senders that departed are read for so long at most.
+/// How long the socket of a departed sender is read at most.
 const PARTING: Duration = Duration::from_secs(1);
 
-/// Senders that are followed at one time; whoever is in the network can offer.
+/// Discovered senders to connect to at a time; any host in the network can send offers.
 const FOUND: usize = 256;
 
-/// Senders that are told apart in the statistics; names come from the network, memory does not grow with them.
+/// Senders with statistics of their own; names come from the network, so that memory must have a bound.
 const SENDERS: usize = 1000;
 
-/// How a receiver is set up.
+/// The settings of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiverSettings {
     /// Endpoints to listen on.
     pub bind: Vec<String>,
     /// Endpoints to dial.
     pub connect: Vec<String>,
-    /// Whether it is told where to dial while it runs.
+    /// Whether discovered senders are connected to while it runs.
     pub finds: bool,
-    /// What is set on every socket.
+    /// Options of each socket.
     pub options: SocketOptions,
-    /// Which headers are messages.
+    /// Which headers are accepted.
     pub decode: Settings,
-    /// Whether good messages become events; a recorder only counts them.
+    /// Whether valid messages become events; a recorder only counts them.
     pub deliver: bool,
-    /// Stop reading after so many messages, good or bad.
+    /// Stop reading after this many messages, valid or not.
     pub limit: Option<u64>,
 }
 
@@ -47,41 +47,41 @@ pub struct ReceiverSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Data(pub u32);
 
-/// What a receiver tells its user.
+/// The events of a receiver.
 #[derive(Clone, Debug)]
 pub enum ReceiverEvent {
-    /// A good message; a CDTP2 one with all its records.
+    /// A valid message; a CDTP2 message with all its records.
     Message {
         /// The message, bit for bit.
         frames: Frames,
-        /// Where everything is in it.
+        /// Its layout.
         layout: Layout,
     },
-    /// Bytes that are not a message (CDTP-17).
+    /// A message that is not valid (CDTP-17).
     Dropped(Dropped),
-    /// A sender was found, and is dialled from now on.
+    /// A sender was discovered, and is dialled from now on.
     Found(String),
-    /// A sender that was found is there no more; what it had sent is still read.
+    /// A discovered sender has departed; messages that have arrived are still read.
     Departed(String),
     /// What became of a connection.
     Connection(Connection),
     /// A sender has begun or ended a run: its BOR or EOR.
     Run {
-        /// Its name, as the statistics have it.
+        /// Its name, as in the statistics.
         sender: Arc<[u8]>,
-        /// The `run_id` of its configuration or metadata; empty if it said none.
+        /// The `run_id` of its configuration or metadata; empty if it has none.
         id: Arc<str>,
-        /// What came of it, if it has ended.
+        /// The end of the run, if it has ended.
         ended: Option<RunEnd>,
     },
 }
 
-/// What came of a run, as far as this receiver has seen it.
+/// How a run has ended, as far as this receiver has seen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunEnd {
-    /// What its sender says of it, and whether the beginning or messages are missing here.
+    /// The condition stated by its sender, and whether the beginning or messages are missing here.
     pub condition: Condition,
-    /// Sequence numbers that were skipped in it (CDTP-21).
+    /// Skipped sequence numbers (CDTP-21).
     pub missed: u64,
 }
 
@@ -105,32 +105,32 @@ impl Event for ReceiverEvent {
 /// Counters of a receiver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReceiverStats {
-    /// Whole messages off the sockets.
+    /// Messages received, valid or not.
     pub received: u64,
-    /// Good ones.
+    /// Valid messages.
     pub accepted: u64,
-    /// Bad ones, by kind.
+    /// Invalid messages, by kind.
     pub dropped: DropCounts,
-    /// Bytes of all frames, good or bad.
+    /// Bytes of all frames received.
     pub bytes: u64,
-    /// Messages for the user: a CDTP2 one counts once a record.
+    /// Messages for the user: each CDTP2 record counts.
     pub messages: u64,
-    /// Keys that a tags map held more than once; the last one wins.
+    /// Keys that occurred more than once in a map of tags; the last one counts.
     pub duplicate_keys: u64,
     /// By sender's name, cut at 200 bytes; the first thousand.
     pub senders: BTreeMap<String, SenderCount>,
-    /// The `run_id` of each of these that is in a run, empty if it said none.
+    /// The `run_id` of each of these with an open run; empty if it has none.
     pub runs: BTreeMap<String, String>,
 }
 
-/// Counters of one sender, as its receiver sees it.
+/// Counters of one sender, as seen by its receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SenderCount {
-    /// Messages, a CDTP2 one once a record.
+    /// Messages; each CDTP2 record counts.
     pub messages: u64,
     /// Bytes of all frames.
     pub bytes: u64,
-    /// Sequence numbers that were skipped (CDTP-21).
+    /// Skipped sequence numbers (CDTP-21).
     pub missed: u64,
 }
 
@@ -142,17 +142,17 @@ struct Sender {
     run: Option<Current>,
 }
 
-/// The run that a sender is in.
+/// The open run of a sender.
 #[derive(Debug)]
 struct Current {
-    /// Its `run_id`; empty if it said none.
+    /// Its `run_id`; empty if it has none.
     id: Arc<str>,
-    /// What the sender had missed before.
+    /// How many numbers the sender had skipped before.
     missed_before: u64,
 }
 
 impl Sender {
-    /// Follows its runs, giving what the user is to know of them.
+    /// Follows the sender's runs. Returns the event for the user.
     fn follow_run(&mut self, frames: &Frames, layout: &Layout) -> Option<ReceiverEvent> {
         let has_ended = match layout.message_type()? {
             MessageType::Dat => return None,
@@ -182,21 +182,21 @@ impl Sender {
 struct Endpoint {
     address: String,
     active: bool,
-    /// Whether anybody ever was there.
+    /// Whether a sender ever connected.
     answered: bool,
     hold: Hold,
 }
 
-/// How a socket is held on to.
+/// How long a socket is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
-    /// For as long as the receiver lives.
+    /// Until the receiver ends.
     Given,
     /// Until its sender departs.
     Found,
-    /// Its sender departed: until it is quiet.
+    /// Its sender has departed: until it is empty.
     Parting { quiet: Nanos, until: Nanos },
-    /// No more.
+    /// It is being closed.
     Closing,
 }
 
@@ -205,15 +205,15 @@ enum Hold {
 pub struct Receiver {
     settings: ReceiverSettings,
     message_limit: Option<u64>,
-    /// By the number of their sockets, which are never used again.
+    /// By the number of the socket; no number is used twice.
     endpoints: BTreeMap<u32, Endpoint>,
     next: u32,
     found: usize,
     parting: usize,
-    /// Whether messages wait unread because the user or the disk is slow.
+    /// Whether messages stay unread because the user or the disk is slow.
     pressed: bool,
     state: Lifecycle,
-    /// When a receiver that drains has been quiet for long enough.
+    /// When a draining receiver has been quiet for long enough.
     quiet: Nanos,
     stats: ReceiverStats,
     senders: Vec<Sender>,
@@ -224,14 +224,14 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// A receiver that asks for its sockets at once.
+    /// A receiver that opens its sockets at once.
     pub fn new(settings: ReceiverSettings) -> Self {
         let mut outputs = VecDeque::new();
         let mut endpoints = BTreeMap::new();
         let binds = settings.bind.iter().map(|address| (vec![address.clone()], vec![]));
         let connects = settings.connect.iter().map(|address| (vec![], vec![address.clone()]));
         let mut all: Vec<_> = binds.chain(connects).collect();
-        // Without any the socket is somebody's who has bound or connected it already.
+        // Without endpoints, the user supplies a socket that is bound or connected.
         let active = all.is_empty();
         if active && !settings.finds {
             all.push((vec![], vec![]));
@@ -267,12 +267,12 @@ impl Receiver {
         }
     }
 
-    /// Stops reading for good after so many messages in all; `None` reads on.
+    /// Stops reading for good after this many messages in total; `None` for no limit.
     pub fn set_limit(&mut self, limit: Option<u64>) {
         self.settings.limit = limit;
     }
 
-    /// Stops reading for good once there are so many messages for the user; `None` reads on.
+    /// Stops reading for good after this many messages for the user; `None` for no limit.
     pub fn set_message_limit(&mut self, limit: Option<u64>) {
         self.message_limit = limit;
     }
@@ -292,7 +292,7 @@ impl Receiver {
             sender.count.bytes += bytes;
             for (message_type, sequence) in numbers(&layout) {
                 let missed = sender.follower.follow(message_type, sequence);
-                // A BOR sets the numbers back as often as it likes, so that no counter holds what they skip.
+                // Each BOR may reset the numbers, so that the sum of skipped ones can exceed any counter.
                 sender.count.missed = sender.count.missed.saturating_add(missed);
             }
             run = sender.follow_run(&frames, &layout);
@@ -309,7 +309,7 @@ impl Receiver {
     }
 
     fn sender(&mut self, name: &[u8]) -> Option<&mut Sender> {
-        // As it is first: a name that is kept whole is that of no other.
+        // The full name first: a name kept whole belongs to one sender only.
         if self.senders.get(self.recent).is_none_or(|sender| *sender.name != *name) {
             let name = &*shortened(name);
             self.recent = match self.by_name.get(name) {
@@ -331,7 +331,7 @@ impl Receiver {
         self.senders.get_mut(self.recent)
     }
 
-    /// Dials a sender that was found; one that had departed is back.
+    /// Dials a discovered sender; one that had departed is back.
     fn connect(&mut self, address: String) {
         if !self.state.is_open() {
             return;
@@ -345,7 +345,7 @@ impl Receiver {
             return;
         }
         if self.found == FOUND {
-            // One that never answered gives way: whoever is in the network can offer what is not there.
+            // A sender that never connected gives way: any host can offer senders that do not exist.
             let silent = self.endpoints.iter().find(|(_, known)| known.hold == Hold::Found && !known.answered);
             if let Some(number) = silent.map(|(number, _)| *number) {
                 self.drop_socket(number);
@@ -373,7 +373,7 @@ impl Receiver {
         self.events.push_back(ReceiverEvent::Found(address));
     }
 
-    /// Lets go of a sender that departed, once what it had sent is read: closing the socket throws away what has arrived.
+    /// Drops a departed sender once its messages are read: closing a socket discards what has arrived.
     fn release(&mut self, now: Nanos, address: String) {
         if let Some(known) = self.endpoints.values_mut().find(|known| known.is_found(&address))
             && known.hold == Hold::Found
@@ -384,12 +384,12 @@ impl Receiver {
         }
     }
 
-    /// Whether sockets are not read by our own choice: silence says nothing then.
+    /// Whether reading is paused: silence means nothing then.
     fn is_paused(&self) -> bool {
         self.pressed || self.limit_reached()
     }
 
-    /// Gives those their full time again who have not been read.
+    /// Gives the sockets of departed senders their full time again.
     fn resume(&mut self, now: Nanos) {
         for endpoint in self.endpoints.values_mut() {
             if matches!(endpoint.hold, Hold::Parting { .. }) {
@@ -422,7 +422,7 @@ impl Endpoint {
         matches!(self.hold, Hold::Found | Hold::Parting { .. }) && self.address == address
     }
 
-    /// When its sender has had its time.
+    /// When the socket of a departed sender may be closed.
     fn parts_at(&self) -> Option<Nanos> {
         match self.hold {
             Hold::Parting { quiet, until } => Some(quiet.min(until)),
@@ -523,8 +523,8 @@ impl Machine for Receiver {
         self.resume(now);
     }
 
-    /// Reads what has arrived first: ZeroMQ throws it away when a connection is closed, and the sender counts it as sent.
-    /// It goes on listening meanwhile, since letting go of the endpoint would close its connections at once.
+    /// Reads what has arrived first: ZeroMQ discards it when a connection is closed, and the sender counts it as sent.
+    /// Unbinding would close connections at once, so that the endpoint stays bound meanwhile.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         self.state.drain(now, grace);
         self.quiet = now + QUIET;
@@ -578,13 +578,13 @@ impl Machine for Receiver {
     }
 }
 
-/// What the user of a receiver may ask for.
+/// What the user of a receiver may request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverVerb {
-    /// Read no more after so many messages in all.
+    /// Stop reading after this many messages in total.
     Limit(Option<u64>),
-    /// Dial a sender that was found; once, however often it is found.
+    /// Dial a discovered sender; repeated requests have no effect.
     Connect(String),
-    /// Let go of a sender that was found, once what has arrived of it is read.
+    /// Drop a discovered sender, once the messages that have arrived are read.
     Release(String),
 }

@@ -1,4 +1,4 @@
-//! Runs: what came of each sender from one BOR to the next (CDTP-21).
+//! Runs: what was received of each sender from one BOR to the next (CDTP-21).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,29 +15,29 @@ use crate::{
     msgpack::{Reader, Value},
 };
 
-/// Senders whose runs are followed at a time; names come from the network, memory does not grow with them.
+/// Senders to follow at a time; names come from the network, so that memory must have a bound.
 pub const SENDERS: usize = 1000;
 
-/// The longest name of a sender whose runs are followed, and the longest id of a run that is kept.
+/// The longest name of a sender to follow, and the longest id of a run to keep.
 const NAME_BYTES: usize = 1024;
 
-/// What a run takes beside the name of its sender and its maps, in memory and written down, roughly.
+/// What a run takes beside its sender's name and its maps, in memory and stored: an estimate.
 const RUN_COST: usize = 512;
 
-/// Gaps of one run that are remembered, to tell a late message from one that comes again.
+/// Gaps of a run to keep, to distinguish late messages from duplicates.
 const GAPS: usize = 1024;
 
 /// The map of a BOR or EOR is kept unless its message is larger.
 pub const MAP_BYTES: u64 = 64 << 10;
 
-/// What is the matter with a run, as Constellation names it: any of these, or nothing.
+/// The condition of a run, in Constellation's terms: any of these flags, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Condition(u8);
 
 impl Condition {
-    /// Nothing is.
+    /// No flag.
     pub const GOOD: Self = Self(0);
-    /// The sender marks its data as not to be trusted.
+    /// The sender marks its data as unreliable.
     pub const TAINTED: Self = Self(0x01);
     /// Messages are missing, or came outside BOR and EOR.
     pub const INCOMPLETE: Self = Self(0x02);
@@ -45,7 +45,7 @@ impl Condition {
     pub const INTERRUPTED: Self = Self(0x04);
     /// There is no EOR.
     pub const ABORTED: Self = Self(0x08);
-    /// Not all that belongs to the sender took part.
+    /// Parts of the sender did not take part.
     pub const DEGRADED: Self = Self(0x10);
 
     const NAMES: [(Self, &'static str); 5] = [
@@ -56,17 +56,17 @@ impl Condition {
         (Self::DEGRADED, "DEGRADED"),
     ];
 
-    /// The condition's number; flags that are not known here are left out of it.
+    /// The condition's number, without unknown flags.
     pub const fn code(self) -> u8 {
         self.0
     }
 
-    /// The condition of this number; flags that are not known here are left out of it.
+    /// The condition of this number; unknown flags are dropped.
     pub const fn from_code(code: i64) -> Self {
         Self(code.to_le_bytes()[0] & 0x1f)
     }
 
-    /// Names with a bar between them; those that are not known are passed over.
+    /// Names separated by bars; unknown ones are skipped.
     fn from_names(text: &str) -> Self {
         let flag = |name: &str| Self::NAMES.iter().find(|(_, known)| *known == name);
         let found = text.split('|').filter_map(|name| flag(name.trim_matches(' ')));
@@ -90,20 +90,20 @@ impl fmt::Display for Condition {
     }
 }
 
-/// Follows the numbers of one run: `missed += seq − 1 − last`, where `last` is the highest so far. A number that comes
-/// late after all does not take that back. The EOR bears the number of the last DAT or the one after.
+/// Follows the numbers of one run: `missed += seq − 1 − last`, where `last` is the highest so far. A late number does
+/// not reduce it. The EOR has the number of the last DAT or the one after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Follower {
     last: Option<u64>,
 }
 
 impl Follower {
-    /// One that has followed nothing yet.
+    /// A follower at the start.
     pub const fn new() -> Self {
         Self { last: None }
     }
 
-    /// Follows the next message, giving how many numbers before it were skipped.
+    /// Follows the next message. Returns how many numbers before it were skipped.
     pub fn follow(&mut self, message_type: MessageType, sequence: u64) -> u64 {
         if message_type == MessageType::Bor {
             self.last = Some(sequence);
@@ -115,7 +115,7 @@ impl Follower {
     }
 }
 
-/// The numbers that a message takes in its run. Those of a CDTP2 BOR or EOR number its two records: the first one counts.
+/// The sequence numbers of a message. The two records of a CDTP2 BOR or EOR have numbers too: the first one counts.
 pub(super) fn numbers(layout: &Layout) -> impl Iterator<Item = (MessageType, u64)> {
     let (single, records) = match layout {
         Layout::Single(Head { message_type, sequence, .. }) => (message_type.zip(*sequence), None),
@@ -127,10 +127,10 @@ pub(super) fn numbers(layout: &Layout) -> impl Iterator<Item = (MessageType, u64
     single.into_iter().chain(records.into_iter().flatten())
 }
 
-/// The largest number that has a place in the order of a run.
+/// The largest number that runs can order.
 const LAST: u64 = i64::MAX.cast_unsigned();
 
-/// A row of a capture, as far as runs depend on it.
+/// A row of a capture, as far as runs need it.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRow<'a> {
     /// The segment it is in.
@@ -149,7 +149,7 @@ pub struct RunRow<'a> {
     pub payload: Option<&'a [u8]>,
 }
 
-/// A message that knows runs, as far as they depend on it.
+/// A message of a variant with runs, as far as they need it.
 #[derive(Clone, Copy, Debug)]
 pub struct RunMessage<'a> {
     /// The segment its row is in.
@@ -160,7 +160,7 @@ pub struct RunMessage<'a> {
     pub received_at_ns: i64,
     /// The bytes of all its frames.
     pub n_bytes: u64,
-    /// What it is for.
+    /// Its type.
     pub message_type: MessageType,
     /// The map of a BOR or EOR, as [`boundary_map`] finds it.
     pub map: Option<&'a [u8]>,
@@ -173,23 +173,23 @@ pub struct Boundary {
     pub segment: u64,
     /// The number of its row.
     pub seq: u64,
-    /// Its MessagePack map, the configuration or the metadata; `None` if it is none, if its message has more than 64 KiB, or
-    /// if it was let go of.
+    /// Its MessagePack map, the configuration or the metadata; `None` if it is invalid, if its message exceeds 64 KiB,
+    /// or if it was dropped.
     pub map: Option<Bytes>,
-    /// Whether the map was let go of, as somebody had it written down.
+    /// Whether the map was dropped because it is stored.
     pub is_map_written: bool,
     /// The condition that the map states.
     pub said: Condition,
     /// The string `run_id` of the map, of at most 1024 bytes.
     pub run_id: Option<Box<str>>,
-    /// The number `data_records` of the map: how many messages of data the sender says there were.
+    /// The number `data_records` of the map: how many data messages the sender claims to have sent.
     pub data_records: Option<u64>,
 }
 
-/// What came of a sender from one BOR to the next.
+/// What was received of a sender from one BOR to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// Which of the sender's BORs began it, the first one being 1; 0 for what came before that.
+    /// Which of the sender's BORs began it, counted from 1; 0 for messages before the first.
     pub ordinal: u64,
     /// The number of its first row.
     pub first_seq: u64,
@@ -201,15 +201,15 @@ pub struct Run {
     pub end: Option<Boundary>,
     /// Whether more came after the EOR.
     pub goes_on: bool,
-    /// DAT messages, a CDTP2 one once a record.
+    /// DAT messages; each CDTP2 record counts.
     pub messages: u64,
-    /// Bytes of all frames, of BOR and EOR too.
+    /// Bytes of all frames, including BOR and EOR.
     pub bytes: u64,
-    /// Numbers that were skipped.
+    /// Skipped numbers.
     pub missed: u64,
-    /// DAT messages whose number had been there before.
+    /// DAT messages whose number had occurred before.
     pub duplicates: u64,
-    /// DAT messages whose number is not beyond the highest before, and had not been there.
+    /// DAT messages whose number is not above the highest so far, and had not occurred.
     pub out_of_order: u64,
     /// The earliest receipt.
     pub first_received_at_ns: i64,
@@ -217,17 +217,17 @@ pub struct Run {
     pub last_received_at_ns: i64,
     /// The highest number so far.
     pub highest: Option<u64>,
-    /// Ranges below it that have not been there, the lowest first, both ends in.
+    /// Missing ranges below it, the lowest first, both ends included.
     pub gaps: Vec<(u64, u64)>,
 }
 
 impl Run {
-    /// Whether more of it is expected: it has begun, and not ended.
+    /// Whether it has begun, and not ended.
     pub fn is_open(&self) -> bool {
         self.begin.is_some() && self.end.is_none()
     }
 
-    /// What the sender says of it and what was seen, together.
+    /// The sender's condition combined with what was observed.
     pub fn condition(&self) -> Condition {
         let mut condition = self.end.as_ref().map_or(Condition::GOOD, |end| end.said);
         let said = self.end.as_ref().and_then(|end| end.data_records);
@@ -256,15 +256,15 @@ impl Run {
         self.end.as_ref()?.map.as_deref()
     }
 
-    /// The run that the first message of a sender is in. Its numbers are still to be followed, as in [`take`](Self::take).
+    /// The run of a sender's first message. Its numbers are still to be followed, as in [`take`](Self::take).
     pub fn first(message: &RunMessage<'_>) -> Self {
         let mut run = Self::of(u64::from(message.message_type == MessageType::Bor), message);
         run.count(message);
         run
     }
 
-    /// Takes in the next message of the same sender; each of its numbers is to be [`follow`](Self::follow)ed. A BOR makes
-    /// this the next run, and gives back the one that is over.
+    /// Takes the next message of the same sender; then [`follow`](Self::follow) each of its numbers. A BOR makes this
+    /// the next run, and returns the one that is over.
     pub fn take(&mut self, message: &RunMessage<'_>) -> Option<Self> {
         let begins = message.message_type == MessageType::Bor;
         let over = begins.then(|| mem::replace(self, Self::of(self.ordinal.saturating_add(1), message)));
@@ -296,12 +296,12 @@ impl Run {
         }
     }
 
-    /// Follows a number of a message that was taken in.
+    /// Follows a number of a message that was taken.
     pub fn follow(&mut self, message_type: MessageType, sequence: u64) {
         let is_data = message_type == MessageType::Dat;
-        // What a file of runs gave to begin with may be anything.
+        // A stored run may have any count.
         self.messages = self.messages.saturating_add(u64::from(is_data));
-        // What a table's BIGINT cannot hold stands at its end, as in a table: such numbers are not told apart.
+        // Numbers beyond a table's BIGINT are cut to its maximum, as in the table: they cannot be distinguished.
         let is_known = sequence <= LAST;
         let sequence = sequence.min(LAST);
         let before = self.highest;
@@ -317,13 +317,13 @@ impl Run {
                     self.duplicates = self.duplicates.saturating_add(1);
                 }
             }
-            // The EOR may bear a number that is a DAT's too.
+            // The EOR may have the number of a DAT.
             _ => self
                 .leave(before.map_or(0, |highest| highest + 1), sequence + u64::from(message_type == MessageType::Eor)),
         }
     }
 
-    /// Remembers the numbers from `from` to before `to`.
+    /// Keeps the gap from `from` to before `to`.
     fn leave(&mut self, from: u64, to: u64) {
         if from < to {
             self.gaps.push((from, to - 1));
@@ -333,7 +333,7 @@ impl Run {
         }
     }
 
-    /// Takes a number out of its gap; false if it is in none.
+    /// Removes a number from its gap; false if it is in none.
     fn fill(&mut self, sequence: u64) -> bool {
         let at = self.gaps.partition_point(|(_, end)| *end < sequence);
         let Some(&(start, end)) = self.gaps.get(at).filter(|(start, _)| *start <= sequence) else { return false };
@@ -347,7 +347,7 @@ impl Run {
     }
 }
 
-/// The condition that a sender's metadata states, by its number or else by its names.
+/// The condition stated by a sender's metadata: its number, or else its names.
 pub(super) fn said(metadata: &[u8]) -> Condition {
     match (member(metadata, b"condition_code"), member(metadata, b"condition")) {
         (Some(Value::Signed(code)), _) => Condition::from_code(code),
@@ -356,7 +356,7 @@ pub(super) fn said(metadata: &[u8]) -> Condition {
     }
 }
 
-/// The string `run_id` of the map of a BOR or EOR, unless it is too long for one.
+/// The string `run_id` of the map of a BOR or EOR, unless it is too long.
 pub(super) fn run_id(map: &[u8]) -> Option<&str> {
     match member(map, b"run_id") {
         Some(Value::String(id)) if id.len() <= NAME_BYTES => Some(id),
@@ -373,7 +373,7 @@ fn data_records(map: &[u8]) -> Option<u64> {
     }
 }
 
-/// A member of a map that has been gone through before; of equal names the last.
+/// A member of a map that was checked before; the last of equal names.
 fn member<'a>(map: &'a [u8], name: &[u8]) -> Option<Value<'a>> {
     let mut reader = Reader::new(map, ErrorKind::BadHeader);
     let mut found = None;
@@ -387,7 +387,7 @@ fn member<'a>(map: &'a [u8], name: &[u8]) -> Option<Value<'a>> {
     found
 }
 
-/// A run that is over, since the sender's next one has begun, or since the sender is no longer followed.
+/// A run that is over: the sender's next one has begun, or the sender is no longer followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
     /// The sender's name.
@@ -396,7 +396,7 @@ pub struct Closed {
     pub run: Run,
 }
 
-/// The runs of all senders of a capture, told of its rows in their order.
+/// The runs of all senders of a capture, built from its rows in order.
 #[derive(Clone, Debug, Default)]
 pub struct RunBook {
     latest: Vec<(Box<str>, Run)>,
@@ -407,19 +407,19 @@ pub struct RunBook {
     unfollowed: Unfollowed,
 }
 
-/// What a book does not tell.
+/// What a book leaves out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unfollowed {
-    /// How often a sender was let go, since there were too many: what it sends later counts as a sender's first.
+    /// How often a sender was dropped because there were too many; its later messages count as from a new sender.
     pub senders: u64,
     /// Messages of senders whose names are too long.
     pub messages: u64,
 }
 
 impl RunBook {
-    /// Takes a row in. What is no CDTP message, or one that knows no runs, changes nothing.
+    /// Adds a row. Rows that are invalid or of a variant without runs change nothing.
     pub fn record(&mut self, row: &RunRow<'_>) {
-        // A header that knows no runs is passed over before its tags are looked at.
+        // A header without runs is skipped before its tags are checked.
         let settings = Settings { accept: Accept::RUNS, ..Settings::default() };
         let Ok(layout) = decode_header(row.header, Some(row.n_frames), &settings) else { return };
         let Some((message_type, _)) = numbers(&layout).next() else { return };
@@ -436,7 +436,7 @@ impl RunBook {
         }
     }
 
-    /// The run of a message, which has taken it in.
+    /// The run of a message, which now includes it.
     fn take(&mut self, name: &str, message: &RunMessage<'_>) -> Option<&mut Run> {
         if self.latest.get(self.recent).is_none_or(|(known, _)| **known != *name) {
             match self.by_name.get(name) {
@@ -461,7 +461,7 @@ impl RunBook {
         if self.latest.len() < SENDERS {
             self.latest.push((name.into(), run));
         } else {
-            // Whoever has been silent for longest is the least likely to go on.
+            // The sender silent for longest is the least likely to continue.
             let silent = self.latest.iter().enumerate().min_by_key(|(_, (_, run))| run.last_seq);
             self.recent = silent.map_or(0, |(at, _)| at);
             let (sender, over) = mem::replace(&mut self.latest[self.recent], (name.into(), run));
@@ -474,7 +474,7 @@ impl RunBook {
         Some(&mut self.latest[self.recent].1)
     }
 
-    /// Puts back what [`latest`](Self::latest) gave for a sender.
+    /// Restores a run returned by [`latest`](Self::latest).
     pub fn restore(&mut self, sender: &str, run: Run) {
         self.add(sender, run);
     }
@@ -484,17 +484,17 @@ impl RunBook {
         self.latest.iter().map(|(name, run)| (&**name, run))
     }
 
-    /// The runs that are over, those forgotten left out.
+    /// The runs that are over and were not forgotten.
     pub fn closed(&self) -> &[Closed] {
         &self.closed
     }
 
-    /// The bytes, roughly, of what is in memory until somebody has written it down: runs that are over, and maps.
+    /// The approximate bytes kept until they are stored: runs that are over, and maps.
     pub fn unwritten_bytes(&self) -> usize {
         self.unwritten
     }
 
-    /// Forgets the runs that are over and the maps of the others, somebody having written them down.
+    /// Forgets runs that are over and maps of open ones, as they are stored now.
     pub fn forget_written(&mut self) {
         self.closed.clear();
         self.unwritten = 0;
@@ -504,7 +504,7 @@ impl RunBook {
         }
     }
 
-    /// The segments, from one on, that an open run has its BOR in, a run each.
+    /// The segments with the BORs of open runs, from `from` on; one per run.
     pub fn open_segments(&self, from: u64) -> impl Iterator<Item = u64> {
         let open = self.latest.iter().filter(|(_, run)| run.is_open());
         open.filter_map(|(_, run)| run.begin.as_ref())
@@ -512,12 +512,12 @@ impl RunBook {
             .filter(move |segment| *segment >= from)
     }
 
-    /// What the book does not tell.
+    /// What the book has left out.
     pub fn unfollowed(&self) -> Unfollowed {
         self.unfollowed
     }
 
-    /// Goes on counting what it does not tell from here.
+    /// Restores the counters of what was left out.
     pub fn restore_unfollowed(&mut self, unfollowed: Unfollowed) {
         self.unfollowed = unfollowed;
     }
@@ -529,7 +529,7 @@ impl Boundary {
         Self::new(message.segment, message.seq, map.map(Bytes::copy_from_slice))
     }
 
-    /// One of a row with this map, if it is one.
+    /// The boundary of a row with this map, if that is valid.
     pub fn new(segment: u64, seq: u64, map: Option<Bytes>) -> Self {
         let map = map.filter(|map| is_map(map));
         let run_id = map.as_deref().and_then(run_id).map(Box::from);
@@ -539,13 +539,13 @@ impl Boundary {
     }
 }
 
-/// The map of a BOR or EOR with this header and, if it has one, payload frame.
+/// The map of a BOR or EOR with this header and payload frame, if any.
 pub fn boundary_map<'a>(header: &'a [u8], payload: Option<&'a [u8]>) -> Option<&'a [u8]> {
     let layout = decode_header(header, None, &Settings::default()).ok()?;
     map(header, payload, &layout)
 }
 
-/// A and B have the map for a payload, CDTP2 for the tags of its second record.
+/// A and B have the map as payload, CDTP2 as the tags of its second record.
 pub(super) fn map<'a>(header: &'a [u8], payload: Option<&'a [u8]>, layout: &Layout) -> Option<&'a [u8]> {
     match layout {
         Layout::Single(head) if head.message_type == Some(MessageType::Dat) => None,

@@ -1,4 +1,4 @@
-//! The sending role: queues what nobody takes yet, numbers the messages of a run.
+//! The sending role: queues messages until the transport takes them, and numbers those of a run.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use crate::{
     SocketKind, SocketOptions, Verdict, Weight, cost,
 };
 
-/// Sends the transport is asked to take at one time; the rest waits in the machine, where it can be counted and kept.
+/// How many messages the transport is offered at a time; the rest stays in the machine, where it can be counted.
 const WINDOW: usize = 64;
 
 /// An empty MessagePack map.
 const EMPTY_MAP: &[u8] = &[0x80];
 
-/// How a sender is set up.
+/// The settings of a sender.
 #[derive(Clone, Debug)]
 pub struct SenderSettings {
-    /// The sender's name, second string of every header (CDTP-04).
+    /// The sender's name, the second string of every header (CDTP-04).
     pub name: String,
     /// The header to write.
     pub variant: Variant,
@@ -32,18 +32,18 @@ pub struct SenderSettings {
     pub bind: Vec<String>,
     /// Endpoints to dial.
     pub connect: Vec<String>,
-    /// What is set on the socket.
+    /// Options of the socket.
     pub options: SocketOptions,
-    /// Which CDTP2 data messages go together as records of one.
+    /// Which CDTP2 data messages are combined into one.
     pub batch: BatchBounds,
 }
 
-/// How much CDTP2 data waits for company before it goes. Where one of the two is 0, none does.
+/// How much CDTP2 data is combined. If either is 0, none is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchBounds {
-    /// The records of a message take no more bytes than this; a larger one goes alone.
+    /// The records of a message take no more bytes than this; a larger one is sent alone.
     pub bytes: usize,
-    /// The longest that a message waits.
+    /// How long a message may be delayed.
     pub time: Duration,
 }
 
@@ -57,12 +57,12 @@ impl Default for BatchBounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DataOut;
 
-/// What the user of a sender may ask for. Maps are encoded MessagePack.
+/// What the user of a sender may request. Maps are encoded MessagePack.
 #[derive(Clone, Debug)]
 pub enum SenderVerb {
-    /// Send data; outside a run this begins one, where the header knows runs.
+    /// Send data; begins a run if none is open, if the variant has runs.
     Data {
-        /// The time of sending or of the payload's making (CDTP-06).
+        /// The time of sending, or when the payload was made (CDTP-06).
         timestamp: Timestamp,
         /// The tags map.
         tags: Bytes,
@@ -83,29 +83,29 @@ pub enum SenderVerb {
         /// The metadata map.
         metadata: Bytes,
     },
-    /// Send these frames as they are.
+    /// Send these frames unchanged.
     Raw(Frames),
-    /// Send what waits to go together.
+    /// Send the data to be combined now.
     Flush,
 }
 
-/// What a sender tells its user.
+/// The events of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderEvent {
-    /// It listens, at this real endpoint.
+    /// It listens, on this resolved endpoint.
     Bound(String),
     /// What became of a connection.
     Connection(Connection),
-    /// A receiver is gone, and at least so many messages may be with it.
+    /// A receiver is gone, and at least this many messages may be lost with it.
     AtRisk {
         /// Our endpoint.
         endpoint: String,
-        /// The lesser of the messages taken since it came and of what the transport holds (CDTP-18).
+        /// The lesser of the messages taken since it connected and of what the transport holds (CDTP-18).
         messages: u64,
     },
-    /// A second receiver came: from now on they share the stream (CDTP-20).
+    /// A second receiver has connected: from now on they share the stream (CDTP-20).
     Shared(String),
-    /// A message was larger than MessagePack can say.
+    /// A message exceeded the limits of MessagePack.
     Refused(String),
 }
 
@@ -115,14 +115,14 @@ impl Event for SenderEvent {
     }
 }
 
-/// Counters of a sender, in the messages that receivers give: a CDTP2 record is one, and its BOR and EOR have two each.
+/// Counters of a sender, in messages as receivers count them: a CDTP2 record is one; its BOR and EOR have two each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SenderStats {
     /// Messages the transport has taken.
     pub sent: u64,
     /// The bytes of their frames.
     pub bytes: u64,
-    /// Messages that wait for it, or for others to go with.
+    /// Messages queued, or waiting to be combined.
     pub queued: u64,
     /// Their bytes.
     pub queued_bytes: u64,
@@ -130,23 +130,23 @@ pub struct SenderStats {
     pub at_risk: u64,
 }
 
-/// A wire message on its way.
+/// A queued wire message.
 #[derive(Debug)]
 struct Queued {
     frames: Frames,
     messages: usize,
 }
 
-/// What the transport has been asked to take and has not yet taken.
+/// A message offered to the transport, and not taken yet.
 #[derive(Debug)]
 struct InFlight {
     messages: usize,
-    /// What it counts for in the queue, and what its frames hold.
+    /// Its share of the queue, and the bytes of its frames.
     cost: usize,
     bytes: u64,
 }
 
-/// CDTP2 data that waits to go together.
+/// CDTP2 data to be combined.
 #[derive(Debug, Default)]
 struct Pending {
     records: Vec<PendingRecord>,
@@ -170,7 +170,7 @@ pub struct Sender {
     closing: Option<Output<DataOut>>,
     pending: Pending,
     queue: VecDeque<Queued>,
-    /// Messages and bytes of all that waits or is in flight.
+    /// Messages and bytes queued or in flight.
     queued: Backlog,
     in_flight: VecDeque<InFlight>,
     next_send: u64,
@@ -178,15 +178,15 @@ pub struct Sender {
     last_timestamp: Timestamp,
     receivers: usize,
     shared: bool,
-    /// Messages the transport has taken since the last receiver went. It takes none without a receiver, so this counts
-    /// from the arrival of the next, even where word of that comes late.
+    /// Messages the transport has taken since the last receiver left. It takes none without a receiver, so this counts
+    /// from the arrival of the next, even if that is reported late.
     taken: u64,
     stats: SenderStats,
     events: VecDeque<SenderEvent>,
 }
 
 impl Sender {
-    /// A sender that asks for its socket at once.
+    /// A sender that opens its socket at once.
     pub fn new(settings: SenderSettings) -> Self {
         let opening = Open {
             socket: DataOut,
@@ -234,7 +234,7 @@ impl Sender {
         Ok(header.into())
     }
 
-    /// A, B: the map is the one payload frame; CDTP2: user tags in a first record, the map in a second.
+    /// A, B: the map is the only payload frame. CDTP2: the user's tags in a first record, the map in a second.
     fn boundary(
         &mut self,
         timestamp: Timestamp,
@@ -259,7 +259,7 @@ impl Sender {
         Ok(())
     }
 
-    /// EOR bears the number of the last DAT.
+    /// The EOR has the number of the last DAT.
     fn end(&mut self, timestamp: Timestamp, metadata: &Bytes) -> Result<(), Oversize> {
         match self.run.take() {
             Some(last) => self.boundary(timestamp, MessageType::Eor, last, metadata),
@@ -293,7 +293,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Lets a record wait for others, unless it fills a message by itself: one that cannot be written takes none with it.
+    /// Holds a record back for others, unless it fills a message: a record that cannot be written then costs no other.
     fn record(&mut self, now: Nanos, record: PendingRecord) -> Result<(), Oversize> {
         let BatchBounds { bytes: limit, time } = self.settings.batch;
         let bytes = record_bytes(&record.tags, &record.payload);
@@ -313,7 +313,7 @@ impl Sender {
         if self.pending.bytes >= limit { self.flush() } else { Ok(()) }
     }
 
-    /// Sends what waits to go together.
+    /// Sends the data to be combined.
     fn flush(&mut self) -> Result<(), Oversize> {
         let Pending { records, bytes, .. } = std::mem::take(&mut self.pending);
         if records.is_empty() {
@@ -416,7 +416,7 @@ impl Machine for Sender {
         self.close_if_done(now);
     }
 
-    /// All but data goes at once, and never before data that came first.
+    /// Only data is held back; everything else is sent at once, after earlier data.
     fn handle_verb(&mut self, now: Nanos, verb: SenderVerb) {
         let encoded = match verb {
             SenderVerb::Data { timestamp, tags, payload } => {
@@ -431,7 +431,7 @@ impl Machine for Sender {
         self.refuse(encoded);
     }
 
-    /// Ends the run, sends what is queued for as long as `grace`, and counts what could not be sent (CDTP-19).
+    /// Ends the run, sends what is queued for at most `grace`, and counts what could not be sent (CDTP-19).
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         if self.state.drain(now, grace) {
             let flushed = self.flush();

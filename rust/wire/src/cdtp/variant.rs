@@ -1,4 +1,4 @@
-//! The forms a header may take, and which of them are welcome.
+//! The variants of headers, and which of them are accepted.
 
 use std::str::FromStr;
 
@@ -16,10 +16,10 @@ pub enum Variant {
 }
 
 impl Variant {
-    /// Every variant, in the order they came about.
+    /// Every variant, oldest first.
     pub const ALL: [Self; 4] = [Self::S, Self::A, Self::B, Self::Two];
 
-    /// The name users know it by.
+    /// Its stable name.
     pub const fn slug(self) -> &'static str {
         match self {
             Self::S => "S",
@@ -46,14 +46,14 @@ impl FromStr for Variant {
     }
 }
 
-/// What a message is for.
+/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageType {
     /// Data of a run.
     Dat = 0,
     /// A run begins; the payload is its configuration.
     Bor = 1,
-    /// A run ends; the payload says what came of it.
+    /// A run ends; the payload is its metadata.
     Eor = 2,
 }
 
@@ -61,7 +61,7 @@ impl MessageType {
     /// Every type, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Dat, Self::Bor, Self::Eor];
 
-    /// The name users know it by.
+    /// Its stable name.
     pub const fn slug(self) -> &'static str {
         match self {
             Self::Dat => "DAT",
@@ -81,7 +81,7 @@ impl MessageType {
         }
     }
 
-    /// The number it has on the wire.
+    /// Its number on the wire.
     pub const fn number(self) -> u64 {
         self as u64
     }
@@ -103,7 +103,7 @@ impl Accept {
     /// All of them.
     pub const ALL: Self = Self(0b1111);
 
-    /// Those of messages that say where they are in a run.
+    /// Those of variants with runs.
     pub const RUNS: Self = Self(Self::ALL.0 & !(1 << Variant::S as u8));
 
     /// Whether `variant` is in the set.
@@ -129,10 +129,10 @@ impl FromIterator<Variant> for Accept {
     }
 }
 
-/// What the decoder is to take.
+/// The settings of the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// The variants it takes; others are [`UnsupportedVersion`](crate::ErrorKind::UnsupportedVersion).
+    /// The accepted variants; others are [`UnsupportedVersion`](crate::ErrorKind::UnsupportedVersion).
     pub accept: Accept,
     /// Whether bytes after the header are an error. If not, they are counted.
     pub strict: bool,

@@ -1,4 +1,4 @@
-//! The only role: offers, asks, and keeps track of what others offer.
+//! The only role: offers and requests services, and follows the offers of other hosts.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -20,55 +20,55 @@ pub const PORT: u16 = 7123;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 7, 123);
 const TTL: u8 = 8;
 
-/// Answers to a request come at a time of their own, less than 200 ms later (CHIRP-05).
+/// Answers to a request are delayed at random, by less than 200 ms (CHIRP-05).
 const JITTER_NANOS: u64 = 200_000_000;
 
-/// Services of others that are remembered; they come from the network, memory does not grow with them.
+/// Services of others to keep; they come from the network, so that memory must have a bound.
 const SERVICES: usize = 1024;
 
-/// Services of others at one address; who says more there is making them up.
+/// Services of others at one address; more are considered forged.
 const AT_AN_ADDRESS: usize = 16;
 
-/// A request comes once a network and once a hash: copies within this time are one.
+/// A request arrives once per network and per hash: copies within this time count as one.
 const ECHO: Duration = Duration::from_millis(100);
 
-/// Requests whose copies are known.
+/// Requests whose copies are recognised.
 const ECHOES: usize = 64;
 
-/// A host on several networks offers from several addresses, all at once. One that offers from another address, and not
-/// from the known one within this time before or after, has moved.
+/// A host on several networks offers from several addresses at once. One that offers from a new address, and not from
+/// the known one within this time before or after, has moved.
 const MOVE: Duration = Duration::from_secs(1);
 
-/// A datagram may be lost: who seeks a service asks again, after twice the time each time.
+/// A datagram may be lost: requests are repeated, after twice the time each time.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The longest pause between two requests.
 const ASK_AT_LEAST_EVERY: Duration = Duration::from_secs(60);
 
-/// How a beacon's offers and departures go out; its requests go out both ways (CHIRP-04).
+/// How a beacon sends offers and departures; requests are sent both ways (CHIRP-04).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cast {
-    /// As releases from 0.5 hear them.
+    /// As releases from 0.5 receive them.
     #[default]
     Multicast,
-    /// As releases up to 0.4 hear them.
+    /// As releases up to 0.4 receive them.
     Broadcast,
 }
 
-/// How a beacon is set up.
+/// The settings of a beacon.
 #[derive(Clone, Debug)]
 pub struct BeaconSettings {
     /// The group it belongs to.
     pub group: String,
-    /// The host it speaks for; one without a name listens and asks.
+    /// The host it represents; without a name it only listens and requests.
     pub name: Option<String>,
     /// How it announces.
     pub cast: Cast,
-    /// Whether its announcements have the hashes of names in lower case (CHIRP-03).
+    /// Whether its announcements have hashes of lower-case names (CHIRP-03).
     pub lower_case: bool,
-    /// Names of others, to be recognised by their hashes.
+    /// Names of other hosts, to be recognised by their hashes.
     pub names: Vec<String>,
-    /// Whether others than those are not heard.
+    /// Whether other hosts are ignored.
     pub only_names: bool,
     /// The UDP port.
     pub port: u16,
@@ -83,43 +83,43 @@ pub struct Udp;
 pub struct Place {
     /// Its TCP port.
     pub port: u16,
-    /// The only address of this host it can be reached at; then only that network is told.
+    /// The only address of this host it can be reached at; only that network is notified then.
     pub address: Option<Ipv4Addr>,
 }
 
-/// What a user may ask of a beacon.
+/// What the user of a beacon may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeaconVerb {
-    /// Announce a service, and answer those who ask for it.
+    /// Announce a service, and answer requests for it.
     Offer(Service, Place),
-    /// Ask who offers a service.
+    /// Request a service.
     Request(Service),
-    /// Take an offer back.
+    /// Withdraw an offer.
     Depart(Service),
 }
 
-/// What another host has to say.
+/// An announcement or request of another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct News {
-    /// An offer that is new, a request, or the end of an offer.
+    /// A new offer, a request, or a departure.
     pub kind: Kind,
-    /// Whose.
+    /// The host.
     pub host: Id,
-    /// Its name, where the settings have it.
+    /// Its name, if the settings have it.
     pub name: Option<String>,
-    /// Which service.
+    /// The service.
     pub service: Service,
-    /// Where the service is; a request is for none.
+    /// The endpoint of the service; `None` in a request.
     pub endpoint: Option<String>,
 }
 
-/// What a beacon tells its user.
+/// The events of a beacon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BeaconEvent {
-    /// Something of another host in the group. A host that offers a service at another port, or from another address, is
-    /// told as a departure and an offer.
+    /// News of another host in the group. A host that offers a service at a new port or address is reported as a
+    /// departure and an offer.
     News(News),
-    /// A datagram that came to nothing (CHIRP-07).
+    /// A datagram was dropped (CHIRP-07).
     Dropped(Dropped),
 }
 
@@ -140,15 +140,15 @@ impl Event for BeaconEvent {
 /// Counters of a beacon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BeaconStats {
-    /// Datagrams that came in.
+    /// Datagrams received.
     pub received: u64,
-    /// Those of this host itself, of other groups, and of hosts it does not listen to.
+    /// Datagrams of this host itself, of other groups, and of ignored hosts.
     pub ignored: u64,
-    /// Those that came to nothing, by the slug of their kind.
+    /// Dropped datagrams, by kind.
     pub dropped: DropCounts,
-    /// Announcements and requests that went out; each goes to every network.
+    /// Announcements and requests sent; each goes to every network.
     pub sent: u64,
-    /// Services of others that are there now.
+    /// Services that other hosts offer now.
     pub services: u64,
 }
 
@@ -159,7 +159,7 @@ struct Remote {
     port: u16,
     /// When it was last offered from this address.
     heard: Nanos,
-    /// Another address it was offered from, and when that will be its address.
+    /// Another address it was offered from, and when that replaces the old one.
     moving: Option<(Ipv4Addr, Nanos)>,
 }
 
@@ -174,17 +174,18 @@ impl Remote {
 pub struct Beacon {
     settings: BeaconSettings,
     state: Lifecycle,
-    /// Group and own host as others may have them: as releases from 0.7 do, and as those before where that differs.
+    /// The hashes of group and host that others may use: those of releases from 0.7, and those of earlier ones if
+    /// different.
     forms: SmallVec<[(Id, Id); 2]>,
     names: HashMap<Id, String>,
     offers: BTreeMap<Service, Place>,
-    /// When to answer those who asked.
+    /// When to answer requests.
     answers: BTreeMap<Service, Nanos>,
-    /// When to ask again, and how long to wait after that.
+    /// When to repeat a request, and how long to wait after that.
     sought: BTreeMap<Service, (Nanos, Duration)>,
     jitter: u64,
     remotes: HashMap<(Id, Service), Remote>,
-    /// When to look who has moved; not later than the first of them.
+    /// When to check for hosts that have moved; not later than the first of them.
     look_at: Option<Nanos>,
     echoes: VecDeque<(Id, Service, Nanos)>,
     outputs: VecDeque<Output<Udp>>,
@@ -193,8 +194,7 @@ pub struct Beacon {
 }
 
 impl Beacon {
-    /// A beacon that asks for its socket at once. The seed spreads its answers, and tells it from others where it has no
-    /// name.
+    /// A beacon that opens its socket at once. The seed spreads its answers, and identifies it if it has no name.
     pub fn new(settings: BeaconSettings, seed: [u8; 32]) -> Self {
         let mut nobody = [0; 16];
         nobody.copy_from_slice(&seed[..16]);
@@ -238,14 +238,14 @@ impl Beacon {
         }
     }
 
-    /// Announces a service, and answers those who ask for it from now on.
+    /// Announces a service, and answers requests for it from now on.
     pub fn offer(&mut self, service: Service, place: Place) {
         self.offers.insert(service, place);
         self.answers.remove(&service);
         self.announce(Kind::Offer, service, place);
     }
 
-    /// Asks who offers a service.
+    /// Requests a service once.
     pub fn request(&mut self, service: Service) {
         for (group, host) in self.forms.clone() {
             for cast in [Cast::Multicast, Cast::Broadcast] {
@@ -254,7 +254,7 @@ impl Beacon {
         }
     }
 
-    /// Asks who offers a service, now and again.
+    /// Requests a service repeatedly.
     pub fn seek(&mut self, service: Service) {
         self.sought.insert(service, (Nanos(0), ASK_AGAIN));
     }
@@ -273,7 +273,7 @@ impl Beacon {
         }
     }
 
-    /// Takes an offer back.
+    /// Withdraws an offer.
     pub fn depart(&mut self, service: Service) {
         self.answers.remove(&service);
         if let Some(place) = self.offers.remove(&service) {
@@ -348,7 +348,7 @@ impl Beacon {
         self.tell(Kind::Request, host, service, None);
     }
 
-    /// Takes an offer in; false where there is no room for another.
+    /// Handles an offer; false if there is no room for it.
     fn offered(&mut self, now: Nanos, address: Ipv4Addr, datagram: &Datagram) -> bool {
         let Datagram { host, service, port, .. } = *datagram;
         let remote = Remote { address, port, heard: now, moving: None };
@@ -375,7 +375,8 @@ impl Beacon {
         true
     }
 
-    /// Makes room for another. Nobody is told: whoever is still there says so again, and is new then.
+    /// Makes room for another service. This is not reported: a host that still offers the old one will announce it as
+    /// new.
     fn forget_the_most_silent(&mut self) {
         let silent = self.remotes.iter().min_by_key(|(_, known)| known.heard).map(|(key, _)| *key);
         if let Some(silent) = silent {
@@ -391,7 +392,7 @@ impl Beacon {
         self.tell(Kind::Offer, host, service, Some(endpoint));
     }
 
-    /// A departure from another port is of an offer that was replaced already.
+    /// A departure from another port concerns an offer that was replaced already.
     fn departed(&mut self, datagram: &Datagram) {
         let Datagram { host, service, port, .. } = *datagram;
         if self.remotes.get(&(host, service)).is_some_and(|known| known.port == port || port == 0)
@@ -401,7 +402,7 @@ impl Beacon {
         }
     }
 
-    /// Gives those their new address who have moved.
+    /// Updates the addresses of hosts that have moved.
     fn look(&mut self, now: Nanos) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
@@ -481,7 +482,7 @@ impl Machine for Beacon {
         }
     }
 
-    /// Takes every offer back.
+    /// Withdraws every offer.
     fn handle_close(&mut self, _now: Nanos, _grace: Duration) {
         if self.state.is_open() {
             for service in Service::ALL {

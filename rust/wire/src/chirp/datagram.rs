@@ -20,17 +20,17 @@ const HOST_AT: usize = 23;
 const SERVICE_AT: usize = 39;
 const PORT_AT: usize = 40;
 
-/// What stands for a name: its MD5 digest.
+/// The MD5 digest of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(pub [u8; 16]);
 
 impl Id {
-    /// Of a name as it is, as releases up to 0.6 have it (CHIRP-03).
+    /// Of the name unchanged, as in releases up to 0.6 (CHIRP-03).
     pub fn of(name: &str) -> Self {
         Self(Md5::digest(name).into())
     }
 
-    /// Of a name in lower case, as releases from 0.7 have it (CHIRP-03).
+    /// Of the name in lower case, as in releases from 0.7 (CHIRP-03).
     pub fn of_lower_case(name: &str) -> Self {
         Self::of(&name.to_lowercase())
     }
@@ -57,14 +57,14 @@ impl FromStr for Id {
     }
 }
 
-/// What a datagram is for (CHIRP-02).
+/// The kind of a datagram (CHIRP-02).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Who has this service?
+    /// Which hosts have this service?
     Request = 1,
-    /// It is here.
+    /// This host has it.
     Offer = 2,
-    /// It goes away.
+    /// This host no longer has it.
     Depart = 3,
 }
 
@@ -72,7 +72,7 @@ impl Kind {
     /// Every kind, in the order of their numbers.
     pub const ALL: [Self; 3] = [Self::Request, Self::Offer, Self::Depart];
 
-    /// The name programs go by.
+    /// Its stable name.
     pub const fn slug(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -86,7 +86,7 @@ impl Kind {
     }
 }
 
-/// What is offered (CHIRP-02).
+/// A service (CHIRP-02).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Service {
     /// CSCP.
@@ -112,15 +112,15 @@ impl Service {
 /// One datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Datagram {
-    /// What it is for.
+    /// Its kind.
     pub kind: Kind,
-    /// The group it is meant for.
+    /// The receiving group.
     pub group: Id,
-    /// The host it comes from.
+    /// The sending host.
     pub host: Id,
-    /// The service it is about.
+    /// The service.
     pub service: Service,
-    /// The TCP port of the service; a request has none to tell.
+    /// The TCP port of the service; unused in a request.
     pub port: u16,
 }
 
@@ -139,7 +139,7 @@ impl Datagram {
     }
 }
 
-/// Decodes the one frame of a datagram. Bytes are judged in order: of two faults the earlier is reported.
+/// Decodes the only frame of a datagram. Bytes are checked in order, so that the first of two faults is reported.
 pub fn decode(frames: &[impl AsRef<[u8]>]) -> Result<Datagram, DecodeError> {
     let bad_count = |frame| DecodeError { kind: ErrorKind::BadFrameCount, frame, offset: 0 };
     let [bytes, rest @ ..] = frames else { return Err(bad_count(0)) };
@@ -163,7 +163,7 @@ fn read(bytes: &[u8]) -> Result<Datagram, Fault> {
         return Err(fault(ErrorKind::BadService, SERVICE_AT));
     };
     let port = u16::from_be_bytes(*bytes.get(PORT_AT..).and_then(<[u8]>::first_chunk).ok_or(truncated)?);
-    // Nobody can connect to port 0.
+    // Port 0 cannot be connected to.
     if kind == Kind::Offer && port == 0 {
         return Err(fault(ErrorKind::BadPort, PORT_AT));
     }

@@ -1,4 +1,4 @@
-//! CHIRP: hosts of a group tell each other over UDP which services they offer, and where.
+//! CHIRP: hosts of a group announce and discover each other's services over UDP.
 
 mod beacon;
 mod datagram;
