@@ -1,25 +1,25 @@
-//! Machines whose users wait for answers, whatever the protocol calls them.
+//! Machines whose users wait for answers; each protocol has its own term for these calls.
 
 use crate::Machine;
 
-/// The user's number of a call, never used twice. Of two calls that wait the lower one goes first.
+/// The user's number of a call, never used twice. Of two queued calls, the lower number is sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// A machine some of whose verbs are calls. Each ends in one event, whatever happens, unless it was cancelled.
+/// A machine with calls among its verbs. Each ends in exactly one event, unless it was cancelled.
 pub trait Calling: Machine {
-    /// How a call ends.
+    /// The outcome of a call.
     type Outcome: Send + 'static;
 
-    /// The call that this event ends, and how; the event itself where it ends none.
+    /// The call that an event ends, with its outcome.
     ///
     /// # Errors
-    /// The event.
+    /// The event, if it ends no call.
     fn outcome(event: Self::Event) -> Result<(CallId, Self::Outcome), Self::Event>;
 
-    /// How a call ends whose machine is gone.
+    /// The outcome of a call after its machine is gone.
     fn unanswered() -> Self::Outcome;
 
-    /// What an outcome takes of a queue's bytes.
+    /// How many bytes an outcome takes of a queue.
     fn cost(outcome: &Self::Outcome) -> usize;
 }

@@ -1,16 +1,16 @@
-//! One endpoint of several at a time, dialled again after waits that double.
+//! Dials one of several endpoints at a time, again after delays that double.
 
 use std::time::Duration;
 
 use crate::{Nanos, Output};
 
-/// Whether a DEALER that dials has a connection.
+/// The connection of a dialling DEALER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Up,
     /// The transport, or the user, dials again.
     Lost,
-    /// We dial again then.
+    /// We dial again at this time.
     Away {
         until: Nanos,
     },
@@ -26,8 +26,8 @@ impl Link {
     }
 }
 
-/// The endpoints, of which one is dialled. Waits double up to the longest; each is between half and all of it, so that
-/// many who begin together spread.
+/// The endpoints, one of which is dialled. Delays double up to the longest; each is between half and all of it, so that
+/// simultaneous clients spread.
 #[derive(Debug)]
 pub(crate) struct Dialling {
     endpoints: Vec<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Dialling {
 }
 
 impl Dialling {
-    /// Has the first endpoint dialled, if there is any.
+    /// Starts with the first endpoint, if there is any.
     pub(crate) fn new(endpoints: Vec<String>, first: Duration, longest: Duration, seed: [u8; 32]) -> Self {
         let jitter = seed
             .chunks_exact(8)
@@ -47,7 +47,7 @@ impl Dialling {
         Self { endpoints, dialled: 0, first, longest, tries: 0, jitter }
     }
 
-    /// The endpoint that is dialled.
+    /// The current endpoint.
     pub(crate) fn current(&self) -> Option<String> {
         self.endpoints.get(self.dialled).cloned()
     }
@@ -57,17 +57,17 @@ impl Dialling {
         self.endpoints.len() > 1
     }
 
-    /// Whether there is none: the socket is the user's.
+    /// Whether there is none: the user supplies the socket.
     pub(crate) fn is_empty(&self) -> bool {
         self.endpoints.is_empty()
     }
 
-    /// It has gone well: the next wait is a first one.
+    /// The connection has succeeded: the next delay is the first again.
     pub(crate) fn reset(&mut self) {
         self.tries = 0;
     }
 
-    /// Lets go of the endpoint. Gives until when to wait, and what to do for it.
+    /// Drops the endpoint. Returns until when to wait, and the output for it.
     pub(crate) fn hang_up<S>(&mut self, now: Nanos, socket: S) -> (Link, Option<Output<S>>) {
         let wait = self.first.saturating_mul(1 << self.tries.min(20)).min(self.longest);
         self.tries += 1;
@@ -75,13 +75,13 @@ impl Dialling {
         (Link::Away { until }, self.current().map(|endpoint| Output::Disconnect { socket, endpoint }))
     }
 
-    /// Goes on to the next endpoint, which is the same where there is only one. Gives what to do for it.
+    /// Goes on to the next endpoint; the only one follows itself. Returns the output for it.
     pub(crate) fn dial<S>(&mut self, socket: S) -> Option<Output<S>> {
         self.dialled = (self.dialled + 1) % self.endpoints.len().max(1);
         self.current().map(|endpoint| Output::Connect { socket, endpoint })
     }
 
-    /// Xorshift: eight bits are enough to spread.
+    /// Xorshift: eight bits spread enough.
     fn random(&mut self) -> u32 {
         self.jitter ^= self.jitter << 13;
         self.jitter ^= self.jitter >> 7;

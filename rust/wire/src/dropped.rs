@@ -1,4 +1,4 @@
-//! Messages that came to nothing, as every machine tells of them.
+//! Dropped messages, as every machine reports them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use bytes::Bytes;
 
 use crate::{DecodeError, DropKind, Frames, Verdict, Weight, cost};
 
-/// A message that came to nothing.
+/// A dropped message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// Why.
     pub reason: DropReason,
-    /// The message, bit for bit; empty where it came back from the transport.
+    /// The message, bit for bit; empty if the transport refused it.
     pub frames: Frames,
-    /// Who sent it, or, where it came back from the transport, who was to have it.
+    /// Its sender or, if the transport refused it, its receiver.
     pub origin: Origin,
 }
 
-/// A peer, and the message of it that an event is about, as far as both are known.
+/// A peer and its message that caused an event, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Its routing id (ROUTER), address (UDP) or subject (NATS).
     pub peer: Option<Bytes>,
-    /// The user it is: by its key, or as it has logged in.
+    /// Its user: by its key, or by its login.
     pub user: Option<Bytes>,
-    /// Where it connected from, as `tcp://127.0.0.1:37492`. The driver adds this and all below to what a message brings about.
+    /// Where it connected from, as `tcp://127.0.0.1:37492`. The driver adds this field and those below.
     pub address: Option<Box<str>>,
-    /// The endpoint the message arrived at, if it was the only one of its socket.
+    /// The endpoint the message arrived at, if its socket has only one.
     pub endpoint: Option<Arc<str>>,
     /// The number of the message's row, if it was recorded.
     pub seq: Option<u64>,
 }
 
 impl Origin {
-    /// A peer, and its user where it has one.
+    /// A peer, and its user if known.
     pub fn new(peer: Bytes, user: Option<Bytes>) -> Self {
         Self { peer: Some(peer), user, ..Self::default() }
     }
@@ -49,27 +49,27 @@ impl From<Option<Bytes>> for Origin {
 /// Why a message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// It is none.
+    /// It is invalid.
     Malformed(DecodeError),
-    /// It is good, but went nowhere.
+    /// It is valid, but could not be delivered.
     Undelivered(DropKind),
 }
 
-/// Messages that were dropped, by the slug of their kind.
+/// Counts of dropped messages, by the slug of their kind.
 pub type DropCounts = BTreeMap<&'static str, u64>;
 
 impl Dropped {
-    /// A message that came to nothing somewhere.
+    /// A dropped message.
     pub fn new(reason: impl Into<DropReason>, origin: impl Into<Origin>, frames: Frames) -> Self {
         Self { reason: reason.into(), frames, origin: origin.into() }
     }
 
-    /// Counts it.
+    /// Adds it to the counts.
     pub fn count(&self, counts: &mut DropCounts) {
         *counts.entry(self.reason.slug()).or_default() += 1;
     }
 
-    /// How it counts against the queue to the user.
+    /// Its weight in the queue to the user.
     pub fn weight(&self) -> Weight {
         Weight::Notice(cost(&self.frames))
     }
@@ -84,7 +84,7 @@ impl DropReason {
         }
     }
 
-    /// What is wrong with its bytes, if anything.
+    /// The fault of its bytes, if any.
     pub const fn error(&self) -> Option<DecodeError> {
         match self {
             Self::Malformed(error) => Some(*error),

@@ -1,4 +1,4 @@
-//! Machines of all types alike: their sockets are numbers, and their events wait until somebody takes them.
+//! Machines with their types erased: sockets are numbers, and events are kept until they are taken.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -8,9 +8,10 @@ use bytes::Bytes;
 
 use crate::{Incoming, Label, Machine, Nanos, Output, SocketEvent, Verdict};
 
-/// The interface of a machine of any type. What [`Machine`] says of each method holds here; sockets are numbered as they are opened.
+/// The interface of a machine of any type. Its methods act like those of [`Machine`]; sockets are numbered in the order
+/// they are opened.
 pub trait AnyMachine: Any + Send {
-    /// See [`Machine::handle_message`]; one for a socket that was never opened is for nobody.
+    /// See [`Machine::handle_message`]; a message for a socket that was never opened is ignored.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<usize>) -> Verdict;
 
     /// See [`Machine::handle_socket`].
@@ -28,7 +29,7 @@ pub trait AnyMachine: Any + Send {
     /// See [`Machine::label`].
     fn label(&self, socket: usize, to: Option<&Bytes>, frames: &[Bytes]) -> Label;
 
-    /// Sets aside what the machine has to tell; how much that is.
+    /// Collects the machine's events. Returns how many.
     fn gather(&mut self) -> usize;
 
     /// See [`Machine::poll_timeout`].
@@ -40,10 +41,10 @@ pub trait AnyMachine: Any + Send {
     /// See [`Machine::is_closed`].
     fn is_closed(&self) -> bool;
 
-    /// It with its type: a [`Numbered`].
+    /// The machine with its type: a [`Numbered`].
     fn as_any(&self) -> &dyn Any;
 
-    /// It with its type: a [`Numbered`].
+    /// The machine with its type: a [`Numbered`].
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -57,12 +58,12 @@ pub struct Numbered<M: Machine> {
 }
 
 impl<M: Machine> Numbered<M> {
-    /// Numbers the sockets of a machine that has none yet.
+    /// Numbers the sockets of a machine that has opened none yet.
     pub fn new(machine: M) -> Self {
         Self { machine, sockets: vec![], told: VecDeque::new() }
     }
 
-    /// The next event that was set aside.
+    /// The next collected event.
     pub fn take(&mut self) -> Option<M::Event> {
         self.told.pop_front()
     }

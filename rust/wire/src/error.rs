@@ -1,8 +1,8 @@
-//! What can be wrong with the bytes of a message, and what becomes of good ones that go nowhere.
+//! Why the bytes of a message are invalid, and why a valid message is dropped.
 
 use std::{error::Error, fmt};
 
-/// Declares a list of kinds so that a kind, its slug and what it means cannot part.
+/// Declares a list of kinds, each with its slug and meaning in one place.
 #[macro_export]
 macro_rules! kinds {
     ($(#[$doc:meta])* $list:ident: $($name:ident $slug:literal $meaning:literal,)*) => {
@@ -16,14 +16,14 @@ macro_rules! kinds {
             /// Every kind, in the order of the declaration.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The stable name programs go by.
+            /// Its stable name.
             pub const fn slug(self) -> &'static str {
                 match self {
                     $(Self::$name => $slug,)*
                 }
             }
 
-            /// What it means, for people.
+            /// Its meaning, in words.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$name => $meaning,)*
@@ -86,7 +86,7 @@ kinds! {
 }
 
 kinds! {
-    /// Why a good message went nowhere: a closed list, part of the interface.
+    /// Why a valid message was dropped: a closed list, part of the interface.
     DropKind:
     QueueFull "queue_full" "the queue of the service is full",
     QueueExpired "queue_expired" "it waited in a queue too long",
@@ -109,15 +109,15 @@ kinds! {
     TooManyQueues "too_many_queues" "a queue beyond those that its user, or all users, may have",
 }
 
-/// These bytes are not a message.
+/// Why these bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DecodeError {
-    /// What is wrong.
+    /// The kind of fault.
     pub kind: ErrorKind,
-    /// The frame it is in, or the first one missing or too many.
+    /// The frame at fault, or the first one missing or too many.
     pub frame: usize,
-    /// Where in that frame: the first byte of the object at fault, the first byte that is no UTF-8, the first byte too
-    /// many, or the length of the frame where more was expected.
+    /// The position in that frame: the first byte of the object at fault, the first byte that is not UTF-8, the first
+    /// byte too many, or the length of a frame that is too short.
     pub offset: usize,
 }
 
@@ -130,12 +130,12 @@ impl fmt::Display for DecodeError {
 
 impl Error for DecodeError {}
 
-/// A [`DecodeError`] whose frame is not known yet.
+/// A [`DecodeError`] before its frame is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
-    /// What is wrong.
+    /// The kind of fault.
     pub kind: ErrorKind,
-    /// Where in the frame, as in [`DecodeError::offset`].
+    /// The position in the frame, as in [`DecodeError::offset`].
     pub offset: usize,
 }
 
@@ -146,7 +146,7 @@ impl Fault {
     }
 }
 
-/// What the system says of an error, without the number that Rust adds.
+/// The system's text of an error, without the number that Rust adds.
 pub fn system_words(error: &std::io::Error) -> String {
     let text = error.to_string();
     match error.raw_os_error() {

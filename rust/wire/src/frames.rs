@@ -1,4 +1,4 @@
-//! The frames of one message, and what they cost whoever keeps them.
+//! The frames of one message, and what it costs to keep them.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 /// The frames of one message, in order. Most messages of the protocols have up to three.
 pub type Frames = SmallVec<[Bytes; 3]>;
 
-/// The frames of a message on its way out: its own, or shared by all receivers.
+/// The frames of an outgoing message: its own, or shared by all receivers.
 #[derive(Clone, Debug)]
 pub enum Parcel {
     /// Its own.
     Own(Frames),
-    /// Those from this one on.
+    /// Shared frames, from this one on.
     Shared(Arc<Frames>, usize),
 }
 
@@ -59,13 +59,13 @@ impl PartialEq for Parcel {
 
 impl Eq for Parcel {}
 
-/// The most bytes of a message that an answer repeats: a peer that reads none of its answers makes others hold them.
+/// The most bytes of a message that an answer repeats: a peer that does not read its answers makes others keep them.
 pub const ECHO_BYTES: usize = 16 << 10;
 
 /// The most frames a message may have.
 pub const MAX_FRAMES: usize = 10_000;
 
-/// What a frame costs besides its bytes, wherever it waits: empty frames are not free.
+/// The overhead of a frame, wherever it is queued: empty frames are not free.
 pub const FRAME_COST: usize = 64;
 
 /// The bytes of these frames.

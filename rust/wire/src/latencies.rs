@@ -1,11 +1,11 @@
-//! How long something took, counted in buckets.
+//! Latencies, counted in buckets.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// The longest time that each bucket but the last counts, in nanoseconds: three in each tenfold, from ten microseconds to a
-/// hundred seconds.
+/// The upper bound of each bucket but the last, in nanoseconds: three per decade, from ten microseconds to a hundred
+/// seconds.
 pub const LATENCY_BOUNDS_NS: [u64; 22] = [
     10_000,
     25_000,
@@ -31,17 +31,17 @@ pub const LATENCY_BOUNDS_NS: [u64; 22] = [
     100_000_000_000,
 ];
 
-/// How many times something took how long. However many there are, one takes the same time to count and no memory.
+/// A histogram of times. Counting one takes constant time and no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latencies {
-    /// How many took at most as long as the bound at the same place, and longer than the one before; the last, longer than all.
+    /// How many times are in each bucket: at most its bound, above the one before; the last bucket has no bound.
     pub counts: [u64; LATENCY_BOUNDS_NS.len() + 1],
-    /// All of them together, in nanoseconds.
+    /// The sum of all times, in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl Latencies {
-    /// Counts one.
+    /// Counts one time.
     #[inline]
     pub fn add(&mut self, time: Duration) {
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

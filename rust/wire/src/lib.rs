@@ -1,7 +1,7 @@
 //! Codecs and state machines of the protocols, without sockets, clocks, threads or files.
 //!
-//! A codec turns frames into messages and back. A [`Machine`] is told what happened and when, and says what to send,
-//! what to tell the user and when to wake it; whoever owns the sockets drives it.
+//! A codec turns frames into messages and back. A [`Machine`] is given events with their times, and returns what to
+//! send, what to report to the user and when to wake it; the owner of the sockets drives it.
 #![forbid(unsafe_code)]
 
 mod calling;

@@ -1,4 +1,4 @@
-//! Where a machine stands between its beginning and its end: the same for all.
+//! The lifecycle of a machine, common to all.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use crate::Nanos;
 /// The states of a machine, in their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lifecycle {
-    /// It does what it is for.
+    /// It does its work.
     #[default]
     Open,
-    /// It takes on nothing new and finishes what it has, until then at most.
+    /// It accepts nothing new and finishes what it has, until this time at most.
     Draining(Nanos),
     /// Its sockets are being closed.
     Closing,
-    /// It has none left.
+    /// All its sockets are closed.
     Closed,
 }
 
 impl Lifecycle {
-    /// Whether it takes on anything new.
+    /// Whether it accepts anything new.
     pub fn is_open(self) -> bool {
         self == Self::Open
     }
@@ -29,17 +29,17 @@ impl Lifecycle {
         matches!(self, Self::Draining(_))
     }
 
-    /// Whether nothing is to be done on its sockets any more.
+    /// Whether its sockets are closing or closed.
     pub fn is_closing(self) -> bool {
         matches!(self, Self::Closing | Self::Closed)
     }
 
-    /// Whether it is over.
+    /// Whether it is closed.
     pub fn is_closed(self) -> bool {
         self == Self::Closed
     }
 
-    /// Begins the end, or brings it forward; true the first time.
+    /// Starts draining, or shortens it; true the first time.
     pub fn drain(&mut self, now: Nanos, grace: Duration) -> bool {
         let until = now + grace;
         match *self {
@@ -55,7 +55,7 @@ impl Lifecycle {
         }
     }
 
-    /// Goes on to close what is open once a machine that drains is done, or its time is up. Gives the time that is left, once.
+    /// Starts closing once a draining machine is done, or its time is up. Returns the remaining time, once.
     pub fn close(&mut self, now: Nanos, is_done: bool) -> Option<Duration> {
         let Self::Draining(until) = *self else { return None };
         if !is_done && now < until {

@@ -1,8 +1,8 @@
 //! The interface between a protocol and the owner of its sockets.
 //!
 //! **Every mutation is followed by a complete drain of [`Machine::poll_output`] and [`Machine::poll_event`]; then the
-//! driver waits for a socket or for [`Machine::poll_timeout`].** A driver may hand over several messages before it drains
-//! the outputs. It carries them out in their order for each peer, and tells on the way what became of each.
+//! driver waits for a socket or for [`Machine::poll_timeout`].** A driver may hand over several messages before it
+//! drains the outputs. It carries them out in order for each peer, and reports what became of each.
 
 use std::fmt;
 use std::hash::Hash;
@@ -37,76 +37,76 @@ impl Sub for Nanos {
 
 /// A protocol role as a deterministic state machine.
 ///
-/// Nothing a peer sends makes a method fail or panic: what cannot be used becomes an event.
+/// No input from a peer makes a method fail or panic: what cannot be used becomes an event.
 pub trait Machine {
     /// The machine's own name for each of its sockets.
     type Socket: Copy + Eq + Hash + fmt::Debug + Send + 'static;
-    /// What the user is told.
+    /// Events for the user.
     type Event: Event;
-    /// What the user asks for.
+    /// Requests of the user.
     type Verb: Send + 'static;
     /// Counters, as the user sees them.
     type Stats: Clone + Default + Send + 'static;
 
-    /// Takes one whole message, and tells what it was.
+    /// Handles one whole message. Returns what it was.
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Verdict;
 
-    /// Takes what happened to a socket.
+    /// Handles an event of a socket.
     fn handle_socket(&mut self, now: Nanos, socket: Self::Socket, event: SocketEvent);
 
-    /// Acts on whatever is due. Calls before the time are harmless.
+    /// Does all that is due. Early calls are harmless.
     fn handle_timeout(&mut self, now: Nanos);
 
-    /// Does what the user asked for.
+    /// Handles a request of the user.
     fn handle_verb(&mut self, now: Nanos, verb: Self::Verb);
 
-    /// Begins an orderly end that takes at most `grace`: [`is_closed`](Self::is_closed) turns true at its end. Called once
-    /// more it may end sooner; a driver waits no longer than it said last.
+    /// Starts an orderly end that takes at most `grace`, after which [`is_closed`](Self::is_closed) is true. A further
+    /// call may shorten it; a driver waits no longer than its last `grace`.
     fn handle_close(&mut self, now: Nanos, grace: Duration);
 
-    /// The next thing to do on a socket, until there is none.
+    /// The next output, until there is none.
     #[must_use]
     fn poll_output(&mut self) -> Option<Output<Self::Socket>>;
 
-    /// What the row of a message that goes out is to say, where its frames alone do not.
+    /// What the row of an outgoing message needs beyond its frames.
     fn label(&self, _socket: Self::Socket, _to: Option<&Bytes>, _frames: &[Bytes]) -> Label {
         Label::default()
     }
 
-    /// What a recording is to have in place of a message that came or goes, where it tells what nobody else is to know.
+    /// What a recording contains in place of a message with secrets.
     fn shown(&self, _socket: Self::Socket, _frames: &[Bytes]) -> Option<Frames> {
         None
     }
 
-    /// The next thing to tell the user, until there is none.
+    /// The next event for the user, until there is none.
     #[must_use]
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
+    /// When to call [`handle_timeout`](Self::handle_timeout) next.
     fn poll_timeout(&self) -> Option<Nanos>;
 
-    /// Learns that messages wait unread because the user or the disk is slow, or that they are read again.
+    /// Messages stay unread from now on because the user or the disk is slow, or are read again.
     fn handle_pressure(&mut self, _now: Nanos, _pressed: bool) {}
 
-    /// Whether messages of this socket are wanted now; the driver leaves them where they are otherwise.
+    /// Whether to read messages of this socket now.
     fn reads(&self, _socket: Self::Socket) -> bool {
         true
     }
 
-    /// What the machine still holds of the verbs it was given: count and bytes.
+    /// How much of its verbs the machine still holds: count and bytes.
     fn backlog(&self) -> Backlog {
         Backlog::default()
     }
 
-    /// Messages taken in since the start: what a user can wait for.
+    /// Messages received since the start, for users to wait for.
     fn progress(&self) -> u64 {
         0
     }
 
-    /// Counters at this moment.
+    /// The current counters.
     fn stats(&self) -> Self::Stats;
 
-    /// Whether the orderly end is over, every socket closed.
+    /// Whether the orderly end is over and every socket closed.
     fn is_closed(&self) -> bool;
 }
 
@@ -115,61 +115,61 @@ pub trait Event: Send + 'static {
     /// The event's class and size in bytes.
     fn weight(&self) -> Weight;
 
-    /// The peer it tells of, and the message that brought it about, if it tells of any.
+    /// The peer and message it reports, if any.
     #[inline]
     fn origin(&mut self) -> Option<&mut Origin> {
         None
     }
 }
 
-/// What a full queue does to an event.
+/// What happens to an event if the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// Never lost: a full queue stops the reading of sockets.
+    /// Never dropped: a full queue stops the reading of sockets.
     Lossless(usize),
-    /// Lost, and counted, when the user does not keep up.
+    /// Dropped, and counted, if the user does not keep up.
     Notice(usize),
 }
 
 /// An amount of queued work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// How many.
+    /// The number of messages.
     pub messages: usize,
-    /// Their frames' bytes.
+    /// The bytes of their frames.
     pub bytes: usize,
 }
 
-/// One whole message that came in.
+/// One whole received message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incoming<S> {
-    /// The socket it came in on.
+    /// The socket it arrived on.
     pub socket: S,
     /// The sender's routing id (ROUTER) or address (UDP).
     pub peer: Option<Bytes>,
-    /// What authentication found the sender to be.
+    /// The sender, as authenticated.
     pub user_id: Option<Bytes>,
-    /// The host it was sent from, where it is told: see [`SocketOptions::hosts`].
+    /// The host it was sent from, if available: see [`SocketOptions::hosts`].
     pub host: Option<Box<str>>,
     /// The frames, without routing id.
     pub frames: Frames,
 }
 
-/// What the machine alone knows of a message, for its row in a capture.
+/// What only the machine knows of a message, for its row in a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Label {
-    /// Its framing, where the role has several; else it is the role's.
+    /// Its framing, if the role has several.
     pub framing: Option<Framing>,
-    /// Its topic, where that does not stand in its frames.
+    /// Its topic, if its frames do not contain it.
     pub topic: Option<Bytes>,
 }
 
-/// What a message that came in was.
+/// What a received message was.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Why its bytes are no message of the protocol.
+    /// Why its bytes are not a valid message.
     pub error: Option<ErrorKind>,
-    /// What else its row is to say.
+    /// Further fields of its row.
     pub label: Label,
 }
 
@@ -179,43 +179,43 @@ impl From<ErrorKind> for Verdict {
     }
 }
 
-/// The machine's own number of a send whose fate it wants to know.
+/// The machine's number of a send whose result it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SendId(pub u64);
 
 /// What happened to a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketEvent {
-    /// It listens, at this real endpoint.
+    /// It listens, on this resolved endpoint.
     Bound(String),
     /// It could not be opened, bound or connected.
     OpenFailed {
         /// The endpoint in question; empty when the socket itself failed.
         endpoint: String,
-        /// The transport's words for the reason.
+        /// The transport's reason.
         reason: String,
     },
-    /// A peer is connected and has shaken hands.
+    /// A peer has connected and completed the handshake.
     Connected(Remote),
-    /// A connected peer is gone.
+    /// A peer has disconnected.
     Disconnected(Remote),
     /// A peer was refused, or refused us.
     HandshakeFailed {
         /// Our endpoint.
         endpoint: String,
-        /// The transport's words for the reason.
+        /// The transport's reason.
         reason: String,
     },
     /// The transport took a send.
     Sent(SendId),
-    /// The transport will not take a send any more.
+    /// The transport has given up a send.
     Unsent(SendId, Unsent),
     /// The socket is closed.
     Closed,
 }
 
 impl SocketEvent {
-    /// What it means for a connection, if anything.
+    /// The connection event it amounts to, if any.
     #[inline]
     #[must_use]
     pub fn connection(&self) -> Option<Connection> {
@@ -233,9 +233,9 @@ impl SocketEvent {
 /// The other end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remote {
-    /// The endpoint it is connected at: the one that was dialled, or ours.
+    /// The endpoint of the connection: the one that was dialled, or ours.
     pub endpoint: String,
-    /// Where one is that dialled us, if the transport knows.
+    /// The address of a peer that dialled us, if the transport knows.
     pub address: Option<String>,
 }
 
@@ -251,12 +251,12 @@ impl From<&str> for Remote {
     }
 }
 
-/// What became of a connection, as every role tells its user.
+/// What became of a connection, as every role reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Connection {
     /// A peer is connected.
     Made(Remote),
-    /// A peer that was connected is gone.
+    /// A connected peer is gone.
     Lost(Remote),
     /// An endpoint could not be used, or a peer was refused.
     Failed {
@@ -274,9 +274,9 @@ pub enum Unsent {
     Unreachable,
     /// The peer's outbox is full.
     PeerFull,
-    /// It was not taken before its deadline, or is not wanted any more.
+    /// It was not taken before its deadline, or was withdrawn.
     Expired,
-    /// The socket closed first.
+    /// The socket was closed first.
     Closed,
 }
 
@@ -296,14 +296,14 @@ pub enum Output<S> {
         /// When to give up.
         until: Option<Nanos>,
     },
-    /// Give up a send that the transport has not taken yet: [`Unsent::Expired`] follows. One that it has, goes.
+    /// Give up a send that the transport has not taken yet: [`Unsent::Expired`] follows. One that it has taken is sent.
     Withdraw {
         /// The socket.
         socket: S,
         /// The send.
         id: SendId,
     },
-    /// Open a socket: aside, lest every send be moved as so large a thing.
+    /// Open a socket; boxed, as it is much larger than a send.
     Open(Box<Open<S>>),
     /// Connect an open socket to one more endpoint.
     Connect {
@@ -312,7 +312,7 @@ pub enum Output<S> {
         /// The endpoint.
         endpoint: String,
     },
-    /// Let go of an endpoint.
+    /// Disconnect a socket from an endpoint.
     Disconnect {
         /// The socket.
         socket: S,
@@ -323,13 +323,13 @@ pub enum Output<S> {
     Close {
         /// The socket.
         socket: S,
-        /// How long the transport may go on sending what it has taken.
+        /// How long the transport may continue to send what it has taken.
         linger: Duration,
     },
 }
 
 impl<S> Output<S> {
-    /// The same on a socket of another name.
+    /// The same output with another name for its socket.
     #[inline]
     pub fn on<T>(self, name: impl FnOnce(S) -> T) -> Output<T> {
         match self {
@@ -347,7 +347,7 @@ impl<S> Output<S> {
         }
     }
 
-    /// Whom a message is for: a routing id or address.
+    /// The receiver of a message: a routing id or address.
     pub fn peer(&self) -> Option<&Bytes> {
         match self {
             Self::Send { to, .. } => to.as_ref(),
@@ -371,44 +371,44 @@ pub struct Open<S> {
     pub bind: Vec<String>,
     /// Endpoints to dial.
     pub connect: Vec<String>,
-    /// Everything that is set before.
+    /// Options to set before.
     pub options: SocketOptions,
 }
 
-/// The ZeroMQ pattern of a socket, or none.
+/// The ZeroMQ pattern of a socket, or another transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names are ZeroMQ's own
 pub enum SocketKind {
     Dealer,
-    /// No pattern of ZeroMQ: subscriptions to NATS. What it binds are subjects, each with its queue group, if any, after a
-    /// space; `peer` and `to` are subjects, and a message is the reply subject, the header block and the body, which are
-    /// empty where there are none.
+    /// NATS subscriptions, not a ZeroMQ pattern. It binds subjects, each followed by a space and its queue group, if
+    /// any; `peer` and `to` are subjects. A message is the reply subject, the header block and the body, each of which
+    /// may be empty.
     Nats,
     Pull,
     Push,
     Req,
     Router,
-    /// No pattern of ZeroMQ: the engine's own datagrams. `peer` and `to` are addresses, as `192.0.2.1:7123`. What is sent
-    /// to a multicast group goes to every network of this host, and what is sent to 255.255.255.255 to the broadcast
-    /// address of every network; to that of one address of this host alone with `@` and the address after it.
+    /// The engine's own datagrams, not a ZeroMQ pattern. `peer` and `to` are addresses, as `192.0.2.1:7123`. Messages
+    /// to a multicast group go to every network of this host, and those to 255.255.255.255 to every network's broadcast
+    /// address; `@` and an address of this host after it limit this to that address's network.
     Udp,
 }
 
-/// What is set on a socket before it is bound or connected; `None` keeps the transport's default.
+/// Options of a socket, set before it is bound or connected; `None` keeps the transport's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is an option of its own
 pub struct SocketOptions {
-    /// Messages the transport may hold for sending, a peer.
+    /// Messages the transport may queue for sending, per peer.
     pub send_hwm: Option<u32>,
-    /// Messages the transport may hold that were received, a peer.
+    /// Received messages the transport may queue, per peer.
     pub receive_hwm: Option<u32>,
-    /// The largest frame taken from a peer.
+    /// The largest frame accepted from a peer.
     pub max_message_bytes: Option<u64>,
-    /// The most frames of a message taken from a peer.
+    /// The most frames of a message accepted from a peer.
     pub max_message_frames: Option<usize>,
     /// The time a peer has for its handshake.
     pub handshake_timeout: Option<Duration>,
-    /// The bytes it has for that, and for a command.
+    /// The bytes it has for the handshake, and for a command.
     pub max_handshake_bytes: Option<usize>,
     /// Queue for connected peers only.
     pub immediate: bool,
@@ -420,10 +420,10 @@ pub struct SocketOptions {
     pub routing_id: Option<Bytes>,
     /// Encryption and authentication.
     pub curve: Option<Curve>,
-    /// Messages in an envelope, which ends in an empty frame, tell the host they come from: they are rare beside those
-    /// that stream, which pay nothing for it.
+    /// Report the host of messages in an envelope, which ends in an empty frame. Such messages are rare; streams do not
+    /// pay for it.
     pub hosts: bool,
-    /// What UDP hears besides what is sent to this host.
+    /// The multicast group that UDP receives, besides datagrams to this host.
     pub multicast: Option<Multicast>,
     /// Options by the transport's own number.
     pub extra: Vec<(i32, OptionValue)>,
@@ -434,7 +434,7 @@ pub struct SocketOptions {
 pub struct Multicast {
     /// Its address.
     pub group: Ipv4Addr,
-    /// How many routers what is sent to it may pass.
+    /// How many routers a datagram to it may pass.
     pub ttl: u8,
 }
 
@@ -450,7 +450,7 @@ pub enum OptionValue {
 /// CURVE keys of one socket, 32 bytes each.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Curve {
-    /// The listening side; every client key is asked for over ZAP.
+    /// The listening side; every client key is checked by ZAP.
     Server {
         /// Its secret key.
         secret: Zeroizing<[u8; 32]>,
@@ -461,13 +461,13 @@ pub enum Curve {
         public: [u8; 32],
         /// Its secret key.
         secret: Zeroizing<[u8; 32]>,
-        /// The key the server must prove to have.
+        /// The key that the server must prove.
         server: [u8; 32],
     },
 }
 
 impl fmt::Debug for Curve {
-    /// Never shows a key.
+    /// Omits the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Server { .. } => "Curve::Server",

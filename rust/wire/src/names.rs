@@ -1,16 +1,16 @@
-//! Names that come from the network, kept in a bounded space.
+//! Names from the network, kept in bounded space.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Bytes that are kept of a name.
+/// Bytes to keep of a name.
 pub const NAME_BYTES: usize = 200;
 
-/// Digits that tell longer names apart, and the sign before them.
+/// The hash that distinguishes longer names, and the sign before it.
 const TAIL: usize = 17;
 
-/// A name as it is kept: one that is longer than [`NAME_BYTES`] is its beginning, `#` and a hash of the whole, so that
-/// those that begin alike stay apart.
+/// A name in the form kept: of one longer than [`NAME_BYTES`], the beginning, `#` and a hash of the whole, so that
+/// names with the same beginning stay distinct.
 #[inline]
 pub fn shortened(name: &[u8]) -> Cow<'_, [u8]> {
     if name.len() <= NAME_BYTES { Cow::Borrowed(name) } else { Cow::Owned(shorten(name)) }

@@ -1,23 +1,23 @@
-//! What a server of NATS sends to its clients, and how they publish. Only messages are read; the rest is left to others.
+//! What a NATS server sends to its clients, and how they publish. Only messages are decoded; other lines are passed on.
 
 use std::fmt;
 
 use bytes::Bytes;
 use memchr::memmem;
 
-/// The longest line that begins a message: servers take none over 4 KiB unless they are told to.
+/// The longest line that begins a message: servers accept 4 KiB by default.
 const LONGEST_LINE: usize = 64 << 10;
 
-/// The longest message: `max_payload` is no more than 64 MiB, and a server may add headers of its own.
+/// The longest message: `max_payload` is at most 64 MiB, and a server may add headers.
 const LONGEST_MESSAGE: usize = (64 << 20) + (1 << 20);
 
-/// The longest of the other lines, which are handed over in parts.
+/// The longest of the other lines, which are passed on in parts.
 const LONGEST_OTHER: usize = 1 << 20;
 
-/// For how much there is room at once where a message has only begun: its line says any number.
+/// How much to allocate in advance for an incomplete message: its line may claim any length.
 const MOST_AHEAD: usize = 1 << 20;
 
-/// What ends a line, and a body.
+/// The end of a line, and of a body.
 pub const LINE_END: &[u8] = b"\r\n";
 
 /// A message that a server delivers.
@@ -27,26 +27,26 @@ pub struct Delivery<'a> {
     pub subscription: u64,
     /// The subject.
     pub subject: &'a [u8],
-    /// Where an answer goes; empty where none is wanted.
+    /// The reply subject; empty if no answer is wanted.
     pub reply_to: &'a [u8],
-    /// The header block; empty where there is none.
+    /// The header block; empty if there is none.
     pub block: &'a [u8],
     /// The body.
     pub body: &'a [u8],
 }
 
-/// What stands first in what a server has sent.
+/// The first item in what a server has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First<'a> {
-    /// A message, and its length in all.
+    /// A message, and its total length.
     Message(Delivery<'a>, usize),
-    /// Another line, and its length with its end.
+    /// Another line, and its length including its end.
     Line(usize),
-    /// The beginning of either, and the length of the whole where that is known.
+    /// The beginning of either, and its total length if known.
     Part(Option<usize>),
 }
 
-/// Looks at what stands first.
+/// Finds the first item.
 pub fn first(bytes: &[u8]) -> First<'_> {
     let Some(end) = memmem::find(&bytes[..bytes.len().min(LONGEST_LINE)], LINE_END) else {
         return if bytes.len() < LONGEST_LINE { First::Part(None) } else { First::Line(LONGEST_LINE) };
@@ -65,7 +65,7 @@ pub fn first(bytes: &[u8]) -> First<'_> {
     }
 }
 
-/// What was sent is not NATS: a message or a line is longer than a server's may be.
+/// Not NATS: a message or line is longer than a server may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endless;
 
@@ -75,23 +75,23 @@ impl fmt::Display for Endless {
     }
 }
 
-/// What a server has sent, however it was cut.
+/// Splits what a server sends into messages and lines, wherever it was cut.
 #[derive(Debug, Default)]
 pub struct Inflow {
-    /// How much was handed over of a line that has not ended.
+    /// How much was passed on of an incomplete line.
     unended: usize,
-    /// What has only begun.
+    /// The beginning of an item.
     begun: Vec<u8>,
-    /// How long that is once it is whole, where that is known.
+    /// The total length of that item, if known.
     whole: Option<usize>,
 }
 
 impl Inflow {
-    /// Takes more of it. Hands over each message, and each other line without a delivery, as it stands there: in what was given, or
-    /// in bytes that may be kept.
+    /// Takes more bytes. Passes on each message, and each other line without a delivery: as bytes of the input, or as
+    /// bytes that may be kept.
     ///
     /// # Errors
-    /// When what begins is longer than any server sends; nothing more is to be read then.
+    /// If an item is longer than any server sends; nothing more may be read then.
     pub fn feed(
         &mut self,
         mut sent: &[u8],
@@ -135,7 +135,7 @@ impl Inflow {
         Ok(())
     }
 
-    /// A line, or a part of one.
+    /// Passes on a line, or a part of one.
     fn pass(&mut self, line: &[u8]) -> Result<(), Endless> {
         self.unended = if line.ends_with(LINE_END) { 0 } else { self.unended + line.len() };
         if self.unended > LONGEST_OTHER { Err(Endless) } else { Ok(()) }
@@ -151,7 +151,7 @@ impl Inflow {
         Ok(())
     }
 
-    /// Adds to what has begun no more than belongs to it; what is left.
+    /// Completes the begun item from the input. Returns what is left.
     fn gather<'a>(&mut self, sent: &'a [u8]) -> &'a [u8] {
         let missing = match self.whole {
             Some(whole) => whole - self.begun.len(),
@@ -162,7 +162,7 @@ impl Inflow {
         rest
     }
 
-    /// Where the line ends that has begun; the end of all where it does not.
+    /// Where the begun line ends; the end of the input if it does not.
     fn line_end(&self, sent: &[u8]) -> usize {
         let is_end =
             |at: &usize| at.checked_sub(1).map_or_else(|| self.begun.last(), |before| sent.get(before)) == Some(&b'\r');
@@ -170,7 +170,7 @@ impl Inflow {
     }
 }
 
-/// Reads the line of a message: what it says, and the sizes of block and content.
+/// Reads the line of a message: its fields, and the sizes of the header block and the content.
 fn read(line: &[u8]) -> Option<(Delivery<'_>, usize, usize)> {
     let (has_block, line) = match line {
         [b'M', b'S', b'G', b' ' | b'\t', line @ ..] => (false, line),
@@ -197,7 +197,7 @@ fn number(word: &[u8]) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// What stands before the body of a message that is published; a [`LINE_END`] stands behind it.
+/// What precedes the body of a published message; a [`LINE_END`] follows the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head<'a> {
     subject: &'a [u8],
@@ -206,14 +206,15 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// That of a message with a body of this size, unless a subject of it would end a word or a line. There may be no `reply_to`.
+    /// The head of a message with a body of this size; `None` if a subject would end a word or a line. `reply_to` may
+    /// be empty.
     pub fn new(subject: &'a [u8], reply_to: &'a [u8], size: usize) -> Option<Self> {
         let is_word = |text: &[u8]| !text.iter().any(|byte| *byte <= b' ' || *byte == 0x7f);
         let is_good = !subject.is_empty() && is_word(subject) && is_word(reply_to);
         is_good.then_some(Self { subject, reply_to, size })
     }
 
-    /// Writes it after what is there.
+    /// Appends it.
     pub fn write(&self, into: &mut Vec<u8>) {
         for word in [b"PUB", self.subject, self.reply_to].into_iter().filter(|word| !word.is_empty()) {
             into.extend_from_slice(word);
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(first(&vec![b'\n'; 2 * LONGEST_LINE]), First::Line(LONGEST_LINE));
     }
 
-    /// What was handed over: the bodies of messages, and lines.
+    /// What was passed on: bodies of messages, and lines.
     fn fed(pieces: &[&[u8]]) -> Vec<(bool, Vec<u8>)> {
         let (mut inflow, mut taken) = (Inflow::default(), vec![]);
         for piece in pieces {
@@ -338,19 +339,19 @@ mod tests {
     }
 
     proptest! {
-        /// What is published reads as a server would deliver it.
+        /// A published message reads as a server would deliver it.
         #[test]
         fn publications(subject in word(), reply_to in prop_oneof![Just(vec![]), word()], body: Vec<u8>, after: Vec<u8>) {
             let mut head = vec![];
             Head::new(&subject, &reply_to, body.len()).unwrap().write(&mut head);
-            // A delivery says which subscription it is for besides.
+            // A delivery also has the number of its subscription.
             let line = [b"MSG ".as_slice(), &subject, b" 7", &head[b"PUB ".len() + subject.len()..]].concat();
             let delivered = [&line, &*body, LINE_END, &after].concat();
             let expected = First::Message(delivery(&subject, &reply_to, b"", &body), delivered.len() - after.len());
             prop_assert_eq!(first(&delivered), expected);
         }
 
-        /// Whatever comes, what is read lies within it, and what is missing beyond it.
+        /// Any input: what is read lies within it, and what is missing beyond it.
         #[test]
         fn anything(start in prop_oneof![Just(b"MSG ".to_vec()), Just(b"HMSG ".to_vec()), Just(vec![])], rest in "[a7 \r\n]{0,40}") {
             let bytes = [start, rest.into_bytes()].concat();
@@ -360,7 +361,7 @@ mod tests {
             }
         }
 
-        /// However it is cut, the same is handed over.
+        /// Where the input is cut makes no difference.
         #[test]
         fn cuts(parts in vec(prop_oneof![
             Just(b"PING\r\n".to_vec()),

@@ -1,20 +1,20 @@
-//! Patterns of names, as policies write them.
+//! Patterns of names in policies.
 
-/// A pattern of `*`, which stands for anything, `?`, which stands for one character, and all else, for itself.
+/// A pattern: `*` matches any text, `?` one character, and every other character itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(Box<[u8]>);
 
 impl Pattern {
-    /// The pattern of this text.
+    /// A pattern from its text.
     pub fn new(text: &[u8]) -> Self {
         Self(text.into())
     }
 
-    /// Whether it stands for the whole text. A byte that is no UTF-8 is one character.
+    /// Whether it matches the whole text. A byte that is not UTF-8 counts as one character.
     pub fn matches(&self, text: &[u8]) -> bool {
         let pattern = &self.0;
         let (mut at, mut place) = (0, 0);
-        // Where to go on when what follows the last `*` does not fit: it stands for one character more.
+        // Where to try again if the text after the last `*` does not match: the `*` then takes one character more.
         let mut again: Option<(usize, usize)> = None;
         loop {
             match pattern.get(place) {

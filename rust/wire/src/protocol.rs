@@ -1,70 +1,70 @@
-//! What a protocol is, told once: its name, how its messages are split, which frames are messages and what is wrong with
+//! The definition of a protocol: its name, how its messages are split, which of them are valid, and the faults of
 //! others.
 
 use std::ops::Range;
 
 use crate::{DecodeError, ErrorKind};
 
-/// Where the parts of a message stand among its frames.
+/// The positions of the parts of a message.
 ///
-/// `envelope`, `header` and `payload` follow one another without a gap, so the three together are the message.
+/// `envelope`, `header` and `payload` follow each other without a gap: together they are the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// The frames before the header, often none.
     pub envelope: Range<usize>,
-    /// The one frame with the protocol's header, if the message has one.
+    /// The frame with the protocol's header, if the message has one.
     pub header: Option<usize>,
-    /// What follows, to the last frame.
+    /// The frames after it.
     pub payload: Range<usize>,
-    /// The first frame of the payload that no decoder looks into; the number of frames where it looks into all.
+    /// The first frame of the payload that is never decoded; the number of frames if all are decoded.
     pub body: usize,
-    /// The frame that holds the topic, where its place alone says so.
+    /// The frame with the topic, if its position shows that.
     pub topic: Option<usize>,
 }
 
 impl Split {
-    /// An envelope of so many frames, a header where there is one more, and a payload that is looked into.
+    /// An envelope of this many frames, a header if there is one more, and a payload that is decoded.
     pub(crate) fn after(envelope: usize, frames: usize) -> Self {
         let header = (envelope < frames).then_some(envelope);
         let payload = envelope + usize::from(header.is_some());
         Self { envelope: 0..envelope, header, payload: payload..frames, body: frames, topic: None }
     }
 
-    /// The same with a payload that nobody looks into.
+    /// The same with a payload that is not decoded.
     pub(crate) const fn opaque(self) -> Self {
         Self { body: self.payload.start, ..self }
     }
 
-    /// How many frames of the payload stand before its body.
+    /// How many frames of the payload precede its body.
     pub const fn head(&self) -> usize {
         self.body - self.payload.start
     }
 }
 
-/// A framing of a protocol: the type stands for it, there are no values to make.
+/// A framing of a protocol, represented by a type without values.
 pub trait Protocol: 'static {
-    /// The name users know it by, and what the rows of a capture say.
+    /// Its stable name, also in the rows of a capture.
     const NAME: &'static str;
-    /// Whether messages go one way, so that those recorded can be sent again: nobody answers them.
+    /// Whether messages go one way without answers, so that recorded ones can be replayed.
     const ONE_WAY: bool = false;
-    /// What can be wrong with frames that are no message.
+    /// The kinds of faults of invalid messages.
     const KINDS: &'static [ErrorKind];
-    /// Which frames are messages; the default is the specification's.
+    /// Which messages are valid; the default follows the specification.
     type Settings: Default;
-    /// A good message.
+    /// A valid message.
     type Layout;
 
-    /// Splits a message by the position of its frames. Total: any frames have a split. The routing id of a ROUTER's peer
-    /// is not part of `frames`.
+    /// Splits a message by the positions of its frames. Total: any frames have a split. The routing id of a ROUTER's
+    /// peer is not part of `frames`.
     ///
-    /// What any reader may refuse has no body: who keeps frames that are no message wants all of them.
+    /// A message that some reader may refuse has no body, as captures then keep all its frames.
     fn split(frames: &[impl AsRef<[u8]>]) -> Split;
 
     /// Decodes the frames of one message.
     fn decode(frames: &[impl AsRef<[u8]>], settings: &Self::Settings) -> Result<Self::Layout, DecodeError>;
 }
 
-/// Makes values of the framings, for those who hold one that is known at run time only.
+/// Defines values for the framings, for use where a framing is known at run time only.
 macro_rules! framings {
     ($($(#[doc = $doc:literal])* $name:ident: $framing:ty,)*) => {
         /// A framing as a value.
@@ -100,7 +100,7 @@ macro_rules! framings {
                 }
             }
 
-            /// What keeps frames from being a message as the specification has it, if anything.
+            /// The fault of frames by the specification, if any.
             pub fn fault(self, frames: &[impl AsRef<[u8]>]) -> Option<DecodeError> {
                 match self {
                     $(Self::$name => <$framing>::decode(frames, &Default::default()).err(),)*
@@ -126,12 +126,12 @@ framings! {
 }
 
 impl Framing {
-    /// The framing of this name; of several the first.
+    /// The framing of this name; the first if there are several.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|framing| framing.name() == name)
     }
 
-    /// Of the framings of the same name the one that these frames are of: a name does not say which of two flows is meant.
+    /// The framing of these frames among those of the same name, which MTL's two flows share.
     #[must_use]
     pub fn of(self, frames: &[impl AsRef<[u8]>]) -> Self {
         match self {
@@ -153,8 +153,8 @@ mod tests {
 
     use super::*;
 
-    /// The envelope's length, the header's place, the payload's length and how much of it is looked into, the topic's
-    /// place.
+    /// The length of the envelope, the position of the header, the length of the payload and of its decoded part, and
+    /// the position of the topic.
     type Parts = (usize, Option<usize>, usize, usize, Option<usize>);
 
     fn parts(framing: Framing, frames: &[&[u8]]) -> Parts {

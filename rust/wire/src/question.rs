@@ -1,19 +1,19 @@
-//! What a machine cannot decide by itself: a question that somebody answers, or that is given up.
+//! Questions that a machine asks its user; each is answered, or given up after a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::Nanos;
 
-/// The number of a question, for the answer to name it.
+/// The number of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// The questions of one machine that have no answer yet, each with what hangs on it. All have the same time.
+/// A machine's pending questions, each with what depends on it. All have the same time limit.
 #[derive(Debug)]
 pub struct Questions<T> {
     open: HashMap<Token, T>,
-    /// In the order in which they end; those with an answer are passed over.
+    /// In the order in which they expire; answered ones are skipped.
     due: VecDeque<(Nanos, Token)>,
     time: Duration,
     most: usize,
@@ -21,15 +21,15 @@ pub struct Questions<T> {
 }
 
 impl<T> Questions<T> {
-    /// None yet: of at most so many at a time, each for so long.
+    /// At most `most` pending questions, each for this time.
     pub fn new(most: usize, time: Duration) -> Self {
         Self { open: HashMap::new(), due: VecDeque::new(), time, most, next: 0 }
     }
 
-    /// Asks; gives what hangs on it back where too many are open already.
+    /// Asks a question.
     ///
     /// # Errors
-    /// With `what`, then.
+    /// If too many are pending, with `what`.
     pub fn ask(&mut self, now: Nanos, what: T) -> Result<Token, T> {
         if self.open.len() >= self.most {
             return Err(what);
@@ -41,14 +41,14 @@ impl<T> Questions<T> {
         Ok(token)
     }
 
-    /// What hangs on a question that has its answer; `None` where it was given up, or never asked.
+    /// Takes what depends on an answered question; `None` if it was given up, or never asked.
     pub fn answered(&mut self, token: Token) -> Option<T> {
         let what = self.open.remove(&token);
         self.forget_answered();
         what
     }
 
-    /// The first question whose time is up, and what hangs on it; it is given up.
+    /// Gives up the first expired question. Returns it with what depends on it.
     pub fn expired(&mut self, now: Nanos) -> Option<(Token, T)> {
         let (due, token) = *self.due.front()?;
         if due > now {
@@ -59,23 +59,23 @@ impl<T> Questions<T> {
         what.map(|what| (token, what))
     }
 
-    /// One that is open, and is given up before its time; `None` where there is none.
+    /// Gives up a question early; `None` if none is pending.
     pub fn give_up(&mut self) -> Option<T> {
         let (_, token) = *self.due.front()?;
         self.answered(token)
     }
 
-    /// How many are open.
+    /// How many are pending.
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether none is open.
+    /// Whether none is pending.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// When the next one is given up.
+    /// When the next one expires.
     pub fn poll_timeout(&self) -> Option<Nanos> {
         self.due.front().map(|(due, _)| *due)
     }
@@ -84,7 +84,7 @@ impl<T> Questions<T> {
         while self.due.front().is_some_and(|(_, token)| !self.open.contains_key(token)) {
             self.due.pop_front();
         }
-        // Answers in another order leave gaps, which are not to add up.
+        // Out-of-order answers leave gaps, which must not accumulate.
         if self.due.len() > 2 * self.open.len() + 16 {
             self.due.retain(|(_, token)| self.open.contains_key(token));
         }

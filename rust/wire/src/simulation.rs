@@ -1,7 +1,7 @@
-//! Machines under a clock that is a number, over a network that is a queue: it delays, loses, doubles and reorders what it
-//! is told to, and those who take part crash and come back.
+//! Machines under a simulated clock and network: messages can be delayed, lost, duplicated and reordered, and members
+//! crash and restart.
 //!
-//! Nothing in it is random but by its seed: the same calls give the same events.
+//! All randomness comes from the seed: the same calls give the same events.
 
 mod bare;
 mod network;
@@ -24,31 +24,31 @@ pub struct Network {
     pub latency: Duration,
     /// How much longer it may take.
     pub jitter: Duration,
-    /// The share of them that is lost, from 0 to 1.
+    /// The share that is lost, from 0 to 1.
     pub loss: f64,
-    /// The share of them that arrives twice.
+    /// The share that arrives twice.
     pub duplication: f64,
-    /// Whether they may overtake each other on one connection.
+    /// Whether messages of one connection may overtake each other.
     pub reorder: bool,
 }
 
-/// One of those that take part.
+/// The number of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(pub usize);
 
-/// What a simulation tells.
+/// The events of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// A machine has told something: [`Simulation::event`] has it.
+    /// A machine has an event: [`Simulation::event`] returns it.
     Event(Node),
-    /// The time has come that [`Simulation::wake`] was asked for.
+    /// A time set by [`Simulation::wake`] has come.
     Woken(u64),
 }
 
-/// A simulation took more steps than it may.
+/// A simulation exceeded its limit of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endless {
-    /// The seed that leads here.
+    /// The seed that reproduces this.
     pub seed: u64,
     /// How many steps were taken.
     pub steps: u64,
@@ -67,11 +67,11 @@ enum Life {
     Up,
     /// It crashed.
     Down,
-    /// It came to its own end.
+    /// It has closed.
     Over,
 }
 
-/// Makes the machine of a member, at its start and whenever it starts again.
+/// Makes the machine of a member, at its start and at each restart.
 type Make<B> = Box<dyn Fn(Nanos, [u8; 32]) -> Box<B> + Send>;
 
 struct Member<B: ?Sized> {
@@ -88,9 +88,9 @@ struct Socket {
     bound: Vec<String>,
     dialled: Vec<String>,
     routing_id: Option<Bytes>,
-    /// What waits for a connection.
+    /// Messages waiting for a connection.
     letters: VecDeque<Letter>,
-    /// What has come and is not wanted yet.
+    /// Messages received, but not wanted yet.
     unread: VecDeque<(Option<Bytes>, Frames)>,
     /// Its connections, in the order they take turns.
     links: VecDeque<u64>,
@@ -107,32 +107,32 @@ struct Letter {
 struct End {
     node: Node,
     socket: usize,
-    /// What the other end is called here.
+    /// The address of the other end, as used here.
     peer: Bytes,
 }
 
-/// A connection: who dialled, and who listens.
+/// A connection: the dialling end, then the listening one.
 struct Link {
     ends: [End; 2],
     endpoint: String,
-    /// When the last message to each arrives.
+    /// When the last message arrives at each end.
     last: [Nanos; 2],
 }
 
-/// Whether there is one place of its name for a socket of this kind.
+/// Whether only one socket of this kind can have a name.
 fn is_alone(kind: SocketKind) -> bool {
     !matches!(kind, SocketKind::Udp | SocketKind::Nats)
 }
 
-/// Something that happens at its time.
+/// A scheduled event.
 enum Happens {
-    /// A message comes to an end of a connection.
+    /// A message arrives at an end of a connection.
     Arrives {
         link: u64,
         end: usize,
         frames: Frames,
     },
-    /// A datagram comes to a socket.
+    /// A datagram arrives at a socket.
     Datagram {
         to: Node,
         socket: usize,
@@ -144,7 +144,7 @@ enum Happens {
     Wakes(u64),
 }
 
-/// Machines, and all that is between them.
+/// Machines, and the network between them.
 pub struct Simulation<B: AnyMachine + ?Sized = dyn AnyMachine> {
     seed: u64,
     random: u64,
@@ -164,7 +164,7 @@ pub struct Simulation<B: AnyMachine + ?Sized = dyn AnyMachine> {
 }
 
 impl Simulation {
-    /// Puts somebody in whose machine is made from the time and a seed of its own.
+    /// Adds a member; its machine is made from the time and a seed of its own.
     pub fn add<M: Machine + Send + 'static>(
         &mut self,
         name: &'static str,
@@ -175,11 +175,11 @@ impl Simulation {
 }
 
 impl<B: AnyMachine + ?Sized> Simulation<B> {
-    /// An empty one, which takes so many steps at most.
+    /// An empty simulation, limited to this many steps.
     pub fn new(seed: u64, network: Network, limit: u64) -> Self {
         Self {
             seed,
-            // Xorshift stays at 0, and needs a while to leave small numbers.
+            // Xorshift stays at 0, and takes a while to leave small numbers.
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             now: Nanos(0),
             network,
@@ -206,12 +206,12 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         self.now
     }
 
-    /// Has messages sent from now on treated like this.
+    /// Changes how messages are treated from now on.
     pub fn set_network(&mut self, network: Network) {
         self.network = network;
     }
 
-    /// Puts somebody in.
+    /// Adds a member.
     pub fn put(&mut self, name: &'static str, make: Make<B>) -> Node {
         let machine = make(self.now, self.seed_of_one());
         self.members.push(Member { name, make, machine, life: Life::Up, sockets: BTreeMap::new() });
@@ -219,8 +219,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         Node(self.members.len() - 1)
     }
 
-    /// Takes somebody out without a word: its connections end, and what was on its way with them. What it has not told
-    /// yet it never will.
+    /// Crashes a member: its connections end, messages in flight are lost, and so are events not taken yet.
     pub fn crash(&mut self, node: Node) {
         if self.members[node.0].life == Life::Up {
             self.members[node.0].life = Life::Down;
@@ -230,7 +229,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    /// Puts who crashed or ended back in, knowing nothing of its former life.
+    /// Restarts a member that crashed or closed, with a new machine.
     pub fn restart(&mut self, node: Node) {
         self.crash(node);
         self.leave(node);
@@ -241,34 +240,34 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         self.settle();
     }
 
-    /// Asks for an orderly end within `grace`.
+    /// Starts an orderly end within `grace`.
     pub fn close(&mut self, node: Node, grace: Duration) {
         let now = self.now;
         self.members[node.0].machine.handle_close(now, grace);
         self.settle();
     }
 
-    /// Whether it neither crashed nor ended.
+    /// Whether it has neither crashed nor closed.
     pub fn is_up(&self, node: Node) -> bool {
         self.members[node.0].life == Life::Up
     }
 
-    /// What the other end of its first connection calls it.
+    /// Its address at the other end of its first connection.
     pub fn address(&self, node: Node) -> Option<&Bytes> {
         self.links.values().find(|link| link.ends[0].node == node).map(|link| &link.ends[1].peer)
     }
 
-    /// Where it listens.
+    /// Its bound endpoints.
     pub fn endpoints(&self, node: Node) -> Vec<String> {
         self.members[node.0].sockets.values().flat_map(|socket| socket.bound.clone()).collect()
     }
 
-    /// The machine, as it is.
+    /// Its machine.
     pub fn any(&mut self, node: Node) -> &mut B {
         &mut self.members[node.0].machine
     }
 
-    /// The machine, if it is of this type.
+    /// Its machine, if it has this type.
     pub fn machine<M: Machine + 'static>(&self, node: Node) -> Option<&M> {
         self.members[node.0].machine.as_any().downcast_ref::<Numbered<M>>().map(|numbered| &numbered.machine)
     }
@@ -278,7 +277,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         self.members[node.0].machine.as_any_mut().downcast_mut::<Numbered<M>>()?.take()
     }
 
-    /// What the user of a machine of this type asks for. Nobody hears it while that is down.
+    /// Gives a verb to a machine of this type, unless the member is down.
     pub fn ask<M: Machine + 'static>(&mut self, node: Node, verb: M::Verb) {
         let now = self.now;
         self.act(node, |machine| {
@@ -288,7 +287,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         });
     }
 
-    /// Does something to a machine. Nothing, while that is down.
+    /// Acts on a machine, unless the member is down.
     pub fn act(&mut self, node: Node, act: impl FnOnce(&mut B)) {
         if self.is_up(node) {
             act(&mut self.members[node.0].machine);
@@ -296,15 +295,15 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         self.settle();
     }
 
-    /// Tells this number after so long.
+    /// Reports this number after a time.
     pub fn wake(&mut self, after: Duration, token: u64) {
         self.plan(self.now + after, Happens::Wakes(token));
     }
 
-    /// Lets the next thing happen that is due by then; false when nothing is, and it is then.
+    /// Carries out the next event due by `until`; false if there is none, and then the time is `until`.
     ///
     /// # Errors
-    /// When it takes more steps than it may.
+    /// If the limit of steps is exceeded.
     pub fn step(&mut self, until: Nanos) -> Result<bool, Endless> {
         let Some(next) = self.next().filter(|next| *next <= until) else {
             if until != Nanos(u64::MAX) {
@@ -321,10 +320,10 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         Ok(true)
     }
 
-    /// Lets things happen until there is something to tell; false when nothing more is due by then, and it is then.
+    /// Runs until there is an event to report; false if there is none by `until`, and then the time is `until`.
     ///
     /// # Errors
-    /// When it takes more steps than it may.
+    /// If the limit of steps is exceeded.
     pub fn run(&mut self, until: Nanos) -> Result<bool, Endless> {
         while self.told.is_empty() {
             if !self.step(until)? {
@@ -334,17 +333,17 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         Ok(true)
     }
 
-    /// The next thing there is to tell.
+    /// The next event to report.
     pub fn poll_told(&mut self) -> Option<Told> {
         self.told.pop_front()
     }
 
-    /// When anything happens next.
+    /// When the next event is due.
     fn next(&self) -> Option<Nanos> {
         let up = self.members.iter().filter(|member| member.life == Life::Up);
         let timeouts = up.filter_map(Member::poll_timeout).min();
         let planned = self.agenda.first_key_value().map(|((at, _), _)| *at);
-        // What is due at the end of time never is.
+        // An event at the end of time never happens.
         [timeouts, planned].into_iter().flatten().min().filter(|next| *next != Nanos(u64::MAX))
     }
 
@@ -369,7 +368,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         self.settle();
     }
 
-    /// A connection ends with its ends, and what was on its way with it.
+    /// Delivers a message, unless its connection has ended.
     fn arrive(&mut self, link: u64, end: usize, mut frames: Frames) {
         let Some(Link { ends, .. }) = self.links.get(&link) else { return };
         let End { node, socket, peer } = ends[end].clone();
@@ -388,7 +387,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    /// Carries out what everybody wants, until nobody wants anything.
+    /// Carries out the outputs of all machines, until there are none.
     fn settle(&mut self) {
         let mut is_busy = true;
         while is_busy {
@@ -465,7 +464,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    /// An endpoint with the host and the port filled in that are left open.
+    /// Resolves an endpoint without a host or port.
     fn real(&mut self, node: Node, endpoint: String) -> String {
         let Some((host, port)) = endpoint.strip_prefix("tcp://").and_then(|rest| rest.rsplit_once(':')) else {
             return endpoint;
@@ -480,7 +479,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         format!("tcp://{host}:{port}")
     }
 
-    /// Closes a socket. Its connections end once what it sent has arrived.
+    /// Closes a socket. Its connections end once its messages have arrived.
     fn close_socket(&mut self, node: Node, socket: usize) {
         let now = self.now;
         for link in self.links_of(node, Some(socket), None) {
@@ -553,7 +552,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         self.random
     }
 
-    /// From 0 to less than 1.
+    /// From 0 to below 1.
     fn fraction(&mut self) -> f64 {
         f64::from((self.random() >> 32) as u32) / (f64::from(u32::MAX) + 1.0)
     }
@@ -572,7 +571,7 @@ fn host_of(node: Node) -> String {
 }
 
 impl<B: AnyMachine + ?Sized> Member<B> {
-    /// Hands over what has come and is wanted; whether there was anything.
+    /// Delivers received messages to sockets that want them. Returns whether there were any.
     fn read(&mut self, now: Nanos) -> bool {
         let mut is_any = false;
         for (at, socket) in &mut self.sockets {

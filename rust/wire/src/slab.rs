@@ -1,11 +1,11 @@
-//! Things with a number of their own, which is free again when they are gone.
+//! A slab: values with a number each, which is reused once they are gone.
 
 use std::ops::{Index, IndexMut};
 
 /// A number in a [`Slab`].
 pub(crate) type Slot = u32;
 
-/// Grows to the most there ever were at one time.
+/// Its size is the most values there ever were at a time.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<Option<T>>,
@@ -42,7 +42,7 @@ impl<T> Slab<T> {
         self.entries.get_mut(slot as usize)?.as_mut()
     }
 
-    /// The next that is used, after all the first again; looks at so many.
+    /// The next used number, starting over at the end; checks at most this many.
     pub(crate) fn after(&self, slot: Slot, most: usize) -> Option<Slot> {
         let count = self.entries.len();
         let places = (1..=most.min(count)).map(|step| (slot as usize + step) % count);
@@ -54,7 +54,7 @@ impl<T> Slab<T> {
         self.entries.len() - self.vacant.len()
     }
 
-    /// Every number that is used.
+    /// Every number in use.
     pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
         let used = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_some());
         used.map(|(place, _)| Slot::try_from(place).expect("it is a slot"))
@@ -65,7 +65,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// For slots that are held by whoever put them there.
+/// For slots whose value is known to be there.
 impl<T> Index<Slot> for Slab<T> {
     type Output = T;
 

@@ -1,4 +1,4 @@
-//! What a broker or a middleware tells those who ask how it is.
+//! The status of a broker or a middleware.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::Nanos;
 
-/// The service of a broker, and the topic of a middleware, that says how it is.
+/// The service of a broker, and the topic of a middleware, with its status.
 pub(crate) const STATUS: &[u8] = b"trunkline.status";
 
-/// How long an answer is as good as a new one: who asks without end costs no more than who asks now and then.
+/// How long an answer is reused, so that frequent requests cost no more than rare ones.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// The latest answer.
@@ -21,7 +21,8 @@ const FRESH: Duration = Duration::from_millis(100);
 pub(crate) struct Status(Option<(Nanos, Bytes)>);
 
 impl Status {
-    /// The answer as of now or of a moment ago: counters as JSON, in whose list of this name each has a name as its `key`.
+    /// The current answer, or a recent one: counters as JSON. Each entry of the list with this name gets its name as
+    /// `key`.
     pub(crate) fn at<S: Serialize>(
         &mut self,
         now: Nanos,
@@ -46,7 +47,7 @@ impl Status {
     }
 }
 
-/// A name in JSON, which has text alone: one that is none is told apart from all others by its bytes.
+/// A name in JSON, which has only text: any other name is given as base64.
 fn named(name: &[u8]) -> Value {
     str::from_utf8(name).map_or_else(|_| json!({ "base64": STANDARD.encode(name) }), Value::from)
 }

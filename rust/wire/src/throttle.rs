@@ -1,4 +1,4 @@
-//! How much each peer may have of something: so much at once, and so much every second.
+//! Limits what each peer may use: an amount at once, and an amount per second.
 
 use std::hash::BuildHasher;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use foldhash::quality::RandomState;
 
 use crate::Nanos;
 
-/// Buckets that peers share: there may be any number of peers.
+/// Buckets that peers share, as the number of peers is unlimited.
 const BUCKETS: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ struct Bucket {
     had: u32,
 }
 
-/// What peers had lately, by the hashes of their addresses.
+/// What peers have used recently, by the hashes of their addresses.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     burst: u32,
@@ -31,7 +31,7 @@ impl Throttle {
         Self { burst, per_second, buckets, hasher: RandomState::default() }
     }
 
-    /// Whether this peer may have so much more; it has had it then.
+    /// Whether this peer may use this much more, which then counts as used.
     pub(crate) fn allows(&mut self, now: Nanos, address: &[u8], amount: u32) -> bool {
         let hash = usize::try_from(self.hasher.hash_one(address) % BUCKETS as u64).unwrap_or_default();
         let bucket = &mut self.buckets[hash];

@@ -1,4 +1,4 @@
-//! ZAP 1.0: which CURVE clients a context lets in, by a list or by asking.
+//! ZAP 1.0: which CURVE clients a context admits, by a list or by a question for each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,7 +12,7 @@ use crate::{
     Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, SocketOptions, Verdict, Weight,
 };
 
-/// Where a context's sockets ask.
+/// Where a context's sockets send their requests.
 const ENDPOINT: &str = "inproc://zeromq.zap.01";
 
 const VERSION: &[u8] = b"1.0";
@@ -20,38 +20,38 @@ const VERSION: &[u8] = b"1.0";
 /// How long a client waits for a decision.
 const THINKING: Duration = Duration::from_secs(5);
 
-/// Clients that are decided about at one time: as many as there are threads for, and some more.
+/// Clients to be decided on at a time: somewhat more than there are threads.
 const AT_ONCE: usize = 8;
 
-/// Clients that wait for their turn: from one address, and in all. More are turned away, and come again.
+/// Clients that may be queued: from one address, and in all. Others are refused, and try again.
 const SHARE: usize = 64;
 const WAITING: usize = 1024;
 
 /// A CURVE public key.
 pub type Key = [u8; 32];
 
-/// The clients that are let in, each with the name it has from then on: the User-Id of its messages.
+/// The admitted clients, each with its name: the User-Id of its messages.
 pub type Allowed = HashMap<Key, String>;
 
 /// The authenticator's only socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Zap;
 
-/// A client that wants to be let in.
+/// A client that requests admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Where it comes from.
+    /// Its address.
     pub address: String,
-    /// Its key in Z85; empty when it has none.
+    /// Its key in Z85; empty if it has none.
     pub key: String,
 }
 
-/// What an authenticator tells.
+/// The events of an authenticator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZapEvent {
     /// A client was refused.
     Refused(Candidate),
-    /// A client that somebody is to decide about: [`ZapVerb::Answer`] is waited for.
+    /// A client to decide on: [`ZapVerb::Answer`] is expected.
     Question(Token, Candidate),
 }
 
@@ -64,27 +64,27 @@ impl Event for ZapEvent {
     }
 }
 
-/// What an authenticator is told.
+/// The verbs of an authenticator.
 #[derive(Clone, Debug)]
 pub enum ZapVerb {
-    /// Let in these from now on.
+    /// Replace the list of admitted clients.
     Allow(Allowed),
-    /// The answer to a question: the client's name, where it is let in.
+    /// The answer to a question: the client's name if it is admitted.
     Answer(Token, Option<String>),
 }
 
-/// Who decides.
+/// How admission is decided.
 #[derive(Clone, Debug)]
 pub enum Rule {
-    /// Nobody: whoever has a key is let in, and goes by it.
+    /// Every client with a key is admitted, and has it as its name.
     Anybody,
     /// A list.
     Listed(Allowed),
-    /// Somebody who is asked about each client that has a key.
+    /// By a question for each client with a key.
     Asked,
 }
 
-/// A client that waits for its answer.
+/// A client awaiting its answer.
 #[derive(Debug)]
 struct Waiting {
     peer: Option<Bytes>,
@@ -92,10 +92,10 @@ struct Waiting {
     candidate: Candidate,
 }
 
-/// The clients that wait for their turn: each address has its turns, however many others have.
+/// The queued clients: each address has its own turn.
 #[derive(Debug, Default)]
 struct Lines {
-    /// All of them in the order they came in, and until when each waits.
+    /// All of them in order of arrival, and until when each waits.
     all: BTreeMap<u64, (Nanos, Waiting)>,
     by_host: HashMap<IpAddr, BTreeSet<u64>>,
     turns: VecDeque<IpAddr>,
@@ -103,7 +103,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Takes one in; gives the one that there is no room for any more.
+    /// Queues a client. Returns the one there is no room for, if any.
     fn push(&mut self, now: Nanos, waiting: Waiting) -> Option<Waiting> {
         let host = host(&waiting.candidate.address);
         let line = self.by_host.entry(host).or_default();
@@ -120,7 +120,7 @@ impl Lines {
         self.remove(oldest)
     }
 
-    /// The next one: of the address whose turn it is the latest, as those before it may have given up.
+    /// The next client: the latest of the address whose turn it is, as earlier ones may have given up.
     fn pop(&mut self) -> Option<Waiting> {
         let host = self.turns.pop_front()?;
         self.turns.push_back(host);
@@ -128,7 +128,7 @@ impl Lines {
         self.remove(latest)
     }
 
-    /// One that has waited for too long.
+    /// A client that has waited for too long.
     fn expired(&mut self, now: Nanos) -> Option<Waiting> {
         let (oldest, _) = self.all.first_key_value().filter(|(_, (due, _))| *due <= now)?;
         self.remove(*oldest)
@@ -152,7 +152,8 @@ impl Lines {
     }
 }
 
-/// What counts as one address: of IPv6 a network, as a host may have all of its addresses. Those that have none are one.
+/// What counts as one address: of IPv6 a network, as a host may use all of its addresses. Clients without one share
+/// one.
 fn host(address: &str) -> IpAddr {
     let address = address.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     if let IpAddr::V6(six) = address
@@ -163,7 +164,7 @@ fn host(address: &str) -> IpAddr {
     address
 }
 
-/// Answers the sockets of its context, which ask about each client.
+/// Answers the requests of its context's sockets about each client.
 #[derive(Debug)]
 pub struct Authenticator {
     rule: Rule,
@@ -176,9 +177,9 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    /// An authenticator that asks for its socket at once.
+    /// An authenticator that opens its socket at once.
     pub fn new(rule: Rule) -> Self {
-        // Not a REP, which would let each client wait for the one before.
+        // A REP would make each client wait for the one before.
         let open = Output::Open(Box::new(Open {
             socket: Zap,
             kind: SocketKind::Router,
@@ -198,7 +199,7 @@ impl Authenticator {
     }
 
     fn decide(&mut self, now: Nanos, peer: Option<Bytes>, frames: &Frames) {
-        // libzmq itself asks, so that nothing else occurs.
+        // Only libzmq itself sends requests, so that no other form occurs.
         let [_, version, request, _domain, address, _identity, mechanism, credentials @ ..] = &frames[..] else {
             return;
         };
@@ -228,7 +229,7 @@ impl Authenticator {
         }
     }
 
-    /// Asks about as many as are decided about at one time.
+    /// Asks about queued clients, as many as may be decided on at a time.
     fn ask(&mut self, now: Nanos) {
         while self.asked.len() < AT_ONCE
             && let Some(waiting) = self.lines.pop()
@@ -249,7 +250,7 @@ impl Authenticator {
         }
     }
 
-    /// Nobody has decided: it may come again.
+    /// No decision was made: the client may try again.
     fn turn_away(&mut self, waiting: Waiting) {
         self.reply(&waiting, "300", "not decided yet", String::new());
         self.refuse(waiting);
@@ -339,7 +340,7 @@ impl Machine for Authenticator {
     }
 }
 
-/// A key in the letters of ZeroMQ's RFC 32.
+/// A key in Z85 (ZeroMQ's RFC 32).
 pub fn z85(key: &Key) -> String {
     const LETTERS: &[u8; 85] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
     let mut text = String::with_capacity(40);
@@ -367,7 +368,7 @@ mod tests {
         zap.handle_message(Nanos(0), Incoming { socket: Zap, peer, user_id: None, host: None, frames });
     }
 
-    /// Whom it has answered: the peer, the status and the name.
+    /// What it has answered: the peer, the status and the name.
     fn answers(zap: &mut Authenticator) -> Vec<(u8, String, String)> {
         let text = |frame: &Bytes| String::from_utf8_lossy(frame).into_owned();
         std::iter::from_fn(|| zap.poll_output())
@@ -426,7 +427,7 @@ mod tests {
         for number in 0..=AT_ONCE + SHARE {
             ask(&mut zap, u8::try_from(number).expect("few"), [5; 32]);
         }
-        // The oldest of those that wait is turned away.
+        // The oldest queued client is refused.
         assert_eq!(answers(&mut zap), [answer(u8::try_from(AT_ONCE).expect("few"), "300", "")]);
         for (address, peer) in [("127.0.0.2", 200), ("2001:db8::1", 201), ("2001:db8::2", 202)] {
             ask_from(&mut zap, address, peer, [5; 32]);
@@ -463,7 +464,7 @@ mod tests {
 
     #[test]
     fn spells_keys_as_zeromq_does() {
-        // The test vector of RFC 32, four times over.
+        // The test vector of RFC 32, four times.
         let word = [0x86, 0x4f, 0xd2, 0x6f, 0xb5, 0x59, 0xf7, 0x5b];
         let key: Vec<u8> = word.repeat(4);
         assert_eq!(z85(&key.try_into().unwrap()), "HelloWorld".repeat(4));

@@ -1,8 +1,8 @@
-//! What the first byte of an object says.
+//! What the first byte of an object shows.
 
 use rmp::Marker;
 
-/// The kind of an object, and how the rest of its head is laid out.
+/// The kind of an object, and the layout of the rest of its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
     /// Nothing.
@@ -11,9 +11,9 @@ pub enum Head {
     Boolean(bool),
     /// An integer, all in its first byte.
     Small(i8),
-    /// An unsigned integer of so many bytes.
+    /// An unsigned integer of this width.
     Unsigned(Width),
-    /// A signed integer of so many bytes.
+    /// A signed integer of this width.
     Signed(Width),
     /// A number of single precision.
     F32,
@@ -29,17 +29,17 @@ pub enum Head {
     Map(Length),
     /// An extension: its length, its type, its bytes.
     Ext(Length),
-    /// The byte the format never uses.
+    /// The byte that the format never uses.
     Reserved,
 }
 
 impl Head {
-    /// Whether an integer begins so.
+    /// Whether it begins an integer.
     pub const fn is_integer(self) -> bool {
         matches!(self, Self::Small(_) | Self::Unsigned(_) | Self::Signed(_))
     }
 
-    /// How many bytes follow the first, where that says it all and their content does not matter.
+    /// How many bytes follow the first, if that determines it and their content is arbitrary.
     const fn plain(self) -> Option<u8> {
         match self {
             Self::Nil | Self::Boolean(_) | Self::Small(_) => Some(0),
@@ -50,14 +50,14 @@ impl Head {
         }
     }
 
-    /// What `byte` begins.
+    /// The head that `byte` begins.
     #[inline]
     pub fn of(byte: u8) -> Self {
         HEADS[usize::from(byte)]
     }
 }
 
-/// How many bytes an integer has.
+/// The width of an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// 8 bits.
@@ -81,7 +81,7 @@ impl Width {
     }
 }
 
-/// Where the length of an object stands.
+/// Where the length of an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// In the first byte.
@@ -94,7 +94,7 @@ pub enum Length {
     Four,
 }
 
-/// One look-up a byte; two nested matches would cost as much as the rest of the reader.
+/// One look-up per byte; two nested matches would cost as much as the rest of the reader.
 static HEADS: [Head; 256] = {
     let mut heads = [Head::Reserved; 256];
     let mut byte = 0_u8;
@@ -107,7 +107,7 @@ static HEADS: [Head; 256] = {
     }
 };
 
-/// The length of an object that is [plain](Head::plain), its first byte included; nothing for others.
+/// The total length of a [plain](Head::plain) object; zero for others.
 pub(super) static PLAIN: [u8; 256] = {
     let mut plain = [0; 256];
     let mut byte = 0;

@@ -16,7 +16,7 @@ pub use write::{
     write_signed, write_string, write_timestamp, write_unsigned,
 };
 
-/// How many maps and arrays may lie inside each other, the outermost counted as one.
+/// How deep maps and arrays may be nested, the outermost included.
 pub const MAX_DEPTH: usize = 32;
 
 /// The extension type of timestamps.

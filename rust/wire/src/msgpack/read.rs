@@ -1,4 +1,4 @@
-//! Reading, one object after another, judging each by its first byte before anything behind it.
+//! Reading, one object at a time; its first byte is checked before anything after it.
 
 use std::str::{self, Utf8Error};
 
@@ -8,8 +8,8 @@ use super::{
 };
 use crate::error::{ErrorKind, Fault};
 
-/// One object; the members of a map or an array follow it and are read by themselves. Text is a `str`, or its bytes
-/// where nobody needs to look whether they are UTF-8 once more.
+/// One object; the members of a map or an array follow it and are read one by one. Text is a `str`, or its bytes if
+/// UTF-8 need not be checked again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a, S = &'a str> {
     /// Nothing.
@@ -59,7 +59,7 @@ impl<S> Value<'_, S> {
     }
 }
 
-/// A place in borrowed bytes, and what to call a byte that begins no object there.
+/// A position in borrowed bytes, and the error kind for a byte that begins no object.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -68,8 +68,8 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Starts at the first of `bytes`. A byte that begins no object is reported as `malformed`, which protocols name
-    /// differently.
+    /// Starts at the first of `bytes`. A byte that begins no object is reported as `malformed`, which differs by
+    /// protocol.
     #[inline]
     pub const fn new(bytes: &'a [u8], malformed: ErrorKind) -> Self {
         Self { rest: bytes, length: bytes.len(), malformed }
@@ -87,7 +87,7 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
-    /// How the next object begins, or `None` at the end.
+    /// The head of the next object, or `None` at the end.
     #[inline]
     pub fn peek(&self) -> Option<Head> {
         self.rest.first().map(|&byte| Head::of(byte))
@@ -112,13 +112,13 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads one object, or the head of a map or array, and does not look whether text is UTF-8.
+    /// Reads one object, or the head of a map or array, without checking that text is UTF-8.
     #[inline]
     pub fn value_bytes(&mut self) -> Result<Value<'a, &'a [u8]>, Fault> {
         self.value_here()
     }
 
-    /// Does the same as a part of its caller, which takes every kind of value apart at once.
+    /// The same, inlined, for callers that match on every kind of value.
     #[allow(clippy::inline_always)] // a third of the time that it takes to write a value again
     #[inline(always)]
     pub fn value_here(&mut self) -> Result<Value<'a, &'a [u8]>, Fault> {
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Passes one object and all inside it, checking every byte. `depth` is the number of maps and arrays it lies in.
+    /// Skips one object with its content, checking every byte. `depth` is how deep it is nested.
     #[inline]
     pub fn skip(&mut self, depth: usize) -> Result<(), Fault> {
         if self.pass_plain() {
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes an object that is all in its first byte, or of a known length whatever it holds. Most are.
+    /// Skips an object whose first byte determines its length. Most are.
     #[inline]
     fn pass_plain(&mut self) -> bool {
         let length = self.rest.first().map_or(0, |&byte| PLAIN[usize::from(byte)]);
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
         (0..value.members()).try_for_each(|_| self.skip(depth + 1))
     }
 
-    /// Passes one object and all inside it that has been checked before: nothing but lengths is looked at.
+    /// Skips one object with its content that was checked before: reads only lengths.
     #[inline]
     pub fn pass(&mut self) -> Result<(), Fault> {
         if self.pass_plain() || self.short_string().is_some() { Ok(()) } else { self.pass_other() }
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
         self.count().map(drop)
     }
 
-    /// Does the same, and tells of how many objects it is made, itself among them.
+    /// The same. Returns how many objects it consists of, itself included.
     pub fn count(&mut self) -> Result<u64, Fault> {
         let (mut pending, mut count) = (1_u64, 0);
         while pending > 0 {
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// Reads the bytes of a string, be they UTF-8 or not; anything else is `other`.
+    /// Reads the bytes of a string without checking that they are UTF-8; anything else is `other`.
     #[inline]
     pub fn string_bytes(&mut self, other: ErrorKind) -> Result<&'a [u8], Fault> {
         match self.short_string() {
@@ -230,7 +230,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The bytes of a string of up to 31 bytes in its usual form, if that is next. Most strings are.
+    /// The bytes of a string of up to 31 bytes in its shortest form, if that is next. Most strings are.
     #[inline]
     fn short_string(&mut self) -> Option<&'a [u8]> {
         let (&first @ 0xa0..=0xbf, rest) = self.rest.split_first()? else { return None };
@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
         self.bytes_of(length)
     }
 
-    /// Reads an integer that is not negative, however it is written; anything else is `other`.
+    /// Reads a non-negative integer of any width; anything else is `other`.
     #[inline]
     pub fn unsigned(&mut self, other: ErrorKind) -> Result<u64, Fault> {
         let start = self.position();
@@ -366,14 +366,13 @@ impl<'a> Reader<'a> {
         self.take(length)
     }
 
-    /// The text whose bytes have just been read.
+    /// The text of bytes just read.
     #[inline]
     fn text(&self, bytes: &'a [u8]) -> Result<&'a str, Fault> {
         str::from_utf8(bytes).map_err(|e| self.no_text(bytes, e))
     }
 
-    /// Looks at text whose bytes have just been read. Nearly all of it is ASCII and short, where `from_utf8` costs more
-    /// than all else.
+    /// Checks text just read. Nearly all of it is ASCII and short, where `from_utf8` costs more than all else.
     #[inline]
     fn check_text(&self, bytes: &[u8]) -> Result<(), Fault> {
         if is_short_ascii(bytes) { Ok(()) } else { self.check_wide_text(bytes) }
@@ -405,7 +404,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether these are up to 16 bytes of ASCII: their ends, which overlap, are looked at as two numbers.
+/// Whether these are up to 16 bytes of ASCII: the two ends, which overlap, are checked as two numbers.
 #[inline]
 fn is_short_ascii(bytes: &[u8]) -> bool {
     let all = match (bytes.first_chunk(), bytes.last_chunk()) {

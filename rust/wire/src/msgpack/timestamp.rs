@@ -49,7 +49,7 @@ impl Timestamp {
         Self::new(seconds, nanoseconds)
     }
 
-    /// The moment this many nanoseconds after 1970; `None` where the seconds pass 64 bits.
+    /// The moment this many nanoseconds after 1970; `None` if the seconds exceed 64 bits.
     pub fn from_nanos(nanos: i128) -> Option<Self> {
         let seconds = i64::try_from(nanos.div_euclid(GIGA)).ok()?;
         let nanoseconds = u32::try_from(nanos.rem_euclid(GIGA)).ok()?;
@@ -61,10 +61,10 @@ impl Timestamp {
         self.seconds as i128 * GIGA + self.nanoseconds as i128
     }
 
-    /// Nanoseconds since 1970; `None` before 1677 and after 2262, where they pass 64 bits.
+    /// Nanoseconds since 1970; `None` before 1677 and after 2262, where they exceed 64 bits.
     #[inline]
     pub fn to_nanos(self) -> Option<i64> {
-        // The product alone may overflow where the sum does not: -9 223 372 037 s + 145 224 192 ns is i64::MIN.
+        // The product may overflow although the sum does not: -9 223 372 037 s + 145 224 192 ns is i64::MIN.
         match self.seconds.checked_mul(1_000_000_000) {
             Some(nanos) => nanos.checked_add(i64::from(self.nanoseconds)),
             None => i64::try_from(self.nanos()).ok(),

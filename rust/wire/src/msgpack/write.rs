@@ -84,12 +84,12 @@ pub fn write_binary(out: &mut Vec<u8>, value: &[u8]) -> Result<(), Oversize> {
     Ok(())
 }
 
-/// Writes the head of an array; so many objects must follow.
+/// Writes the head of an array; this many objects must follow.
 pub fn write_array(out: &mut Vec<u8>, members: usize) -> Result<(), Oversize> {
     write_members(out, members, 0x90, 0xdc, 0xdd)
 }
 
-/// Writes the head of a map; so many pairs of a key and a value must follow.
+/// Writes the head of a map; this many pairs of a key and a value must follow.
 pub fn write_map(out: &mut Vec<u8>, pairs: usize) -> Result<(), Oversize> {
     write_members(out, pairs, 0x80, 0xde, 0xdf)
 }

@@ -1,4 +1,4 @@
-//! Sockets without a protocol, to put in front of machines.
+//! Sockets without a protocol, to connect to machines.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::{
     cost,
 };
 
-/// A bare socket: it sends what it is given, and tells what it is sent.
+/// A bare socket: it sends what it is given, and reports what it receives.
 #[derive(Debug)]
 pub struct Bare {
     outputs: VecDeque<Output<()>>,
@@ -19,17 +19,17 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// One that listens and dials there.
+    /// A socket bound and connected to these endpoints.
     pub fn new(kind: SocketKind, bind: Vec<String>, connect: Vec<String>) -> Self {
         let open = Box::new(Open { socket: (), kind, bind, connect, options: SocketOptions::default() });
         Self { outputs: VecDeque::from([Output::Open(open)]), received: VecDeque::new(), is_closed: false }
     }
 }
 
-/// What a bare socket was sent.
+/// A message that a bare socket has received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// By whom, on a ROUTER.
+    /// The sender, on a ROUTER.
     pub peer: Option<Bytes>,
     /// The message.
     pub frames: Frames,
@@ -44,7 +44,7 @@ impl Event for Received {
 impl Machine for Bare {
     type Socket = ();
     type Event = Received;
-    /// To whom, on a ROUTER, and what.
+    /// The receiver, on a ROUTER, and the message.
     type Verb = (Option<Bytes>, Frames);
     type Stats = ();
 

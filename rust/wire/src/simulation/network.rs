@@ -1,4 +1,4 @@
-//! Connections between the sockets of a simulation, and what goes over them.
+//! Connections between the sockets of a simulation, and their messages.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use crate::cdt::subject::matches;
 use crate::{Frames, Nanos, SocketEvent, SocketKind};
 
 impl<B: AnyMachine + ?Sized> Simulation<B> {
-    /// Connects who dials to who listens there; whether anybody did.
+    /// Connects dialling sockets to listening ones. Returns whether there were any.
     pub(super) fn connect(&mut self) -> bool {
         let mut wanted = vec![];
         for (number, member) in self.members.iter().enumerate().filter(|(_, member)| member.life == Life::Up) {
@@ -72,7 +72,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
             .collect()
     }
 
-    /// Sends what waits for a connection, to each in its turn.
+    /// Sends messages that waited for a connection, to each in turn.
     pub(super) fn empty(&mut self, node: Node, socket: usize) {
         while let Some(open) = self.members[node.0].sockets.get_mut(&socket) {
             let Some(&link) = open.links.front() else { return };
@@ -88,7 +88,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    /// Ends a connection, as its ends see it who are still there, but for one that wants it so.
+    /// Ends a connection, and reports it to its ends that are up, except for the one that ended it.
     pub(super) fn unlink(&mut self, link: u64, willing: Option<Node>) {
         let Some(Link { ends, endpoint, .. }) = self.links.remove(&link) else { return };
         for End { node, socket, peer } in ends.into_iter().rev() {
@@ -103,7 +103,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    /// Ends all connections of who is gone.
+    /// Ends all connections of a member.
     pub(super) fn leave(&mut self, node: Node) {
         for link in self.links_of(node, None, None) {
             self.unlink(link, None);
@@ -125,7 +125,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    /// Sends a datagram: to one host, or to everybody else where a group or all are meant.
+    /// Sends a datagram: to one host, or to all others by multicast or broadcast.
     pub(super) fn cast(&mut self, node: Node, socket: usize, to: &[u8], frames: &Frames) {
         let (to, port) =
             std::str::from_utf8(to).ok().and_then(|to| to.split('@').next()?.rsplit_once(':')).unwrap_or_default();
@@ -154,8 +154,8 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    /// Sends to a subject: to all who are subscribed to it, and to one of each queue group. Who gives a subject for answers
-    /// is told where nobody is, as NATS does.
+    /// Publishes on a subject: to all its subscribers, and to one of each queue group. With a reply subject, the sender
+    /// is notified if there are none, as in NATS.
     pub(super) fn publish(&mut self, subject: &Bytes, frames: &Frames) {
         let name = String::from_utf8_lossy(subject).into_owned();
         let mut ears = vec![];
@@ -190,7 +190,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    /// How many of a message arrive.
+    /// How many copies of a message arrive.
     pub(super) fn copies(&mut self) -> usize {
         let Network { loss, duplication, .. } = self.network;
         match (self.fraction() < loss, self.fraction() < duplication) {

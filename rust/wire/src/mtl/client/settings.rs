@@ -126,7 +126,7 @@ pub enum ClientEvent {
         token: Token,
         /// The step of the login.
         step: LoginStep,
-        /// Whether nobody can eavesdrop.
+        /// Whether the connection is protected from eavesdroppers.
         is_private: bool,
     },
     /// An invalid reply.
