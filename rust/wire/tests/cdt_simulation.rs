@@ -1,5 +1,5 @@
-//! Targets and sources over a NATS that delays, loses and doubles, with stores that are maps.
-#![allow(clippy::unwrap_used)] // what is not as described fails the test
+//! Targets and sources over a simulated NATS that delays, loses and duplicates; their stores are maps.
+#![allow(clippy::unwrap_used)] // a surprise fails the test
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -17,18 +17,18 @@ const SECOND: Duration = Duration::from_secs(1);
 
 type Endpoint = (String, String);
 
-/// What a target keeps: each endpoint's configurations, the current one last.
+/// The store of a target: the configurations of each endpoint, the current one last.
 type Store = HashMap<Endpoint, Vec<Config>>;
 
 struct World {
     simulation: Simulation,
     targets: Vec<Node>,
     sources: Vec<Node>,
-    /// What all targets share.
+    /// The store that all targets share.
     store: Store,
-    /// How calls ended, by source and number.
+    /// The outcome of each call, by source and number.
     ended: HashMap<(Node, CallId), Ended>,
-    /// What watches have handed out.
+    /// The configurations that each watch has reported.
     changed: BTreeMap<CallId, Vec<String>>,
     announced: usize,
 }
@@ -84,7 +84,7 @@ impl World {
             .ask::<Target>(target, TargetVerb::Announce { app_version_name, endpoint_id, config: config.clone() });
     }
 
-    /// Puts a configuration at a target, as its own user does.
+    /// Stores a configuration at a target, as its user does.
     fn put_at(&mut self, target: Node, endpoint: &Endpoint, content: &str) {
         let config = config(content);
         self.put(endpoint, config.clone());
@@ -303,7 +303,7 @@ proptest! {
                 prop_assert!(message.config_id.ends_with(&wanted), "{}", message.config_id);
             }
             if call.0 < 100 && message.status_code < 300 {
-                // What was confirmed is there.
+                // A confirmed push is stored.
                 let configs = &world.store[&endpoint(place)];
                 prop_assert!(configs.iter().any(|one| one.config_id == message.config_id));
             }

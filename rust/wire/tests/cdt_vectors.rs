@@ -1,4 +1,4 @@
-//! The vectors in `tests/vectors/cdt`, which Python reads as well, and the laws of the codec.
+//! The vectors in `tests/vectors/cdt`, which Python reads too, and the laws of the codec.
 #![allow(clippy::unwrap_used)] // a vector that is not as described fails the test
 
 mod written;
@@ -62,7 +62,7 @@ fn every_vector_decodes_as_described() {
         };
         let expected = match vector.get("decoded") {
             Some(decoded) => {
-                // An empty text is none.
+                // An empty text counts as missing.
                 let filled = decoded.as_object().unwrap().iter().filter(|(_, value)| **value != json!(""));
                 let mut filled: serde_json::Map<_, _> =
                     filled.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -139,7 +139,7 @@ proptest! {
         let avro = Settings { codec: Codec::Avro, ..json };
         let mut expected = message;
         if expected.kind == Kind::ConfigNewAvailable {
-            // The schema has neither.
+            // The schema has neither field.
             (expected.content_type, expected.content) = (Cow::default(), None);
         }
         let body = encode(&expected, &avro);

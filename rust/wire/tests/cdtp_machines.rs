@@ -1,4 +1,4 @@
-//! The CDTP roles without sockets: a clock that is a number, a transport that is a queue.
+//! The CDTP roles without sockets: the clock is a number, the transport a queue.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn receiver(limit: Option<u64>) -> Receiver {
         deliver: true,
         limit,
     });
-    // One socket an endpoint, since a PULL cannot tell its peers apart.
+    // One socket per endpoint, since a PULL cannot distinguish its peers.
     for expected in [Data(0), Data(1)] {
         assert!(matches!(receiver.poll_output(), Some(Output::Open(open)) if open.socket == expected));
     }
@@ -119,11 +119,11 @@ fn runs_that_begin_and_end_are_told_before_and_after_their_messages() {
         assert_eq!(after(&mut receiver, '.', ""), None);
         assert_eq!(after(&mut receiver, '+', "r1").as_deref(), Some("r1"));
         assert_eq!(after(&mut receiver, '.', "").as_deref(), Some("r1"));
-        // An EOR without an id ends that run; one whose BOR was not seen may say which it ends.
+        // An EOR without an id ends the open run; one without a BOR may name the run it ends.
         assert_eq!(after(&mut receiver, '-', ""), None);
         assert_eq!(after(&mut receiver, '-', "r2"), None);
         assert_eq!(after(&mut receiver, '+', "").as_deref(), Some(""));
-        // The EOR of the run before is lost.
+        // The EOR of the previous run is lost.
         assert_eq!(after(&mut receiver, '+', "r4").as_deref(), Some("r4"));
         assert_eq!(told, ".+r1...-r1.-r2+.+r4.", "{variant:?}");
     }
@@ -270,7 +270,7 @@ fn finding() -> Receiver {
     receiver
 }
 
-/// Finds a sender; gives the socket it has from now on.
+/// Discovers a sender. Returns the socket for it.
 fn find(receiver: &mut Receiver, endpoint: &str) -> Option<Data> {
     receiver.handle_verb(Nanos(0), ReceiverVerb::Connect(endpoint.to_owned()));
     match receiver.poll_output() {
@@ -286,7 +286,7 @@ fn release(receiver: &mut Receiver, now: u64, endpoint: &str) {
     receiver.handle_verb(Nanos(now), ReceiverVerb::Release(endpoint.to_owned()));
 }
 
-/// Lets time pass; gives the socket that was closed.
+/// Advances the time. Returns the socket that was closed.
 fn closed_at(receiver: &mut Receiver, now: u64) -> Option<Data> {
     receiver.handle_timeout(Nanos(now));
     let Some(Output::Close { socket, .. }) = receiver.poll_output() else { return None };
@@ -304,9 +304,9 @@ fn a_sender_is_dialled_once_and_each_time_it_comes_back() {
     release(&mut receiver, 0, "tcp://a:1");
     assert_eq!(closed_at(&mut receiver, 249 * MILLISECOND), None);
     assert_eq!(closed_at(&mut receiver, 250 * MILLISECOND), Some(Data(0)));
-    // A number is never used again: what is said of the old socket is not taken for the new one's.
+    // A number is never reused, so that events of the old socket are not taken for the new one's.
     assert_eq!(find(&mut receiver, "tcp://a:1"), Some(Data(2)));
-    // One that comes back before its socket is closed keeps it.
+    // A sender that is back before its socket is closed keeps it.
     release(&mut receiver, 0, "tcp://a:2");
     assert_eq!(find(&mut receiver, "tcp://a:2"), None);
     assert_eq!(closed_at(&mut receiver, 10_000 * MILLISECOND), None);
@@ -325,7 +325,7 @@ fn a_departed_sender_is_read_until_it_is_quiet_or_its_time_is_up() {
     for tick in 1..10 {
         let now = tick * 100 * MILLISECOND;
         assert_eq!(closed_at(&mut receiver, now), None);
-        // The other one is not the one that is waited for.
+        // Messages from another sender do not extend the wait.
         let socket = if tick < 5 { Data(0) } else { Data(1) };
         receiver.handle_message(Nanos(now), Incoming { socket, ..incoming(bad()) });
         if tick == 4 {
@@ -374,7 +374,7 @@ fn offers_from_the_network_do_not_grow_the_sockets() {
     let mut receiver = finding();
     let dialled: Vec<_> = (0..256).filter_map(|port| find(&mut receiver, &format!("tcp://a:{port}"))).collect();
     assert_eq!(dialled.len(), 256);
-    // Those who never answered give way to others, the oldest first.
+    // Senders that never connected give way to others, the oldest first.
     receiver.handle_socket(Nanos(0), Data(0), SocketEvent::Connected("tcp://a:0".into()));
     receiver.handle_verb(Nanos(0), ReceiverVerb::Connect("tcp://b:1".to_owned()));
     assert_eq!(closed_at(&mut receiver, 0), Some(Data(1)));
@@ -383,10 +383,10 @@ fn offers_from_the_network_do_not_grow_the_sockets() {
         receiver.handle_socket(Nanos(0), Data(number), SocketEvent::Connected("".into()));
     }
     while receiver.poll_event().is_some() {}
-    // Where all have, nobody does.
+    // If all have connected, none gives way.
     assert_eq!(find(&mut receiver, "tcp://late:1"), None);
     assert!(matches!(receiver.poll_event(), Some(ReceiverEvent::Connection(Connection::Failed { .. }))));
-    // One that cannot be opened makes room for another.
+    // An endpoint that cannot be opened makes room for another.
     let failed = SocketEvent::OpenFailed { endpoint: String::new(), reason: "too many".into() };
     receiver.handle_socket(Nanos(0), Data(7), failed);
     assert!(
@@ -412,7 +412,7 @@ fn names_from_the_network_do_not_grow_the_statistics() {
     }
     let stats = receiver.stats();
     assert_eq!(stats.accepted, 2000);
-    // All names are alike in their first 200 bytes, and told apart all the same.
+    // The names share their first 200 bytes, but are counted separately.
     assert_eq!(stats.senders.len(), 1000);
     assert!(stats.senders.keys().all(|name| name.len() == 200));
     assert_eq!(stats.senders.values().map(|sender| sender.messages).sum::<u64>(), 1000);
@@ -445,7 +445,7 @@ fn a_sender_asked_once_more_to_end_waits_no_longer() {
     assert_eq!(sender.stats().queued, 3);
 }
 
-/// The wire messages that are due: the type of each, and the numbers of its records.
+/// The pending wire messages: the type of each, and the numbers of its records.
 fn batches(sender: &mut Sender) -> Vec<(MessageType, Vec<u64>)> {
     let layout = |frames: Frames| match decode(&frames, &Settings::default()) {
         Ok(Layout::Batch(batch)) => {
@@ -465,7 +465,7 @@ fn end_run() -> SenderVerb {
 fn records_go_together_when_they_are_enough_or_old_enough() {
     let mut sender = sender(Variant::Two);
     sender.handle_verb(Nanos(0), data(b"first"));
-    // The run begins at once.
+    // The BOR is sent at once.
     assert_eq!(batches(&mut sender), [(MessageType::Bor, vec![0, 1])]);
     assert_eq!(sender.poll_timeout(), Some(Nanos(50 * MILLISECOND)));
     sender.handle_verb(Nanos(40 * MILLISECOND), data(b"second"));
@@ -476,7 +476,7 @@ fn records_go_together_when_they_are_enough_or_old_enough() {
     sender.handle_timeout(Nanos(50 * MILLISECOND));
     assert_eq!(batches(&mut sender), [(MessageType::Dat, vec![1, 2])]);
     assert_eq!(sender.poll_timeout(), None);
-    // Each takes up to 71 bytes: three would be more than 200.
+    // Each takes up to 71 bytes: three would exceed 200.
     for _ in 0..5 {
         sender.handle_verb(Nanos(60 * MILLISECOND), data(&[7; 50]));
     }
@@ -538,7 +538,7 @@ fn without_a_bound_no_data_waits() {
 }
 
 proptest! {
-    /// However data is batched, its records come once, in order and between BOR and EOR, and all is accounted for.
+    /// However data is combined, each record is sent once, in order and between BOR and EOR, and is counted.
     // req: CDTP-22
     #[test]
     fn batches_hold_every_record_once(steps in prop::collection::vec((0u8..6, 0usize..90), 1..100)) {
@@ -577,7 +577,7 @@ proptest! {
         prop_assert!(receiver.stats().senders.values().all(|sender| sender.missed == 0));
     }
 
-    /// Whatever the transport does, every message goes once and in order, or is counted as not sent.
+    /// Whatever the transport does, each message is sent once and in order, or is counted as unsent.
     // req: CDTP-18
     #[test]
     fn nothing_is_lost_between_a_sender_and_a_receiver(steps in prop::collection::vec(0u8..3, 1..200)) {
@@ -607,7 +607,7 @@ proptest! {
     }
 }
 
-/// Senders whose names begin alike stay apart, and may have missed as much as a counter holds.
+/// Senders are counted separately though their names share a beginning; counters of missed numbers saturate.
 #[test] // req: CDTP-21
 fn counters_of_names_that_begin_alike_stop_at_their_limit() {
     let mut receiver = receiver(None);

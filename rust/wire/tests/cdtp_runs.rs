@@ -1,4 +1,4 @@
-//! Runs, counted from headers that are packed by hand.
+//! Runs, counted from hand-written headers.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn batch(kind: u8, records: &[(u8, &[u8])]) -> Vec<u8> {
     header
 }
 
-/// A book whose rows are numbered and timed by their order, ten to a segment.
+/// A book whose rows are numbered and timed in order, ten to a segment.
 #[derive(Default)]
 struct Book {
     book: RunBook,
@@ -56,7 +56,7 @@ impl Book {
         self.take(&header(sender, kind, sequence), Some(b"\x80"));
     }
 
-    /// Every run, those that are over first.
+    /// Every run, closed ones first.
     fn runs(&self) -> Vec<(String, Run)> {
         let closed = self.book.closed().iter().map(|closed| (closed.sender.to_string(), closed.run.clone()));
         let latest = self.book.latest().map(|(sender, run)| (sender.to_owned(), run.clone()));
@@ -80,7 +80,7 @@ fn stream(steps: &[(u8, u64)]) -> Book {
 /// A stream, and its `missed`, `duplicates`, `out_of_order` and condition.
 type Case<'a> = (&'a [(u8, u64)], (u64, u64, u64, &'a str));
 
-/// The largest number that has a place in the order of a run.
+/// The largest number that runs can order.
 const MOST: u64 = i64::MAX as u64;
 
 // req: CDTP-21
@@ -163,7 +163,7 @@ fn what_the_sender_says_is_added() {
         (b"\x81\xa9condition\xb2TAINTED | DEGRADED", "TAINTED|INCOMPLETE|DEGRADED", Some("conf")),
         (b"\x81\xa9condition\xa4GOOD", "INCOMPLETE", Some("conf")),
         (b"\x82\xaecondition_code\x01\xaecondition_code\x04", "INCOMPLETE|INTERRUPTED", Some("conf")),
-        // Of another type, no map, and no map of names.
+        // Values of another type, an invalid map, and a map whose keys are not names.
         (b"\x82\xa6run_id\x07\xaecondition_code\xa1x", "INCOMPLETE", Some("conf")),
         (b"\x81\xa6run_id", "INCOMPLETE", Some("conf")),
         (b"\x81\x01\x01", "INCOMPLETE", Some("conf")),
@@ -237,7 +237,7 @@ fn the_longest_silent_makes_way() {
     for number in 0..1000 {
         book.take_b(&format!("s{number}"), EOR, 0);
     }
-    // All but the second have been heard of since the first row.
+    // All but the second have sent something since the first row.
     for number in (0..1000).filter(|number| *number != 1) {
         book.take_b(&format!("s{number}"), DAT, 1);
     }
@@ -245,7 +245,7 @@ fn the_longest_silent_makes_way() {
     book.take_b("good", EOR, 0);
     let runs = book.runs();
     assert_eq!(runs.len(), 1001);
-    // What is over is told, and first.
+    // The run that is over comes first.
     assert_eq!((&*runs[0].0, runs[0].1.condition()), ("s1", Condition::INCOMPLETE));
     let (_, good) = runs.iter().find(|(sender, _)| sender == "good").expect("a run");
     assert_eq!(good.condition(), Condition::GOOD);
@@ -289,7 +289,7 @@ fn what_is_written_down_is_forgotten_and_still_known() {
 }
 
 proptest! {
-    /// Whatever a BOR or an EOR has for a map, it is kept whole or not at all.
+    /// Whatever a BOR or an EOR has as its map, it is kept whole or not at all.
     #[test]
     fn any_bytes_may_stand_for_the_map(kind in 1u8..3, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         let mut book = Book::default();
@@ -300,7 +300,7 @@ proptest! {
         prop_assert!([run.config(), run.metadata()].into_iter().flatten().all(|map| *map == bytes));
     }
 
-    /// Held against sets of all that came.
+    /// Compared with sets of all received numbers.
     #[test]
     fn counts_are_those_of_a_naive_count(
         steps in prop::collection::vec((prop_oneof![8 => Just(DAT), 1 => Just(BOR), 1 => Just(EOR)], 0u64..12), 0..80)
@@ -336,7 +336,7 @@ proptest! {
     }
 }
 
-/// Numbers at their limits, in any order, after a run that a file gave with every counter at its end.
+/// Numbers at their limits, in any order, after a stored run with every counter at its maximum.
 #[test] // req: CDTP-21
 fn no_numbers_are_too_great() {
     const EXTREME: [u64; 7] = [0, 1, 1 << 32, i64::MAX as u64, 1 << 63, u64::MAX - 1, u64::MAX];

@@ -51,7 +51,7 @@ fn run(simulation: &mut Simulation, until: Nanos) {
     while simulation.step(until).expect("it ends") {}
 }
 
-/// The sequence numbers that have come, in their order: those of BOR and EOR too.
+/// The sequence numbers received, in order, including those of BOR and EOR.
 fn came(simulation: &mut Simulation, node: Node) -> Vec<u64> {
     std::iter::from_fn(|| simulation.event::<Receiver>(node))
         .filter_map(|event| match event {

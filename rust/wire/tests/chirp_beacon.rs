@@ -1,5 +1,5 @@
-//! The beacon without sockets: a clock that is a number, datagrams made by hand.
-#![allow(clippy::unwrap_used)] // what is not as expected fails the test
+//! The beacon without sockets: the clock is a number, datagrams are made by hand.
+#![allow(clippy::unwrap_used)] // a surprise fails the test
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn offer(service: Service, port: u16) -> BeaconVerb {
     BeaconVerb::Offer(service, Place { port, address: None })
 }
 
-/// What went out, and to whom.
+/// The datagrams sent, each with its address.
 fn sent(beacon: &mut Beacon) -> Vec<(String, Datagram)> {
     let sends = std::iter::from_fn(|| beacon.poll_output()).filter_map(|output| match output {
         Output::Send { to, frames, .. } => {
@@ -179,7 +179,7 @@ fn many_requests_have_one_answer() {
     }
     beacon.handle_timeout(Nanos(SECOND));
     assert_eq!(sent(&mut beacon).len(), 1);
-    // Of a service that is not offered there is nothing to say.
+    // A service that is not offered is not answered for.
     hear(&mut beacon, SECOND, &Datagram { service: Service::Control, ..from_other(Kind::Request, "x", 0) });
     assert_eq!(beacon.poll_timeout(), None);
 }
@@ -203,7 +203,7 @@ fn an_offer_is_told_once_and_one_of_another_port_replaces_it() {
     assert_eq!(news(&mut beacon), [(Kind::Offer, at(1000))]);
     hear(&mut beacon, 0, &from_other(Kind::Offer, "other", 2000));
     assert_eq!(news(&mut beacon), [(Kind::Depart, at(1000)), (Kind::Offer, at(2000))]);
-    // The departure of the old one comes late.
+    // The departure of the old one arrives late.
     hear(&mut beacon, 0, &from_other(Kind::Depart, "other", 1000));
     assert_eq!(news(&mut beacon), []);
     hear(&mut beacon, 0, &from_other(Kind::Depart, "other", 2000));
@@ -315,7 +315,7 @@ fn what_the_network_offers_does_not_grow_the_table() {
     }
     assert_eq!((beacon.stats().services, beacon.stats().dropped), (1024, [].into()));
     news(&mut beacon);
-    // Those heard last are known; one who is not makes himself known again.
+    // The services heard last are kept; a dropped one is reported again when it is announced.
     hear_from(&mut beacon, 5000, "10.0.19.135:7123", &from_other(Kind::Depart, "4999", 1));
     assert_eq!(news(&mut beacon), [(Kind::Depart, Some("tcp://10.0.19.135:1".to_owned()))]);
     hear_from(&mut beacon, 5001, "10.0.0.0:7123", &from_other(Kind::Offer, "0", 1));

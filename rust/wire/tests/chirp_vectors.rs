@@ -1,4 +1,4 @@
-//! The vectors of `tests/vectors/chirp`, which Python reads as well, and the laws of the codec.
+//! The vectors of `tests/vectors/chirp`, which Python reads too, and the laws of the codec.
 #![allow(clippy::unwrap_used)] // a vector that is not as described fails the test
 
 mod written;

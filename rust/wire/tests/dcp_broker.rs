@@ -24,10 +24,10 @@ fn bytes(text: &str) -> Bytes {
     Bytes::copy_from_slice(text.as_bytes())
 }
 
-/// What a broker sent: to whom, and the frames as text.
+/// A message that a broker sent: the receiver, and the frames as text.
 type Letter = (String, String);
 
-/// A broker, a clock, and a transport that takes everything at once unless told otherwise.
+/// A broker, a clock, and a transport that takes everything at once unless `takes` is false.
 struct Desk {
     broker: Broker,
     now: Nanos,
@@ -105,7 +105,7 @@ impl Desk {
         self.drain();
     }
 
-    /// What was sent since this was asked last.
+    /// The messages sent since the last call.
     fn sent(&mut self) -> Vec<Letter> {
         self.frames.clear();
         std::mem::take(&mut self.out)
@@ -166,10 +166,10 @@ fn registering_again_replaces_the_service_and_frees() {
     assert_eq!(desk.sent(), []);
     desk.ask("c", "b", "4");
     assert_eq!(desk.sent(), letters(&[("w", "request b·c··4··x")]));
-    // Another worker, of the old service, takes what waits.
+    // Another worker of the old service takes the queued request.
     desk.register("v", "a");
     assert_eq!(desk.sent(), letters(&[("v", "register a"), ("v", "request a·c··3··x")]));
-    // The late reply to the first request still finds its client.
+    // The late reply to the first request still reaches its client.
     desk.reply("w", "c", "1");
     assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y")]));
 }
@@ -210,7 +210,7 @@ fn where_only_workers_are_believed_nobody_speaks_for_others() {
     desk.reply("evil", "c", "1");
     assert_eq!(desk.sent(), []);
     assert_eq!(desk.dropped("spoofed"), 1);
-    // A worker that was given up is no stranger.
+    // A former worker may still reply.
     desk.pass(SECOND * 8);
     desk.reply("w", "c", "1");
     assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y"), ("w", "reconnect")]));
@@ -236,7 +236,7 @@ fn a_worker_is_its_key_and_not_its_address() {
     desk.receive_of(Some("ada"), "w", encode_register(bytes("pay")));
     desk.ask("c", "pay", "1");
     assert_eq!(desk.sent(), letters(&[("w", "register pay"), ("w", "request pay·c··1··x")]));
-    // Another key at that address is neither the worker nor the worker of old.
+    // Another key at that address is neither the worker nor the former one.
     let reply = || encode_reply(bytes("c"), &[bytes("1")], &[bytes("forged")]);
     desk.receive_of(Some("mallory"), "w", reply());
     desk.ask("c", "pay", "2");
@@ -246,7 +246,7 @@ fn a_worker_is_its_key_and_not_its_address() {
     );
     desk.receive_of(Some("mallory"), "w", encode_header(MessageType::Ping, Width::One));
     assert_eq!(desk.sent(), letters(&[("w", "reconnect")]));
-    // The worker of old may still have the answer.
+    // The former worker may still have the answer.
     desk.receive_of(Some("ada"), "w", encode_reply(bytes("c"), &[bytes("1")], &[bytes("y")]));
     assert_eq!(desk.sent(), letters(&[("c", "reply c··1··y"), ("w", "reconnect")]));
 }
@@ -296,7 +296,7 @@ fn a_full_queue_rejects_the_newest_or_drops_the_oldest() {
             desk.ask("c", "a", id);
         }
         assert_eq!((desk.dropped("queue_full"), desk.broker.stats().queued), (2, 2));
-        // Another service has a queue of its own.
+        // Another service has its own queue.
         desk.ask("c", "b", "5");
         assert_eq!(desk.broker.stats().queued, 3);
         desk.register("w", "a");
@@ -316,7 +316,7 @@ fn the_bytes_of_all_queues_are_bounded() {
         let queued = desk.broker.stats().queued;
         assert!((5..20).contains(&queued), "{queued} requests wait");
         assert_eq!(desk.dropped("queue_full"), 200 - queued);
-        // What is greater than all queues together drops nothing but itself.
+        // A request above the limit of all queues drops no other.
         desk.receive("c", encode_request(bytes("a"), None, &[], &[Bytes::from(vec![0; 10_000])]));
         assert_eq!(desk.broker.stats().queued, queued);
     }
@@ -425,7 +425,7 @@ fn who_registers_again_has_nothing_in_hand() {
     }
     let stats = desk.broker.stats();
     assert_eq!((stats.lost, stats.services[0].requests, stats.services[0].free), (20, 20, 1));
-    // What was in hand all the same is replied to.
+    // A reply to a request given up is still delivered.
     desk.ask("c", "a", "20");
     desk.register("w", "a");
     desk.sent();
@@ -523,7 +523,7 @@ fn a_broker_says_how_it_is_to_those_who_ask() {
     assert_eq!(said["services"][0]["service"], "echo");
     assert_eq!(said["services"][0]["workers"], 1);
     assert_eq!(said["services"].as_array().unwrap().len(), 1);
-    // Nobody else can say it.
+    // No worker may offer it.
     desk.register("x", "trunkline.status");
     assert!(matches!(desk.events.last(), Some(BrokerEvent::Refused { .. })));
     let mut silent = Desk::new(BrokerSettings { status: false, ..BrokerSettings::default() });
@@ -559,7 +559,7 @@ fn a_silent_worker_is_given_up_even_when_busy() {
     desk.register("w", "a");
     desk.ask("c", "a", "1");
     desk.pass(SECOND * 5);
-    // Whatever is heard refreshes, even what is no message.
+    // Any message counts as a sign of life, even an invalid one.
     desk.receive("w", Frames::new());
     desk.sent();
     desk.pass(SECOND * 5 / 2);
@@ -689,12 +689,12 @@ fn names_from_the_network_do_not_grow_the_broker() {
     let services = desk.broker.stats().services;
     assert!(services.len() <= 1000);
     assert!(services.iter().all(|service| service.service.len() <= 200));
-    // Long ones are not worth their counters.
+    // Services with long names are not kept for their counters.
     desk.pass(SECOND * 60);
     assert_eq!(desk.broker.stats().services, []);
 }
 
-/// Good messages with a few frames changed, from a thousand peers.
+/// Valid messages with a few frames changed, from a thousand peers.
 // req: DCP-44
 #[test]
 fn mutated_messages_leave_the_broker_up_and_small() {
@@ -742,7 +742,7 @@ fn mutated_messages_leave_the_broker_up_and_small() {
     let stats = desk.broker.stats();
     assert_eq!(stats.received, 100_000);
     assert!(stats.queued < 100_000 / 256, "{} requests wait", stats.queued);
-    // A well-behaved pair is served as ever.
+    // A well-behaved pair is still served.
     desk.takes = true;
     desk.register("w", "good");
     desk.sent();
@@ -751,14 +751,14 @@ fn mutated_messages_leave_the_broker_up_and_small() {
 }
 
 proptest! {
-    /// Any peers say anything, at any time; what is asked for is accounted for.
+    /// Any peer sends anything at any time; every request is accounted for.
     // req: DCP-32, DCP-44
     #[test]
     fn every_request_is_somewhere(steps in prop::collection::vec((0u8..10, 0u8..4, 0u8..3, 0u8..4), 1..400), requeue: bool, drop_oldest: bool) {
         let overflow = if drop_oldest { Overflow::DropOldest } else { Overflow::RejectNewest };
         let mut desk = Desk::new(BrokerSettings { requeue, overflow, max_queue: 5, max_held: 4, ..BrokerSettings::default() });
         let (mut asked, mut forwards) = (0, 0);
-        // What each worker may still be given: it asked, and asking twice is asking once.
+        // What each worker may still receive: several grants without a request count as one.
         let mut may_take = [false; 4];
         for (step, peer, service, id) in steps {
             let name = ["p", "q", "r", "s"][usize::from(peer)];
@@ -787,13 +787,13 @@ proptest! {
             let requests: u64 = stats.services.iter().map(|service| service.requests).sum();
             prop_assert_eq!(requests, asked);
         }
-        // All workers fall silent, and all that waits expires.
+        // All workers fall silent, and all queued requests expire.
         desk.pass(SECOND * 100);
         desk.pass(SECOND * 100);
         let stats = desk.broker.stats();
         let replies: u64 = stats.services.iter().map(|service| service.replies).sum();
         let (full, expired) = (desk.dropped("queue_full"), desk.dropped("queue_expired"));
-        // What a worker passed on is over for it, and asked for once more.
+        // A forwarded request has ended for its worker, and counts as a new one.
         let passed_on = asked - (replies + full + expired + stats.lost);
         prop_assert!(stats.queued == 0 && passed_on <= forwards);
         prop_assert_eq!(desk.broker.poll_timeout(), None);

@@ -21,7 +21,7 @@ fn name(frames: &Frames) -> &'static str {
     MessageType::from_frame(&frames[2], false).map_or("?", MessageType::slug)
 }
 
-/// A worker, a clock, and a transport that takes everything at once unless told otherwise.
+/// A worker, a clock, and a transport that takes everything at once unless `takes` is false.
 struct Bench {
     worker: Worker,
     now: Nanos,
@@ -52,7 +52,7 @@ impl Bench {
         Self { worker, now: Nanos(0), takes: true, open: vec![], dials: vec![], endpoints: vec![], events: vec![] }
     }
 
-    /// What is sent now.
+    /// The messages sent now.
     fn sent(&mut self) -> Vec<Frames> {
         let mut all = vec![];
         while let Some(output) = self.worker.poll_output() {
@@ -135,7 +135,7 @@ fn a_reply_bears_the_metadata_of_its_request_even_where_the_job_failed() {
             WorkerVerb::Reply { job, data: data.clone() }
         });
         assert_eq!(bench.sent(), [encode_reply(bytes("c"), &metadata, &data)]);
-        // Once is enough.
+        // A second reply has no effect.
         bench.verb(WorkerVerb::Reply { job, data });
         assert_eq!(bench.sent(), [] as [Frames; 0]);
     }
@@ -154,7 +154,7 @@ fn a_forward_bears_the_client_and_the_metadata() {
     assert_eq!(bench.worker.stats().forwards, 1);
 }
 
-/// A worker that asks, and what it has sent and told since the last look.
+/// A worker that sends requests, with its messages and events since the last check.
 struct Both(Working, Vec<Frames>, Vec<WorkingEvent>);
 
 impl Both {
@@ -182,7 +182,7 @@ impl Both {
         self.0.handle_message(Nanos(0), Incoming { socket: Back, peer: None, user_id: None, host: None, frames });
     }
 
-    /// Asks, and gives the correlation id.
+    /// Sends a request. Returns its correlation id.
     fn ask(&mut self, call: u64) -> Bytes {
         self.0.handle_verb(
             Nanos(0),
@@ -246,7 +246,7 @@ fn a_worker_asks_while_it_has_hands_free() {
         bench.request(id);
         asked += bench.names().iter().filter(|name| **name == "ping").count();
     }
-    // The fourth waits for a hand.
+    // The fourth waits for a free slot.
     assert_eq!((asked, bench.jobs(), bench.worker.stats().held), (2, 3, 4));
     bench.verb(WorkerVerb::Reply { job: JobId(1), data: vec![] });
     bench.sent();
@@ -313,7 +313,7 @@ fn a_broker_that_owes_an_answer_is_dialled_again() {
 fn brokers_are_dialled_one_at_a_time() {
     let (first, second) = ("tcp://broker:1", "tcp://broker:2");
     let mut bench = Bench::of(1, &[first, second]);
-    // The first one cannot be reached, the second one can, goes, and is back at once.
+    // The first cannot be reached; the second can, disconnects, and is back at once.
     bench.pass(INTERVAL * 9 / 10);
     bench.names();
     assert!(bench.dials.is_empty());
@@ -333,7 +333,7 @@ fn brokers_are_dialled_one_at_a_time() {
     bench.receive(encode_header(MessageType::Pong, Width::One));
     bench.names();
     assert!(bench.dials.is_empty());
-    // It is gone for longer than it takes to come back, and falls silent.
+    // It is gone for longer than a reconnect takes, and falls silent.
     bench.event(SocketEvent::Disconnected(second.into()));
     bench.pass(MILLISECOND * 100);
     bench.pass(MILLISECOND * 100);
@@ -359,7 +359,7 @@ fn what_the_transport_did_not_take_goes_over_the_next_connection() {
     bench.event(SocketEvent::Disconnected("tcp://broker:1".into()));
     let open = bench.open.remove(0);
     bench.event(SocketEvent::Unsent(open, Unsent::Closed));
-    // Nothing is said to nobody, however long it takes.
+    // Without a connection nothing is sent, however long it takes.
     bench.pass(INTERVAL * 10);
     assert_eq!(bench.names(), [] as [&str; 0]);
     bench.takes = true;
@@ -381,12 +381,12 @@ fn a_stopping_worker_leaves_its_service_before_its_last_replies() {
     bench.request("1");
     bench.worker.handle_close(bench.now, INTERVAL);
     assert_eq!(bench.sent(), [leaving()]);
-    // What has no hand to go to goes to another worker.
+    // A request without a free slot is forwarded to another worker.
     bench.request("2");
     assert_eq!(bench.sent(), [encode_request(bytes("a"), Some(bytes("c")), &[bytes("2")], &[bytes("x")])]);
     bench.verb(WorkerVerb::Reply { job: JobId(0), data: vec![] });
     assert_eq!(bench.names(), ["reply"]);
-    // Until the broker knows, there may be more, which is done.
+    // Until the broker confirms, more requests may come, and are handled.
     bench.receive(encode_register(bytes("a")));
     bench.request("3");
     bench.receive(leaving());
@@ -430,7 +430,7 @@ fn a_stopping_worker_gives_back_what_it_had_no_hand_for() {
     bench.request("2");
     bench.worker.handle_close(bench.now, INTERVAL);
     assert_eq!(bench.names(), ["register", "request"]);
-    // Whoever it has to tell again who it is, it is one that leaves.
+    // A reconnect makes it register as leaving again.
     bench.receive(encode_header(MessageType::Reconnect, Width::One));
     assert_eq!(bench.sent(), [leaving()]);
     bench.receive(leaving());
@@ -491,7 +491,7 @@ fn a_broker_hears_of_an_abandoned_job_by_the_next_registration() {
     bench.sent();
     bench.verb(WorkerVerb::Abandon(JobId(0)));
     assert_eq!(bench.sent(), [encode_register(bytes("a"))]);
-    // One of several is asked for at once, and told of when nothing is in hand and nothing is on its way.
+    // Another request is asked for at once; the broker learns of the abandoned one when none is in progress or granted.
     let mut bench = Bench::new(2);
     bench.sent();
     bench.request("1");
@@ -543,7 +543,7 @@ fn sends(client: &mut Client) -> Vec<(SendId, Frames)> {
     .collect()
 }
 
-/// The reply to a request, as the client gets it.
+/// The reply to a request, as its client receives it.
 fn reply_to(request: &Frames) -> Incoming<Asking> {
     let frames = encode_reply(bytes("c"), &request[5..7], &[bytes("y")]);
     Incoming { socket: Asking, peer: None, user_id: None, host: None, frames }
@@ -606,7 +606,7 @@ fn a_call_is_tried_again_where_asked_to_and_late_replies_are_ignored() {
     assert_eq!((stats.retries, stats.late, stats.timeouts, stats.in_flight), (2, 1, 0, 0));
 }
 
-/// Once the transport has given these back, there is nothing more to send.
+/// Once the transport has given these back, nothing is left to send.
 fn nothing_is_left(mut client: Client, now: Nanos, unsent: impl IntoIterator<Item = SendId>) {
     for id in unsent {
         client.handle_socket(now, Asking, SocketEvent::Unsent(id, Unsent::Expired));
@@ -690,7 +690,7 @@ fn a_closing_client_waits_and_then_says_what_has_no_reply() {
     assert!(client.is_closed());
 }
 
-/// Attempts that may take no time at all are made one after the other, not billions of them in one go.
+/// Attempts with a timeout of zero are made one after the other, not all at once.
 #[test] // req: DCP-30
 fn attempts_without_time_leave_the_client_time() {
     let mut client = client();

@@ -1,4 +1,4 @@
-//! Broker, workers and clients of DCP in simulations: whatever the network does and whoever crashes.
+//! Broker, workers and clients of DCP in simulations, with faults of the network and crashes.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use trunkline_wire::dcp::{
 use trunkline_wire::simulation::{Network, Node, Simulation, Told};
 use trunkline_wire::{CallId, Dropped, Frames, Machine, Nanos};
 
-/// More steps than any of these worlds needs.
+/// More steps than any of these tests needs.
 const STEPS: u64 = 200_000;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -43,7 +43,7 @@ enum Who {
     Worker(usize),
 }
 
-/// Something that happens at its time.
+/// A scheduled event.
 enum Plan {
     Done {
         worker: Node,
@@ -57,7 +57,7 @@ enum Plan {
         retries: u32,
     },
     Crashes(Who),
-    /// A worker is asked to end, and another one takes its place.
+    /// A worker is closed, and another one takes its place.
     Stops(usize),
     Starts(usize),
 }
@@ -150,7 +150,7 @@ impl World {
         };
         if node == self.broker {
             if let Some(BrokerEvent::Dropped(Dropped { reason, .. })) = self.simulation.event::<Broker>(node) {
-                // Nobody sends what is no message.
+                // No member sends invalid messages.
                 assert!(matches!(reason.slug(), "unroutable" | "queue_expired"), "seed {}: {reason:?}", self.seed);
             }
         } else if self.workers.contains(&node) {
@@ -240,7 +240,7 @@ impl World {
         }
     }
 
-    /// Lets every client ask so often within a second, and runs until all calls are over.
+    /// Each client makes this many calls within a second; runs until all have ended.
     fn run(&mut self, asks: u64, retries: u32) {
         for client in self.clients.clone() {
             for call in 0..asks {
@@ -264,7 +264,7 @@ impl World {
         self.plans.values().any(|plan| !matches!(plan, Plan::Done { .. }))
     }
 
-    /// Every call ended once, in a reply or a time-out.
+    /// Checks that every call ended once, in a reply or a time-out.
     fn check(&self, calls: usize) {
         let seed = self.seed;
         assert_eq!(self.replies.len() + self.timeouts.len(), calls, "seed {seed}");

@@ -1,4 +1,4 @@
-//! Laws of the codec, on generated messages and on bytes that are none.
+//! Laws of the codec, on generated messages and on invalid bytes.
 
 use proptest::{collection::vec, prelude::*};
 use serde::{Deserialize, de::IgnoredAny};
@@ -9,7 +9,7 @@ use trunkline_wire::{
     msgpack::{self, Reader, Timestamp},
 };
 
-/// A MessagePack extension, as `rmp-serde` has it.
+/// A MessagePack extension in `rmp-serde`'s form.
 #[derive(Debug, Deserialize)]
 #[serde(rename = "_ExtStruct")]
 struct Extension((i8, ByteBuf));
@@ -96,7 +96,7 @@ fn message() -> impl Strategy<Value = Message> {
 }
 
 impl Message {
-    /// Its frames, and of CDTP1 the first record alone.
+    /// Its frames; of CDTP1 only the first record's.
     fn encode(&self) -> Vec<Vec<u8>> {
         if self.variant == Variant::Two {
             let records: Vec<_> =
@@ -141,7 +141,7 @@ proptest! {
         }
     }
 
-    /// A library that knows nothing of ours finds in a header what was written, and nothing after it.
+    /// An independent library reads in a header what was written, and nothing after it.
     #[test] // req: CDTP-02 CDTP-03 CDTP-05 CDTP-22
     fn what_is_written_is_messagepack_to_others(message in message()) {
         let frames = message.encode();

@@ -29,15 +29,15 @@ fn said(frames: &[Bytes]) -> String {
     words.join("·")
 }
 
-/// A connector, a clock, and a transport that takes everything at once unless told otherwise.
+/// A connector, a clock, and a transport that takes everything at once unless `takes` is false.
 struct Bench {
     connector: Connector,
     now: Nanos,
     takes: bool,
     open: Vec<SendId>,
-    /// What is done on the socket but sending.
+    /// Outputs other than sends.
     done: Vec<String>,
-    /// The IDs of what was sent, the last one last.
+    /// The IDs of sent messages, the last one last.
     ids: Vec<Bytes>,
     events: Vec<ConnectorEvent>,
     calls: u64,
@@ -59,14 +59,14 @@ impl Bench {
         Self { connector, now: Nanos(0), takes: true, open, done, ids, events, calls: 0 }
     }
 
-    /// One that has said who it is.
+    /// A connector that has sent its CONNECT.
     fn connected() -> Self {
         let mut bench = Self::new();
         assert_eq!(bench.sent(), ["CONNECT·VERSION·0.3·TTL·10000"]);
         bench
     }
 
-    /// What is sent now.
+    /// The messages sent now.
     fn sent(&mut self) -> Vec<String> {
         let mut all = vec![];
         while let Some(output) = self.connector.poll_output() {
@@ -124,7 +124,7 @@ impl Bench {
         self.receive(encode(Verb::Ok, [(bytes("ID"), id.clone())], &[]));
     }
 
-    /// Confirms what was sent last.
+    /// Confirms the last message.
     fn confirm(&mut self) {
         let id = self.ids.last().cloned().unwrap_or_default();
         self.ok(&id);
@@ -146,7 +146,7 @@ impl Bench {
         self.sent()
     }
 
-    /// Lets time pass as a driver does: to every moment that matters on the way.
+    /// Advances the time as a driver does, stopping at every timeout.
     fn pass_by_and_by(&mut self, time: Duration) -> Vec<(Nanos, String)> {
         let end = self.now + time;
         let mut all = vec![];
@@ -268,7 +268,7 @@ fn answers_nobody_waits_for_are_ignored() {
         bench.error("disconnected: not for us", Some(&bytes(other)));
     }
     assert_eq!(bench.outcome(call), None);
-    // One that is offered may be there before the transport says so.
+    // An offered message may have arrived before the transport reports it as sent.
     bench.ok(&id);
     assert_eq!(bench.outcome(call), Some(Outcome::Done));
     bench.ok(&id);
@@ -323,7 +323,7 @@ fn a_noop_follows_95_hundredths_of_a_ttl_of_silence() {
     let noops = |bench: &mut Bench, time: Duration| {
         let mut all = vec![];
         for _ in 0..time.as_secs() {
-            // The middleware is there all the time.
+            // The middleware is alive all the time.
             bench.noop();
             all.extend(bench.pass_by_and_by(SECOND));
         }
@@ -332,12 +332,12 @@ fn a_noop_follows_95_hundredths_of_a_ttl_of_silence() {
     let at = |seconds: f64| Nanos(0) + Duration::from_secs_f64(seconds);
     let expected: Vec<_> = [9.5, 19.0, 28.5].map(|seconds| (at(seconds), "NOOP".to_owned())).into();
     assert_eq!(noops(&mut bench, 30 * SECOND), expected);
-    // Whatever else is said puts it off.
+    // Any other message postpones it.
     bench.put("x");
     assert_eq!(bench.sent().len(), 1);
     assert_eq!(noops(&mut bench, 9 * SECOND), []);
     assert_eq!(noops(&mut bench, SECOND), [(at(39.5), "NOOP".to_owned())]);
-    // What waits to be taken says as much.
+    // A message not taken yet serves as a NOOP.
     bench.takes = false;
     bench.put("y");
     assert_eq!(bench.sent().len(), 1);
@@ -362,7 +362,7 @@ fn a_middleware_that_is_silent_for_105_hundredths_of_a_ttl_is_dialled_anew() {
     assert_eq!(bench.pass(49 * MILLISECOND), [""; 0]);
     assert_eq!(bench.pass(51 * MILLISECOND), ["CONNECT·VERSION·0.3·TTL·10000", "SUB··a"]);
     assert_eq!(bench.done, ["disconnect tcp://bus:1", "connect tcp://bus:1"]);
-    // Still nothing: again, after a longer while.
+    // Still silent: it dials again, after a longer delay.
     bench.pass(TTL * 105 / 100);
     assert_eq!(bench.pass(99 * MILLISECOND), [""; 0]);
     assert_eq!(bench.pass(101 * MILLISECOND).len(), 2);
@@ -440,7 +440,7 @@ fn a_new_connection_has_the_topics_then_what_is_not_confirmed_then_the_rest() {
             "PUT·TOPIC·runs··5",
         ]
     );
-    // The IDs are those they had.
+    // The IDs stay the same.
     assert_eq!(bench.ids[..2], ids[1..]);
     assert_eq!(bench.take(), [""; 0]);
     for id in bench.ids.clone() {
@@ -461,7 +461,7 @@ fn what_the_transport_has_taken_into_a_connection_that_is_over_is_sent_again_if_
     bench.put("once");
     bench.sent();
     bench.event(SocketEvent::Disconnected("".into()));
-    // The transport has them before it hears that they are not wanted.
+    // The transport takes them before it sees that they are withdrawn.
     for id in std::mem::take(&mut bench.open) {
         bench.event(SocketEvent::Sent(id));
     }
@@ -474,7 +474,7 @@ fn what_is_no_news_breaks_nothing() {
     let mut bench = Bench::new();
     bench.takes = false;
     bench.sent();
-    // There is no connection yet; the transport goes on dialling.
+    // There is no connection yet; the transport continues to dial.
     bench.event(SocketEvent::Disconnected("tcp://bus:1".into()));
     assert!(bench.done.is_empty());
     bench.take();
@@ -514,7 +514,7 @@ fn of_several_endpoints_the_next_is_dialled_when_one_cannot_be_reached() {
     bench.event(SocketEvent::Connected("tcp://bus:2".into()));
     bench.pass(TTL);
     assert_eq!(bench.done.len(), 2);
-    // No connection was lost on the way.
+    // No connection was lost.
     assert_eq!(bench.connector.stats().reconnects, 0);
 }
 
@@ -554,7 +554,7 @@ fn a_silent_middleware_on_a_socket_of_the_user_ends_calls_until_it_is_heard_of()
     let next = bench.call(Asked::Ping, None);
     assert_eq!(bench.outcome(next), Some(Outcome::Lost));
     assert_eq!(bench.pass(100 * MILLISECOND), ["CONNECT·VERSION·0.3·TTL·10000", "SUB··a"]);
-    // It is told of once.
+    // It is reported once.
     bench.pass_by_and_by(5 * TTL);
     assert_eq!(bench.events.iter().filter(|event| **event == ConnectorEvent::Lost).count(), 1);
     bench.noop();
@@ -587,7 +587,7 @@ fn a_call_that_times_out_is_not_sent_any_more() {
     assert_eq!(bench.outcome(cancelled), None);
     bench.takes = true;
     assert_eq!(bench.sent(), ["CONNECT·VERSION·0.3·TTL·10000"]);
-    // An answer that comes late is no fault.
+    // A late answer is no fault.
     bench.ok(&bench.ids[0].clone());
     assert_eq!(bench.connector.stats().queued, 0);
     assert_eq!(bench.connector.backlog(), trunkline_wire::Backlog::default());
@@ -607,14 +607,14 @@ fn a_subscription_that_times_out_is_taken_back_if_it_has_left() {
     short(&mut bench, &["a", "b", "c"]);
     bench.subscribe(&["c"]);
     assert_eq!(bench.sent().len(), 2);
-    // What else is wanted stays.
+    // Topics of other subscriptions stay.
     assert_eq!(bench.pass(SECOND), ["UNSUB··b"]);
     bench.takes = false;
     short(&mut bench, &["d"]);
     assert_eq!(bench.sent(), ["SUB·ID·#··d"]);
     assert_eq!(bench.pass(SECOND), [""; 0]);
     assert_eq!(bench.take(), [""; 0]);
-    // The transport takes it although nobody wants it any more.
+    // The transport takes it although it was cancelled.
     bench.takes = false;
     short(&mut bench, &["e"]);
     bench.sent();
@@ -719,7 +719,7 @@ fn an_answer_to_something_later_is_as_good() {
     bench.confirm();
     bench.connector.handle_close(bench.now, 5 * SECOND);
     assert_eq!(bench.sent(), ["DISCONNECT"]);
-    // Nor is anything to be heard of what went with a connection that is lost.
+    // Nothing sent on a lost connection can be answered either.
     let mut bench = Bench::connected();
     bench.put("1");
     bench.sent();
@@ -739,7 +739,7 @@ fn closing_takes_no_longer_than_it_may() {
     assert_eq!(bench.pass(SECOND), ["DISCONNECT"]);
     assert_eq!(bench.done, ["close 0"]);
     assert_eq!(bench.outcome(call), Some(Outcome::Unanswered));
-    // Where there is no connection nobody is told.
+    // Without a connection no DISCONNECT is sent.
     let mut alone = Bench::new();
     alone.takes = false;
     alone.sent();

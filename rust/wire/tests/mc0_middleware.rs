@@ -1,5 +1,5 @@
 //! The middleware, driven by hand.
-#![allow(clippy::unwrap_used)] // what is not there fails the test
+#![allow(clippy::unwrap_used)] // a surprise fails the test
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use trunkline_wire::{
     SocketEvent, SocketKind, Unsent,
 };
 
-/// A middleware with everybody it talks to.
+/// A middleware and its peers.
 struct Bus {
     machine: Middleware,
     now: Nanos,
-    /// Who does not read: what they were to have.
+    /// Peers that do not read, and the messages offered to them.
     deaf: BTreeSet<&'static str>,
     held: Vec<(SendId, String)>,
 }
@@ -43,7 +43,7 @@ impl Bus {
         self.machine.handle_message(self.now, Incoming { socket: Front, peer, user_id, host: None, frames });
     }
 
-    /// Says something, and gives what comes of it as `peer: frames`.
+    /// Sends a message. Returns what it causes, as `peer: frames`.
     fn say(&mut self, peer: &str, words: &[&str]) -> Vec<String> {
         self.say_as(peer, None, message(words));
         self.drain()
@@ -181,7 +181,7 @@ fn what_has_an_id_has_one_answer() {
             assert!(said.len() == 1 && said[0].starts_with(start) && said[0].ends_with(end), "{words:?}: {said:?}");
         }
     }
-    // An ID may be empty, and a key without a value is none.
+    // An ID may be empty, but a key without a value is none.
     assert_eq!(bus.say("a", &["NOOP", "ID", ""]), ["a: OK·ID·"]);
     assert!(bus.say("a", &["NOOP", "ID"])[0].starts_with("a: ERROR·MESSAGE·odd_headers"));
     assert_eq!(bus.machine.stats().queued, 0);
@@ -205,7 +205,7 @@ fn errors_that_nobody_asked_for_come_at_a_rate() {
     assert_eq!(errors(&mut bus), 200);
     bus.now = bus.now + Duration::from_secs(1);
     assert_eq!(errors(&mut bus), 100);
-    // Those that were asked for all come.
+    // Errors with an ID are not limited.
     assert_eq!((0..1000).map(|_| bus.say("a", &["PING", "ID", "x"]).len()).sum::<usize>(), 1000);
     assert_eq!(bus.dropped("unknown_verb"), 3000);
 }
@@ -246,14 +246,14 @@ fn who_is_silent_for_longer_than_its_ttl_is_forgotten() {
     bus.say("b", &["SUB", "", "t"]);
     bus.wait(1049);
     assert_eq!(bus.say("p", &["PUT", "TOPIC", "t", "", "1"]), ["a: MESSAGE·TOPIC·t··1", "b: MESSAGE·TOPIC·t··1"]);
-    // Bad messages are heard as well.
+    // Invalid messages are signs of life too.
     bus.say("a", &["PING"]);
     bus.wait(1049);
     assert_eq!(bus.say("p", &["PUT", "TOPIC", "t", "", "2"]).len(), 2);
     bus.wait(1);
     assert_eq!(bus.say("p", &["PUT", "TOPIC", "t", "", "3"]), ["b: MESSAGE·TOPIC·t··3"]);
     assert_eq!(bus.forgotten(), [Farewell::Silent]);
-    // Its connection is as good as before.
+    // Its connection still works.
     assert_eq!(bus.say("a", &["NOOP", "ID", "x"]), ["a: OK·ID·x"]);
     bus.say("a", &["SUB", "", "t"]);
     bus.wait(100_000);
@@ -276,7 +276,7 @@ fn who_is_sent_nothing_for_its_ttl_is_greeted() {
     assert_eq!(bus.wait(949), NONE);
     assert_eq!(bus.wait(1), ["a: ·NOOP"]);
     bus.say("a", &["NOOP"]);
-    // Where something waits for it, no more is put there.
+    // With a message queued, no NOOP is added.
     bus.deaf.insert("a");
     bus.say("p", &["PUT", "TOPIC", "t", "", "unread"]);
     bus.wait(900);
@@ -374,7 +374,7 @@ fn a_burst_is_no_reason_to_lose_anything() {
     assert_eq!(bus.drain().len(), 500);
 }
 
-/// What a subscriber that did not read 100 messages gets at last, of a queue of 70.
+/// What a subscriber with a queue of 70 receives in the end after it did not read 100 messages.
 fn unread(overflow: Overflow) -> (Bus, Vec<String>) {
     let mut bus = queue(overflow, 70);
     bus.say("a", &["SUB", "", "t"]);
@@ -384,7 +384,7 @@ fn unread(overflow: Overflow) -> (Bus, Vec<String>) {
         let said = bus.say("p", &["PUT", "TOPIC", "t", "", &number.to_string()]);
         assert_eq!(said, [format!("b: MESSAGE·TOPIC·t··{number}")]);
     }
-    // The first is with the transport.
+    // The transport was offered the first.
     assert_eq!(bus.held.len(), 1);
     let said = bus.hear("a");
     (bus, said)
@@ -453,7 +453,7 @@ fn all_queues_together_are_bounded_and_a_message_counts_once() {
     for _ in 0..10 {
         bus.say("p", &["PUT", "TOPIC", "t", "", &body]);
     }
-    // Ten messages for four are ten: the first of each is with the transport.
+    // Ten messages for four count as ten: the transport was offered the first of each.
     assert_eq!((bus.machine.stats().queued, bus.dropped("peer_full")), (40, 0));
     for _ in 0..10 {
         bus.say("p", &["PUT", "TOPIC", "u", "", &body]);
@@ -480,7 +480,7 @@ fn who_has_read_all_pays_for_nobody_else() {
             bus.say("p", &["PUT", "TOPIC", "t", "", &body]);
         }
         assert_eq!(bus.hear("a").len(), 4);
-        // Each of these has less waiting than that one had.
+        // Each of these has less queued than that one.
         for number in 0..8 {
             let (name, topic) = if number % 2 == 0 { ("b", "u") } else { ("c", "v") };
             bus.deaf.insert(name);
@@ -754,7 +754,7 @@ fn a_client_of_many_subscriptions_that_leaves_lets_others_wait_for_few() {
     bus.say("many", &["DISCONNECT"]);
     assert_eq!((bus.machine.stats().subscriptions, bus.machine.stats().clients), (18_000, 1));
     assert_eq!(bus.forgotten(), [Farewell::Left]);
-    // It has nothing from that moment on, and has only what it subscribes to where it comes again.
+    // It receives nothing from then on; after its return it has only its new subscriptions.
     assert_eq!(bus.say("p", &["PUT", "TOPIC", "t1", "", "x"]).len(), 1);
     bus.say("many", &["SUB", "", "new"]);
     assert_eq!(bus.say("p", &["PUT", "TOPIC", "t1", "", "x"]).len(), 1);

@@ -1,4 +1,4 @@
-//! The middleware beside a small model of what a bus of topics is.
+//! The middleware compared with a small model of a bus of topics.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,18 +10,18 @@ use trunkline_wire::{Frames, Incoming, Machine as _, Nanos, Output, SendId, Sock
 const PEERS: u8 = 5;
 const TOPICS: u8 = 4;
 
-/// What happens. Peers and topics go by numbers.
+/// A step. Peers and topics are numbers.
 #[derive(Clone, Debug)]
 enum Step {
     Subscribe(u8, Vec<u8>),
     Unsubscribe(u8, Vec<u8>),
     Put(u8, u8),
     Disconnect(u8),
-    /// Its connection ends with the next message that it is to have, and it comes back by the same address.
+    /// Its connection ends with the next message for it, and it comes back with the same address.
     Vanish(u8),
     /// It stops reading, or reads again.
     Turn(u8),
-    /// The transport takes what it takes now.
+    /// The transport takes what it can.
     Drain,
 }
 
@@ -46,7 +46,7 @@ fn name(number: u8) -> Bytes {
 struct World {
     machine: Middleware,
     subscriptions: BTreeMap<u8, BTreeSet<u8>>,
-    /// What each is still to have: the numbers of messages, and of confirmations.
+    /// What each still has to receive: the numbers of messages, and of confirmations.
     expected: BTreeMap<u8, VecDeque<String>>,
     deaf: BTreeSet<u8>,
     waiting: BTreeMap<u8, VecDeque<(SendId, String)>>,
@@ -127,7 +127,7 @@ impl World {
                     self.machine.handle_socket(Nanos(0), Front, SocketEvent::Unsent(send, Unsent::Unreachable));
                 }
                 self.drain();
-                // Nothing of what was before is there any more.
+                // Nothing of its former connection is left.
                 self.subscriptions.remove(&peer);
                 self.expected.remove(&peer);
             }

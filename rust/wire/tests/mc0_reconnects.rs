@@ -1,5 +1,5 @@
-//! A connector whose middleware crashes, freezes and comes back: what is submitted arrives at least once, what is put at
-//! most once, and what is subscribed to stays so.
+//! A connector while its middleware crashes, freezes and comes back: submitted messages arrive at least once, put ones
+//! at most once, and subscriptions are restored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -24,7 +24,7 @@ enum Step {
     Unsubscribe(u8),
     Crash,
     Restart,
-    /// It does nothing, or all that it has left lying.
+    /// It stops, or resumes with all that has queued up.
     Freeze(bool),
     Pass(u16),
 }
@@ -42,14 +42,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A connector, and a middleware of the test's own that confirms everything.
+/// A connector, and a middleware of the test that confirms everything.
 struct World {
     simulation: Simulation,
     bus: Node,
     connector: Node,
     is_frozen: bool,
     unread: Vec<(Bytes, Frames)>,
-    /// What the middleware knows of each connection: who has said CONNECT, and is subscribed to what.
+    /// The connections that sent CONNECT, with their subscriptions.
     clients: BTreeMap<Bytes, BTreeSet<Bytes>>,
     /// How often each body arrived.
     arrived: BTreeMap<Bytes, usize>,
@@ -141,7 +141,7 @@ impl World {
         }
         let reply = match layout.id {
             Some(id) => encode(Verb::Ok, [(Bytes::from_static(b"ID"), frames[id].clone())], &[]),
-            // So that it is heard of.
+            // A sign of life.
             None => encode(Verb::Noop, [], &[]),
         };
         self.simulation.ask::<Bare>(self.bus, (Some(peer), reply));
@@ -185,7 +185,7 @@ proptest! {
                 Step::Pass(milliseconds) => world.pass(u32::from(milliseconds) * MILLISECOND),
             }
         }
-        // All is well again, and has been for a while.
+        // All faults have ended, a while ago.
         world.freeze(false);
         world.restart();
         world.pass(30 * TTL);

@@ -1,4 +1,4 @@
-//! Middleware and connectors of mc0 in simulations: whatever the network does and whoever crashes.
+//! Middleware and connectors of mc0 in simulations, with faults of the network and crashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,23 +12,23 @@ use trunkline_wire::mc0::{
 use trunkline_wire::simulation::{Network, Node, Simulation, Told};
 use trunkline_wire::{CallId, Machine as _};
 
-/// More steps than any of these worlds needs.
+/// More steps than any of these tests needs.
 const STEPS: u64 = 400_000;
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(2);
 
-/// Something that happens at its time.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
-    /// A publisher puts the next of its numbers, and wants it confirmed or not.
+    /// A publisher puts its next number, confirmed or not.
     Put(usize, bool),
     Subscribe(usize),
     Unsubscribe(usize),
     Crash,
-    /// A subscriber crashes, and is put back in.
+    /// A subscriber crashes, and restarts.
     Fall(usize),
-    /// What is sent from now on takes so long.
+    /// The latency from now on.
     Slow(Duration),
 }
 
@@ -44,14 +44,14 @@ struct World {
     calls: u64,
     /// The next number of each publisher.
     numbers: Vec<u64>,
-    /// What the calls are, and which have been done.
+    /// The calls, and which have succeeded.
     asked: BTreeMap<(Node, u64), (Plan, u64)>,
     ended: BTreeSet<(Node, u64)>,
-    /// The numbers that a subscriber got of a publisher, in their order.
+    /// The numbers that a subscriber received from a publisher, in order.
     got: BTreeMap<(usize, usize), Vec<u64>>,
-    /// From which number of each publisher on a subscriber is to have all: those that were not put yet at its confirmation.
+    /// The first number of each publisher that a subscriber must receive: the first not put before its confirmation.
     from: BTreeMap<usize, Vec<u64>>,
-    /// Up to which, once it has left.
+    /// The last such number, once it has left.
     until: BTreeMap<usize, Vec<u64>>,
 }
 
@@ -146,7 +146,7 @@ impl World {
         };
         if node == self.middleware {
             if let Some(MiddlewareEvent::Dropped(dropped)) = self.simulation.event::<Middleware>(node) {
-                // Nobody sends what is no message, or reads too slowly.
+                // No member sends invalid messages or reads too slowly.
                 assert_eq!(dropped.reason.slug(), "unroutable", "seed {}", self.seed);
             }
             return;
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Every call has been done.
+    /// Checks that every call has succeeded.
     fn all_done(&self) {
         for key in self.asked.keys() {
             assert!(self.ended.contains(key), "seed {}: {key:?} {:?}", self.seed, self.asked[key]);
@@ -211,7 +211,7 @@ fn jittery() -> Network {
     Network { latency: Duration::from_micros(100), jitter: Duration::from_millis(5), ..Network::default() }
 }
 
-/// Many puts within so long, from all publishers.
+/// Many puts within this time, from all publishers.
 fn puts(world: &mut World, seed: u64, count: u64, within: Duration, is_confirmed: bool) {
     for number in 0..count {
         let mixed = (seed ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -243,7 +243,7 @@ proptest! {
                 let all = world.numbers[publisher];
                 let until = world.until.get(&subscriber).map_or(all, |until| until[publisher]);
                 if subscriber == 0 {
-                    // Those that were under way when it left may have come or not, those put later have not.
+                    // Messages in flight when it left may have arrived or not; later ones have not.
                     prop_assert!(got.iter().all(|number| *number < until));
                 } else if from < all {
                     prop_assert_eq!(got.last(), Some(&(all - 1)));
@@ -267,7 +267,7 @@ proptest! {
         world.plan(SECOND * 2, Plan::Fall(1));
         world.run(SECOND * 30);
         world.all_done();
-        // Everybody is back, and what is put now comes.
+        // All members are up again, and new messages arrive.
         world.plan(Duration::ZERO, Plan::Subscribe(1));
         world.run(SECOND * 5);
         let before: Vec<_> = world.numbers.clone();
@@ -301,7 +301,7 @@ proptest! {
         let got: BTreeSet<_> = world.of(0, 0).iter().copied().collect();
         prop_assert!((before..world.numbers[0]).all(|number| got.contains(&number)), "{got:?}");
         let reconnects = world.simulation.machine::<Connector>(world.subscribers[0]).unwrap().stats().reconnects;
-        // The last NOOP before the silence may have been a while ago.
+        // The last NOOP before the silence may have been sent a while ago.
         prop_assert!(reconnects > 0 || silence_ms < 2_100, "{reconnects}");
         prop_assert!(reconnects == 0 || silence_ms >= 150, "{reconnects}");
     }
@@ -320,6 +320,6 @@ fn who_has_nothing_to_say_stays_connected() {
     for node in &world.subscribers {
         assert_eq!(world.simulation.machine::<Connector>(*node).unwrap().stats().reconnects, 0);
     }
-    // A NOOP each way and TTL, and little else.
+    // A NOOP each way per TTL, and little else.
     assert!(middleware.received < 4 * 330, "{}", middleware.received);
 }

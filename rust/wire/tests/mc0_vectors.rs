@@ -1,4 +1,4 @@
-//! The vectors in `tests/vectors/mc0`, which Python reads as well.
+//! The vectors in `tests/vectors/mc0`, which Python reads too.
 #![allow(clippy::unwrap_used)] // a vector that is not as described fails the test
 
 mod written;

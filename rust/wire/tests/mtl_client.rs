@@ -1,4 +1,4 @@
-//! The client's control connection of MTL, with no network and no clock but the test's.
+//! The client's control connection of MTL, without a network; the test sets the clock.
 #![allow(clippy::unwrap_used)] // a surprise fails the test
 
 use std::time::Duration;
@@ -13,16 +13,16 @@ use trunkline_wire::{CallId, ErrorKind, Frames, Incoming, Machine as _, Nanos, O
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A client, and a server that is the test.
+/// A client; the test is its server.
 struct Bench {
     client: Client,
     now: Nanos,
-    /// The socket there is.
+    /// The current socket.
     socket: ClientSocket,
-    /// Where it is connected to.
+    /// The endpoint it is connected to.
     endpoint: String,
     calls: u64,
-    /// What was sent and not looked at.
+    /// Commands sent and not checked yet.
     said: Vec<Command>,
     events: Vec<ClientEvent>,
 }
@@ -72,7 +72,7 @@ impl Bench {
         call
     }
 
-    /// The one command that was sent since this was asked last.
+    /// The one command sent since the last call.
     fn said(&mut self) -> String {
         let [command] = std::mem::take(&mut self.said).try_into().unwrap();
         command.name
@@ -124,7 +124,7 @@ impl Bench {
         self.answer(ClientAnswer::Respond { mechanism: "X".to_owned(), response, is_done })
     }
 
-    /// How calls ended since this was asked last.
+    /// The calls that ended since the last call of this, with their outcomes.
     fn ended(&mut self) -> Vec<(CallId, Outcome)> {
         let events = std::mem::take(&mut self.events).into_iter();
         let ended = events.filter_map(|event| {
@@ -134,7 +134,7 @@ impl Bench {
         ended.collect()
     }
 
-    /// Says Open and Profile, up to the command.
+    /// Answers Open and Profile, up to the command.
     fn enter(&mut self) {
         assert_eq!(self.said(), "Connection.Open");
         self.reply(201, &json!({"status": "Ready", "profiles": ["queue"]}));
@@ -146,7 +146,7 @@ impl Bench {
         self.says(200, "OK");
     }
 
-    /// A client that is inside, with nothing to do.
+    /// A client with an open session and no pending call.
     fn inside() -> Self {
         let mut bench = Self::new();
         bench.call("Queue.List", None);
@@ -192,7 +192,7 @@ fn a_server_that_does_not_answer_is_found_out_and_the_next_is_asked() {
     bench.pass(SECOND);
     assert_eq!(bench.ended(), [(call, Outcome::TimedOut)]);
     assert!(bench.socket != before && bench.endpoint != endpoint, "{}", bench.endpoint);
-    // What was asked before is answered now, and to nobody.
+    // The old request is answered now, and ignored.
     bench.take_on(before, &[b"200", b"{}"]);
     assert!(bench.ended().is_empty());
     bench.enter();
@@ -272,7 +272,7 @@ fn what_is_asked_on_a_connection_that_is_lost_is_not_asked_again() {
     bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected("tcp://127.0.0.1:1".into()));
     bench.drain();
     assert_eq!(bench.ended(), [(call, Outcome::Lost)]);
-    // With nothing under way a lost connection is nobody's concern, and Open is said again on the other.
+    // With nothing in flight a lost connection ends no call, and Open is sent again on the new one.
     bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected("tcp://127.0.0.1:2".into()));
     bench.drain();
     let call = bench.call("Queue.List", None);
@@ -300,7 +300,7 @@ fn a_server_that_hangs_up_without_a_word_is_asked_less_and_less_often() {
         bench.drain();
     }
     assert_eq!(waits, [100, 200, 400, 800]);
-    // Once it says something, another connection is made at once.
+    // Once it has sent something, a lost connection is replaced at once.
     bench.enter();
     assert_eq!(bench.said(), "Queue.List");
     bench.client.handle_socket(bench.now, bench.socket, SocketEvent::Disconnected("tcp://127.0.0.1:1".into()));
@@ -341,7 +341,7 @@ fn a_reply_that_is_none_ends_the_call_and_not_the_client() {
         assert_eq!((*ended, error.kind), (call, *kind));
     }
     assert_eq!(bench.client.stats().dropped.values().sum::<u64>(), rows.len() as u64);
-    // In place of Open it ends the call that waits for the session.
+    // In reply to Open it ends the call that waits for the session.
     let mut bench = Bench::new();
     let call = bench.call("Queue.List", None);
     bench.take(&[b"201", b"?"]);
@@ -402,7 +402,7 @@ fn a_login_that_fails_says_why() {
     bench.answer(ClientAnswer::GiveUp("no password".to_owned()));
     assert_eq!(bench.ended(), [(given_up, Outcome::NoLogin("no password".to_owned(), offered))]);
 
-    // Who welcomes us and has proved nothing is not whom we want.
+    // A server that accepts us without proving itself is not trusted.
     let unproved = bench.call("Queue.List", None);
     assert_eq!(bench.said(), "Connection.Open");
     bench.unauthorized();
@@ -411,7 +411,7 @@ fn a_login_that_fails_says_why() {
     bench.reply(201, &json!({"status": "Ready"}));
     assert!(matches!(bench.ended().as_slice(), [(call, Outcome::NoLogin(..))] if *call == unproved));
 
-    // A challenge that is none.
+    // An invalid challenge.
     let garbled = bench.call("Queue.List", None);
     bench.said();
     bench.unauthorized();
@@ -451,7 +451,7 @@ fn a_session_that_the_server_has_lost_is_made_again() {
     assert_eq!(bench.said(), "Queue.List");
     bench.says(200, "OK");
     assert_eq!(bench.ended(), [(call, said(200, "OK"))]);
-    // Other words of the same status are an answer.
+    // Another text with the same status is an answer.
     let call = bench.call("Queue.List", None);
     bench.said();
     bench.says(400, "open first");
@@ -473,7 +473,7 @@ fn a_command_is_said_again_three_times_at_most() {
     assert_eq!(bench.ended(), [(call, said(400, "Select a profile first"))]);
     assert!(bench.said.is_empty());
 
-    // A login that is never enough.
+    // A login that never suffices.
     let call = bench.call("Queue.List", None);
     bench.select();
     for turn in 0.. {

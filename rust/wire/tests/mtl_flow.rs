@@ -1,4 +1,4 @@
-//! A client's data connection of MTL, with no network and no clock but the test's.
+//! A client's data connection of MTL, without a network; the test sets the clock.
 #![allow(clippy::unwrap_used)] // a surprise fails the test
 
 use std::time::Duration;
@@ -16,10 +16,10 @@ use trunkline_wire::{
 
 const SECOND: Duration = Duration::from_secs(1);
 const EMPTY_TABLE: [u8; 4] = [0; 4];
-/// As a client says that a content may have been delivered before.
+/// How a client marks a content that may have been delivered before.
 const MARKED: &[u8] = b"\0\0\0\x0e\x0bredeliveredt\x01";
 
-/// A data connection, and a server that is the test.
+/// A data connection; the test is its server.
 struct Bench {
     flow: Flow,
     now: Nanos,
@@ -28,7 +28,7 @@ struct Bench {
     calls: u64,
     said: Vec<Frames>,
     events: Vec<FlowEvent>,
-    /// Whether the transport takes nothing: what it was asked to take.
+    /// While the transport takes nothing: what it was offered.
     deaf: Option<Vec<SendId>>,
 }
 
@@ -64,7 +64,7 @@ impl Bench {
         bench
     }
 
-    /// With its lease shown and good.
+    /// A connection whose lease is accepted.
     fn up(settings: FlowSettings) -> Self {
         let mut bench = Self::showing(settings);
         assert_eq!(bench.said(), [data::lease(1, "lease 1")]);
@@ -157,7 +157,7 @@ impl Bench {
         std::mem::take(&mut self.events)
     }
 
-    /// The question for another lease.
+    /// The request for a new lease.
     fn wanted(&mut self) -> Token {
         let wanted = self.events.iter().position(|event| matches!(event, FlowEvent::Wanted(_))).unwrap();
         let FlowEvent::Wanted(token) = self.events.remove(wanted) else { unreachable!() };
@@ -170,7 +170,7 @@ impl Bench {
         self.drain();
     }
 
-    /// Gives it another lease, which is shown.
+    /// Grants a new lease, which is redeemed.
     fn grant(&mut self, number: u32) -> u64 {
         self.pass(SECOND);
         let token = self.wanted();
@@ -181,7 +181,7 @@ impl Bench {
         sequence
     }
 
-    /// Loses the connection and has another.
+    /// Loses the connection and gets another.
     fn again(&mut self, number: u32) {
         self.disconnect();
         assert_eq!(self.events(), [gone(), FlowEvent::Lost]);
@@ -201,7 +201,7 @@ impl Bench {
         self.verb(FlowVerb::Reject { connection: self.socket.0, sequence, multiple, recycle });
     }
 
-    /// Summons a resource, which is answered.
+    /// Summons a resource, and answers.
     fn summon(&mut self, resource: &str) {
         let call = self.call(Asked::Summon, resource);
         let said = self.said();
@@ -209,7 +209,7 @@ impl Bench {
         assert_eq!(self.events(), [FlowEvent::Ended(call, FlowOutcome::Done)]);
     }
 
-    /// The kinds and names of what was said, without its sequences.
+    /// The kinds and names of the messages sent, without sequences.
     fn kinds(&mut self) -> Vec<(Kind, String)> {
         let named = self.said().into_iter().map(|frames| {
             let layout = data::decode(&frames).unwrap();
@@ -286,7 +286,7 @@ fn where_there_will_be_no_lease_everybody_is_told() {
     assert_eq!(bench.events(), [FlowEvent::Ended(summon, lost), FlowEvent::Failed("not allowed".to_owned())]);
     let late = bench.call(Asked::Summon, "jobs");
     assert!(matches!(bench.events().as_slice(), [FlowEvent::Ended(call, FlowOutcome::Lost(_))] if *call == late));
-    // An answer to the same question again is none.
+    // A second answer to the same request has no effect.
     bench.verb(FlowVerb::Granted(token, grant(3)));
     bench.pass(3600 * SECOND);
     assert!(bench.said().is_empty() && bench.events().is_empty());
@@ -349,7 +349,7 @@ fn what_is_summoned_while_it_is_dismissed_is_summoned() {
 // req: MTL-36, MTL-42
 #[test]
 fn a_connection_that_is_lost_takes_what_was_asked_last() {
-    // Sequences differ, and so do the places in a table of commands.
+    // The order of the table of commands depends on the sequences.
     for before in 0..8 {
         let mut bench = Bench::reader();
         for _ in 0..before {
@@ -391,7 +391,7 @@ fn what_is_summoned_is_summoned_again() {
     bench.again(2);
     assert_eq!(bench.said(), [data::summon(4, "jobs")]);
     bench.take(data::response(4, 400));
-    // Nobody asked this time, and somebody waits for contents.
+    // No call is pending this time, but the user waits for contents.
     let refused = FlowEvent::Refused { resource: "jobs".to_owned(), status: 400 };
     assert_eq!(bench.events(), [FlowEvent::Found, refused]);
     bench.again(3);
@@ -459,7 +459,7 @@ fn a_writer_has_no_more_open_than_its_window() {
     let stats = bench.flow.stats();
     assert_eq!((stats.confirmed, stats.rejected, stats.unconfirmed), (3, 2, 0));
     assert_eq!(*stats.rejects, [4, 5]);
-    // What was settled, or never was, is not settled again.
+    // What is settled, or never was sent, is not settled again.
     for frames in
         [data::confirm(6, true), data::confirm(u64::MAX, true), data::reject(2, false, true), data::response(6, 400)]
     {
@@ -481,7 +481,7 @@ fn contents_that_were_not_confirmed_go_again_and_say_so() {
     bench.again(2);
     let again = |sequence, text: &str| data::content(sequence, "jobs", MARKED, body(text));
     assert_eq!(bench.said(), [again(7, "b"), again(8, "c"), again(9, "d")]);
-    // An answer that is of the connection before is about nothing.
+    // An answer to a content of the previous connection has no effect.
     bench.take(data::confirm(3, false));
     assert_eq!(bench.flow.stats().confirmed, 1);
     bench.take(data::confirm(9, true));
@@ -504,7 +504,7 @@ fn contents_that_nobody_confirms_are_at_risk_until_a_pong_follows_them() {
     bench.take(data::pong());
     bench.again(2);
     assert_eq!(bench.flow.stats().at_risk, 1);
-    // Nobody knows whether it arrived, so it does not go twice.
+    // It may have arrived, so it is not sent again.
     assert!(bench.kinds().is_empty());
 }
 
@@ -546,7 +546,7 @@ fn a_flush_ends_with_the_pong_after_the_last_content() {
     let mut bench = Bench::up(settings(false, false));
     bench.verb(FlowVerb::Flush);
     assert!(bench.said().is_empty(), "nothing is to be shown");
-    // One that was said before proves nothing of what left after it.
+    // An earlier Ping proves nothing of contents sent after it.
     bench.pass(Duration::from_millis(2500));
     assert_eq!(bench.said(), [data::ping()]);
     bench.send("a");
@@ -593,7 +593,7 @@ fn pings_are_answered_and_said_in_silence() {
         assert_eq!(bench.said(), [data::ping()]);
         bench.take(data::pong());
     }
-    // Who speaks need not ask.
+    // A peer that sends messages need not ping.
     let mut bench = Bench::writer();
     for _ in 0..10 {
         bench.pass(SECOND);
@@ -611,7 +611,7 @@ fn a_server_that_is_silent_is_gone() {
     assert!(bench.events().is_empty());
     bench.pass(Duration::from_millis(100));
     assert_eq!(bench.events(), [FlowEvent::Lost]);
-    // Where nobody reads what came, silence says nothing.
+    // While contents stay unread, silence means nothing.
     let mut bench = Bench::reader();
     bench.flow.handle_pressure(bench.now, true);
     bench.pass(3600 * SECOND);
@@ -639,7 +639,7 @@ fn what_only_a_lease_lacks_for_is_asked_again_with_another() {
     bench.send("b");
     bench.take(data::confirm(2, false));
     bench.said();
-    // One that is settled already, and none that ever was, say nothing of the lease.
+    // A refusal of a settled or unknown content does not concern the lease.
     bench.take(data::response(2, 403));
     bench.take(data::response(99, 403));
     assert!(bench.events().is_empty());
@@ -737,7 +737,7 @@ fn confirms_are_gathered_as_far_as_they_go() {
     assert_eq!(bench.said(), [data::reject(4, false, true)]);
     bench.confirm(6, true);
     assert_eq!(bench.said(), [data::confirm(6, false)]);
-    // Twice is once.
+    // A second confirmation or rejection has no effect.
     bench.confirm(6, true);
     bench.reject(6, true, false);
     assert!(bench.said().is_empty());
@@ -825,9 +825,9 @@ fn closing_a_reader_gives_back_what_it_has_in_hand() {
     bench.flow.handle_verb(bench.now, FlowVerb::Confirm { connection, sequence, multiple });
     bench.flow.handle_close(bench.now, 5 * SECOND);
     bench.drain();
-    // Nothing is to follow on what is confirmed.
+    // Nothing may follow a confirmed content.
     assert_eq!(bench.said(), [data::dismiss(3, "jobs"), data::confirm(2, false)]);
-    // What was on its way comes before the answer.
+    // Contents in flight arrive before the answer.
     bench.content(4);
     assert!(!bench.flow.is_closed());
     bench.take(data::response(3, 200));
@@ -868,7 +868,7 @@ fn closing_a_reader_takes_a_second_where_nobody_answers() {
     bench.pass(SECOND);
     assert_eq!(bench.said(), [data::reject(1, true, true)]);
     assert!(bench.flow.is_closed());
-    // Or none, where there is none.
+    // It takes no time if nothing is summoned.
     let mut bench = Bench::reader();
     bench.summon("jobs");
     bench.content(1);
@@ -887,7 +887,7 @@ fn closing_a_writer_waits_for_its_contents() {
     bench.drain();
     assert!(!bench.flow.is_closed());
     bench.said();
-    // Even over the loss of the connection.
+    // Even across a lost connection.
     bench.disconnect();
     let sequence = bench.grant(2);
     bench.take(data::response(sequence, 200));

@@ -1,4 +1,4 @@
-//! The queue profile of MTL against a model of it: whatever happens, each content is somewhere, and in one place.
+//! The queue profile of MTL compared with a model: whatever happens, each content is in exactly one place.
 #![allow(clippy::unwrap_used)] // a surprise fails the test
 
 mod mtl;
@@ -18,13 +18,13 @@ use trunkline_wire::{Frames, Machine as _, Nanos, Output, SocketKind};
 
 const READERS: u8 = 3;
 const WRITERS: u8 = 2;
-/// What fits into a queue.
+/// The capacity of a queue.
 const MOST: usize = 12;
 const MAX_RECYCLE: u32 = 2;
 /// The number of the queue that is written to.
 const JOBS: u64 = 1;
 const TTL: Duration = Duration::from_secs(20);
-/// Shorter than a server waits before it asks.
+/// Shorter than the time before a server pings.
 const SLICE: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug)]
@@ -35,16 +35,16 @@ enum Step {
     Reject(u8, u8, bool, bool),
     Dismiss(u8),
     Summon(u8),
-    /// As a client that closes.
+    /// A client closes.
     Leave(u8),
-    /// Says nothing any more.
+    /// A client falls silent.
     Die(u8),
-    /// Somebody takes the dead letters.
+    /// A reader takes the dead letters.
     Bury,
     Pass(u8),
-    /// So many batches are stored.
+    /// This many batches are stored.
     Store(u8),
-    /// The next one is not.
+    /// The next batch fails.
     Fail,
     /// The server is killed, and starts from what was stored.
     Restart,
@@ -69,7 +69,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A reader as it sees itself.
+/// A reader's own view.
 #[derive(Debug)]
 struct Reader {
     peer: String,
@@ -82,12 +82,12 @@ struct Reader {
     is_alive: bool,
 }
 
-/// What is stored, as a store has it.
+/// The content of the store.
 #[derive(Debug, Default)]
 struct Store {
     queues: BTreeMap<u64, Vec<u8>>,
     contents: BTreeMap<(u64, u64), StoredContent>,
-    /// Places of what is gone for good.
+    /// Places of contents that are gone for good.
     gone: BTreeSet<(u64, u64)>,
 }
 
@@ -124,19 +124,19 @@ struct World {
     is_durable: bool,
     ttl: Option<Duration>,
     store: Store,
-    /// The last batch whose fate is known.
+    /// The last batch that was stored or failed.
     fated: u64,
     readers: Vec<Option<Reader>>,
-    /// Sequences of writers, and the contents that have no answer.
+    /// Sequences of writers, and their unanswered contents.
     writers: Vec<(u64, BTreeMap<u64, u64>)>,
     names: u32,
     contents: u64,
     written: BTreeMap<u64, Nanos>,
-    /// Contents being stored, with the queues that they are put into.
+    /// Contents being stored, with their queues.
     storing: BTreeMap<u64, u64>,
-    /// Those that could not be stored, and that a reader has.
+    /// Contents that could not be stored, but are with a reader.
     failed: BTreeSet<u64>,
-    /// Those that wait, and how often each was delivered.
+    /// Queued contents, and how often each was delivered.
     waiting: BTreeSet<u64>,
     delivered: BTreeMap<u64, u32>,
     marked: BTreeSet<u64>,
@@ -144,7 +144,7 @@ struct World {
     /// Where contents have ended.
     confirmed: BTreeSet<u64>,
     dead: BTreeSet<u64>,
-    /// What was ever a dead letter.
+    /// All contents that were ever dead letters.
     buried: BTreeSet<u64>,
     dropped: BTreeSet<u64>,
 }
@@ -263,7 +263,7 @@ impl World {
         self.readers[at] = Some(Reader { peer, window, in_hand, last, sequence, is_summoned: true, is_alive: true });
     }
 
-    /// What a reader that is there has in hand of these, which it has no more.
+    /// Takes from a reader what this settles, if the reader is alive.
     fn settled(&mut self, at: usize, which: u8, multiple: bool) -> Option<(String, u64, Vec<u64>)> {
         let reader = self.readers[at].as_mut().filter(|reader| reader.is_alive)?;
         let sequences: Vec<_> = reader.in_hand.keys().copied().collect();
@@ -276,7 +276,7 @@ impl World {
     fn confirm(&mut self, at: usize, which: u8, multiple: bool) {
         let Some((peer, sequence, ids)) = self.settled(at, which, multiple) else { return };
         self.done(&ids);
-        // Twice is once.
+        // The second has no effect.
         for _ in 0..2 {
             self.bench.take(CONTROL, &peer, None, data::confirm(sequence, multiple));
         }
@@ -294,7 +294,7 @@ impl World {
         self.bench.take(CONTROL, &peer, None, data::reject(sequence, multiple, recycle));
     }
 
-    /// Readers are done with these.
+    /// Readers have settled these.
     fn done(&mut self, ids: &[u64]) {
         self.confirmed.extend(ids);
         for id in ids {
@@ -316,7 +316,7 @@ impl World {
         if self.dead.len() < MOST {
             self.dead.insert(id);
             self.buried.insert(id);
-            // It is stored among the dead letters sooner or later, whatever its writer is told.
+            // It is stored among the dead letters sooner or later, whatever its writer's answer is.
             self.failed.remove(&id);
         } else if !self.failed.remove(&id) {
             self.dropped.insert(id);
@@ -374,7 +374,7 @@ impl World {
         self.absorb();
     }
 
-    /// Has batches stored, all at once.
+    /// Stores batches, all at once.
     fn settle(&mut self, count: usize) {
         let mut stored = vec![];
         while stored.len() < count && !self.bench.batches.is_empty() {
@@ -446,7 +446,7 @@ impl World {
         self.delivered.clear();
         self.waiting = stored.iter().filter(|(queue, _)| *queue == jobs).map(|(_, id)| *id).collect();
         self.dead = stored.iter().filter(|(queue, _)| *queue != jobs).map(|(_, id)| *id).collect();
-        // What a reader's confirmation did not get round to storing may come again.
+        // A confirmation that was not stored may be lost, and the content is delivered again.
         for ended in [&mut self.confirmed, &mut self.dropped] {
             ended.retain(|id| !ids.contains(id));
         }
@@ -455,7 +455,7 @@ impl World {
         self.connect_writers();
     }
 
-    /// What everybody was sent.
+    /// Processes all messages sent to peers.
     fn absorb(&mut self) {
         let mut ended = false;
         while let Some(event) = self.bench.events.pop_front() {
@@ -463,7 +463,7 @@ impl World {
             let at = self.readers.iter().position(|reader| {
                 reader.as_ref().is_some_and(|reader| client.peer.as_deref() == Some(reader.peer.as_bytes()))
             });
-            // Who took dead letters is gone as well by and by.
+            // A reader of dead letters ends after a while, too.
             let Some(at) = at else { continue };
             let said = self.bench.said(&self.readers[at].as_ref().unwrap().peer.clone());
             self.read(at, said);
@@ -567,7 +567,7 @@ impl World {
         assert_eq!(said("readers"), self.readers.iter().flatten().filter(|reader| reader.is_summoned).count());
         assert_eq!(said("writers"), usize::from(WRITERS));
         assert_eq!(self.bench.info("jobs.dead")["messages"], json!(self.dead.len()));
-        // Each that was confirmed to its writer is in one place.
+        // Each content confirmed to its writer is in one place.
         for id in &self.accepted {
             let hands = self.readers.iter().flatten().flat_map(|reader| reader.in_hand.values());
             let places = hands.filter(|held| *held == id).count()
@@ -579,7 +579,7 @@ impl World {
         }
     }
 
-    /// Once somebody takes all there is, it has all come.
+    /// Once readers take everything, all contents have arrived.
     fn end(&mut self) {
         for at in 0..READERS {
             self.step(Step::Leave(at));

@@ -1,4 +1,4 @@
-//! The server of MTL, with no network and no clock but the test's.
+//! The server of MTL, without a network; the test sets the clock.
 #![allow(clippy::unwrap_used)] // a surprise fails the test
 
 mod mtl;
@@ -93,7 +93,7 @@ fn what_comes_too_early_or_is_not_known_says_so() {
     for name in ["Foo.Bar", "Connection.Close", "Queue.Info", "Open", "Bank.Transfer"] {
         assert_eq!(bench.status("ada", name, &json!({"name": "jobs"})), 501, "{name}");
     }
-    // A second Open begins anew.
+    // A second Open starts anew.
     assert_eq!(bench.status("ada", "Connection.Open", &open()), 201);
     assert_eq!(bench.status("ada", "Connection.Reader", &json!({})), 400);
 }
@@ -349,7 +349,7 @@ fn a_window_is_kept_and_confirms_open_it() {
     bench.writer("w", &["jobs"], "full");
     bench.write("w", 1, &["a", "b", "c", "d", "e", "f", "g"]);
     assert_eq!(bench.bodies("r"), ["a", "b", "c"]);
-    // Of none of these comes anything.
+    // None of these has any effect.
     for confirm in
         [data::confirm(0, true), data::confirm(4, false), data::confirm(u64::MAX, true), data::reject(9, false, true)]
     {
@@ -407,7 +407,7 @@ fn what_comes_back_goes_to_its_place_and_another_reader_first() {
     bench.take(CONTROL, "r2", None, data::confirm(1, false));
     bench.take(CONTROL, "r1", None, data::reject(2, true, true));
     assert_eq!(bench.contents("r2"), [(3, "a".to_owned(), true)]);
-    // Nobody else has room.
+    // No other reader has room.
     assert_eq!(bench.contents("r1"), [(3, "b".to_owned(), true)]);
     bench.take(CONTROL, "r1", None, data::reject(3, false, false));
     bench.take(CONTROL, "r2", None, data::confirm(9, true));
@@ -449,7 +449,7 @@ fn a_content_takes_from_its_queue_to_its_confirmation_with_all_that_came_between
     bench.pass(Duration::from_secs(1));
     bench.reader("r", "jobs", "full", 3);
     bench.pass(Duration::from_secs(1));
-    // Neither what goes back nor what becomes a dead letter has arrived.
+    // Neither returned contents nor dead letters count as delivered.
     bench.take(CONTROL, "r", None, data::reject(1, false, true));
     bench.take(CONTROL, "r", None, data::reject(2, false, false));
     assert_eq!(bench.server.stats().latency, Latencies::default());
@@ -499,7 +499,8 @@ fn what_a_reader_has_dismissed_it_gives_back_unread() {
         bench.events.iter().filter(|event| matches!(event, ServerEvent::GivenUp(name) if name == "jobs")).count()
     };
     assert_eq!(given_up(&bench), 0);
-    // What it still wants it has looked at, and what it rejects by itself; who loses a content for good hears of it.
+    // Of a summoned resource, returned contents count as looked at, as do those rejected one by one; a lost content is
+    // reported.
     for time in 21..=25 {
         assert_eq!(bodies(&mut bench), ["a", "b"]);
         bench.take(CONTROL, "r", None, data::reject(2 * time, true, true));
@@ -539,7 +540,7 @@ fn a_reader_that_is_silent_gives_back_what_it_has() {
     assert_eq!(bench.server.stats().leases, 1);
     bench.reader("r2", "jobs", "full", 10);
     assert_eq!(bench.contents("r2"), [(1, "a".to_owned(), true), (2, "b".to_owned(), true)]);
-    // Who comes back is told once that its lease is gone.
+    // A connection that comes back learns once that its lease is gone.
     assert_eq!(bench.data("r1", data::ping()), [data::pong(), data::response(0, 403)]);
     assert_eq!(bench.data("r1", data::ping()), [data::pong()]);
 }
@@ -556,7 +557,7 @@ fn who_reads_none_of_his_answers_has_no_lease_for_long() {
     bench.write("w", 1, &["a"]);
     bench.deafen("r");
     bench.deafen("w");
-    // As many as may wait, and one that the transport was asked to take.
+    // As many as may be queued, and one that the transport was offered.
     let most = 10_001;
     for number in 0..most {
         bench.take(CONTROL, "r", None, data::ping());
@@ -566,10 +567,10 @@ fn who_reads_none_of_his_answers_has_no_lease_for_long() {
     bench.take(CONTROL, "r", None, data::ping());
     bench.take(CONTROL, "w", None, data::content(most + 2, "logs", &EMPTY_TABLE, Bytes::new()));
     assert_eq!((bench.server.stats().leases, ended(&bench, "r"), ended(&bench, "w")), (0, 1, 1));
-    // What the one had in hand is there for others.
+    // Its unsettled content is available to others.
     bench.reader("other", "jobs", "full", 10);
     assert_eq!(bench.contents("other"), [(1, "a".to_owned(), true)]);
-    // Both are told once they do read.
+    // Both learn of it once they read.
     for name in ["r", "w"] {
         bench.undeafen(name, None);
         bench.said(name);
@@ -591,7 +592,7 @@ fn answers_that_many_leave_unread_have_a_fair_share_of_the_room_there_is() {
         }
     }
     assert!(bench.server.stats().leases < 20);
-    // One that reads has what it is due.
+    // A connection that reads receives its answers.
     bench.writer("reads", &["jobs"], "none");
     assert_eq!(bench.data("reads", data::ping()), [data::pong()]);
 }
@@ -690,7 +691,7 @@ fn a_reader_of_one_at_a_time_has_of_each_resource_in_turn() {
     for sequence in 1..=5 {
         let said = bench.said("r");
         had.extend(said.iter().filter(|frames| frames[1].len() == 4).map(|frames| frames[1].clone()));
-        // What comes in meanwhile, even before the confirmation, changes no turns.
+        // Contents received meanwhile, even before the confirmation, do not change the turns.
         let frames = data::content(100 + sequence, "jobs", &EMPTY_TABLE, Bytes::from_static(b"jobs"));
         for (peer, frames) in [("w", frames), ("r", data::confirm(sequence, false))] {
             let peer = Some(Bytes::from_static(peer.as_bytes()));
@@ -724,7 +725,7 @@ fn where_nothing_is_confirmed_a_window_is_what_a_reader_gets_until_it_dismisses_
     bench.take(CONTROL, "r", None, data::summon(7, "jobs"));
     assert_eq!(bodies(&mut bench), ["c", "d"]);
     assert_eq!(bench.info("jobs")["messages"], 2);
-    // What the transport gives back was not given.
+    // A content that the transport refused does not count.
     bench.reader("other", "jobs", "none", 2);
     bench.said("other");
     bench.write("w", 10, &["g"]);
@@ -794,7 +795,7 @@ fn queues_are_made_and_deleted_by_command() {
     }
     assert!(bench.data("r", data::confirm(2, true)).is_empty());
     assert_eq!(bench.data("r", data::summon(9, "new")), [data::response(9, 400)]);
-    // Another host has queues of its own.
+    // Another host has its own queues.
     let other = json!({"protocol": {"name": "MTL", "version": 1}, "virtual-host": "other"});
     assert_eq!(bench.status("stranger", "Connection.Open", &other), 201);
     assert_eq!(bench.status("stranger", "Connection.Profile", &json!({"profile": "queue"})), 200);
@@ -870,7 +871,7 @@ fn a_login_goes_step_by_step() {
     bench.verb(ServerVerb::Answer(token, Answer::Welcome(user("ada"))));
     assert_eq!(bench.reply("ada").0, 201);
     assert_eq!(bench.status("ada", "Connection.Profile", &json!({"profile": "queue"})), 200);
-    // The server may ask again at any time: what stands, stands.
+    // The server may require a login at any time: leases stay.
     let lease = bench.lease("ada", "Writer", &json!({"resources": ["jobs"]}));
     assert_eq!(bench.data("w", data::lease(1, &lease)), [data::response(1, 200)]);
     bench.verb(ServerVerb::Revoke { users: vec!["ada".to_owned()], leases: false });
@@ -881,7 +882,7 @@ fn a_login_goes_step_by_step() {
     assert_eq!(bench.status("ada", "Queue.List", &json!({})), 200);
     assert_eq!(bench.data("w", data::ping()), [data::pong()]);
     assert_eq!(bench.server.stats().leases, 1);
-    // Another user begins anew.
+    // Another user starts anew.
     bench.verb(ServerVerb::Revoke { users: vec!["ada".to_owned()], leases: false });
     bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
     bench.answer(Answer::Welcome(user("bob")));
@@ -895,7 +896,7 @@ fn a_login_goes_step_by_step() {
 fn a_command_has_a_mebibyte_at_most_and_much_less_before_the_login() {
     let mut bench = Bench::open();
     let body = |bytes: usize| format!("{{\"a\": \"{}\"}}", "x".repeat(bytes - 9));
-    // What is longer is not looked at, and answered as what is shorter is.
+    // A longer command is not parsed, and is answered like a shorter one.
     let open = "this command has up to 16384 bytes of JSON";
     for (name, status) in [("A.B", "Open first"), ("connection.OPEN", open)] {
         bench.send_control("ada", None, name, &"[".repeat((16 << 10) + 1));
@@ -927,7 +928,7 @@ fn a_peer_has_so_much_parsed_a_second() {
     for code in [200, 200, 200, 200, 503, 503] {
         assert_eq!(bench.status("eve", "Queue.Info", &large), code);
     }
-    // What is small is parsed all the same, and others have lost nothing.
+    // Small ones are parsed all the same, and other peers are not limited.
     assert_eq!(bench.status("eve", "Queue.Info", &json!({"name": "jobs"})), 200);
     assert_eq!(bench.status("ada", "Queue.Info", &large), 200);
     bench.pass(Duration::from_secs(1));
@@ -975,7 +976,7 @@ fn each_request_of_many_at_once_has_its_reply() {
     bench.verb(ServerVerb::Answer(token, Answer::Welcome(user("ada"))));
     let (status, body) = bench.reply("ada");
     assert_eq!((status, body["status"].as_str()), (400, Some("Opened anew since")));
-    // The login that came too late has let nobody in.
+    // The login that came too late has no effect.
     assert_eq!(bench.status("ada", "Queue.List", &json!({})), 401);
 }
 
@@ -1017,7 +1018,7 @@ fn a_key_that_is_good_no_more_is_worth_nothing_on_a_connection_it_made() {
         assert_eq!(ask(&mut bench, "bob", "Queue.List", &json!({})), "200");
         bench.take(CONTROL, "w", Some("ada"), data::ping());
         assert_eq!(bench.said("w"), [data::pong(), data::response(0, 403)]);
-        // Once it is good again, it begins anew.
+        // Once the name is admitted again, it starts anew.
         bench.verb(ServerVerb::Bar(vec![]));
         assert_eq!(ask(&mut bench, "ada", "Queue.List", &json!({})), "400");
         assert_eq!(ask(&mut bench, "ada", "Connection.Open", &open()), if access.is_none() { "201" } else { "401" });
@@ -1150,7 +1151,7 @@ fn failures_are_counted_by_user_and_host() {
         assert_eq!(attempt(&mut bench, &format!("eve{number}"), wrong("ada")), 1);
     }
     assert_eq!(attempt(&mut bench, "eve5", wrong("ada")), 0);
-    // Neither another user of that host nor that user on another host has to wait, whatever the answer.
+    // Neither another user on that host nor that user on another host is delayed, whatever the answer.
     assert_eq!(attempt(&mut bench, "bob", wrong("bob")), 1);
     assert_eq!(attempt(&mut bench, "bob2", Answer::Welcome(user("bob"))), 1);
     bench.host = Some("10.0.0.3".into());
@@ -1172,12 +1173,12 @@ fn a_guess_that_does_not_wait_is_answered_no_sooner() {
         guess(&mut bench, &format!("eve{number}"), Answer::Refused(Some("ada".to_owned())));
     }
     assert!(bench.said("eve5").is_empty());
-    // The right one waits with the others, and is worth nothing meanwhile.
+    // The correct one is delayed like the others, and has no effect meanwhile.
     guess(&mut bench, "eve6", proven());
     guess(&mut bench, "eve7", Answer::Welcome(user("ada")));
     assert!(bench.said("eve6").is_empty() && bench.said("eve7").is_empty());
     assert_eq!(bench.status("eve7", "Queue.List", &json!({})), 401);
-    // On its own connection it is no use to open anew, nor to ask for more than a few at a time.
+    // On the same connection, neither a new session nor more than a few requests help.
     assert_eq!(bench.status("eve5", "Connection.Open", &open()), 401);
     assert_eq!(bench.status("eve5", "Connection.Authorize", &authorize("SCRAM-SHA-256", "")), 400);
     for number in 8..20 {
@@ -1237,7 +1238,7 @@ fn sessions_end_when_they_are_idle() {
         bench.pass(Duration::from_millis(2500));
         bench.take(CONTROL, "w", None, data::pong());
     }
-    // The one with a data connection is not idle.
+    // A session with a data connection is not idle.
     assert_eq!(bench.server.stats().sessions, 1);
     assert_eq!(bench.ask("ada", "Queue.List", &json!({})).1["status"], "Open first");
     assert_eq!(bench.status("w-control", "Queue.List", &json!({})), 200);
@@ -1260,7 +1261,7 @@ fn sessions_without_a_login_are_few_and_short() {
     for number in 10_000..11_000 {
         assert_eq!(step(&mut bench, &format!("eve{number}"), 10_000), 402);
     }
-    // 16 MiB, of a KiB for each and what its login takes.
+    // 16 MiB, at a KiB each and the state of its login.
     assert!(bench.server.stats().sessions < 7_000, "{}", bench.server.stats().sessions);
     bench.ask("ada", "Connection.Open", &open());
     bench.send_control("ada", None, "Connection.Authorize", &authorize("SCRAM-SHA-256", "").to_string());
@@ -1309,7 +1310,7 @@ fn there_are_so_many_queues_of_a_user_and_in_all() {
     assert_eq!(create(&mut bench, "ada", "a4"), (429, of_one.to_owned()));
     assert_eq!([create(&mut bench, "bob", "b1"), create(&mut bench, "bob", "b2")], [ok.clone(), ok.clone()]);
     assert_eq!(create(&mut bench, "bob", "b3"), (429, of_all.to_owned()));
-    // A queue counts for the user that made it.
+    // A queue counts for the user that created it.
     assert_eq!(bench.status("bob", "Queue.Delete", &json!({"name": "a1"})), 200);
     assert_eq!([create(&mut bench, "ada", "a4"), create(&mut bench, "bob", "b3")], [ok, (429, of_all.to_owned())]);
     assert_eq!(bench.server.stats().dropped["too_many_queues"], 3);
@@ -1388,7 +1389,7 @@ fn dead_letters_go_where_their_maker_may_write() {
     assert_eq!(bench.info_of("bob", "jobs2")["dead-letter"], "jobs");
 }
 
-/// A durable server whose queues are stored, with a writer "w" and a reader "r" of such a window.
+/// A durable server whose queues are stored, with a writer "w" and a reader "r" with this window.
 fn storing(window: u64) -> Bench {
     let mut bench = Bench::new(durable(Restored::default()));
     bench.verb(ServerVerb::Stored(1));
@@ -1451,7 +1452,7 @@ fn what_cannot_be_stored_is_rejected_and_what_is_gone_stays_gone() {
     assert_eq!((&bench.info("jobs")["unconfirmed"], &bench.info("jobs")["messages"]), (&json!(0), &json!(0)));
 }
 
-/// A server with one reader, who has "a", "b" and "c" in hand before it turns out that they cannot be stored.
+/// A server with one reader that holds "a", "b" and "c" before they fail to be stored.
 fn unstored() -> Bench {
     let mut bench = storing(5);
     bench.write("w", 1, &["a", "b", "c"]);
@@ -1503,7 +1504,7 @@ fn readers_wait_for_a_store_that_lags_far_behind() {
         bench.take(CONTROL, "w", None, data::content(sequence, "", &EMPTY_TABLE, body.clone()));
         bench.take(CONTROL, "r", None, data::confirm(sequence, false));
     }
-    // What readers are done with is in memory all the same, until the store comes to it.
+    // Settled contents stay in memory until the store catches up.
     assert_eq!(bench.said("r").len(), 5);
     assert_eq!(bench.info("jobs")["messages"], 3);
     bench.verb(ServerVerb::Stored(8));
@@ -1571,7 +1572,7 @@ fn an_orderly_end_keeps_how_often_contents_were_delivered() {
     let mut bench = storing(2);
     bench.write("w", 1, &["a", "b", "c"]);
     bench.verb(ServerVerb::Stored(4));
-    // The first has come back and gone out again, the second is in hand, the third was not delivered.
+    // The first was returned and delivered again, the second is unsettled, the third was never delivered.
     bench.take(CONTROL, "r", None, data::reject(1, false, true));
     bench.batches.clear();
     bench.server.handle_close(bench.now, Duration::from_secs(5));
@@ -1592,7 +1593,7 @@ fn a_purge_is_answered_once_it_is_stored() {
     assert!(bench.said("boss").is_empty());
     bench.verb(ServerVerb::Stored(5));
     assert_eq!(bench.reply("boss"), (200, json!({"status": "OK", "purged": 2})));
-    // Nothing is waited for where nothing goes.
+    // An empty purge is answered at once.
     assert_eq!(bench.ask("boss", "Queue.Purge", &json!({"name": "jobs"})).1["purged"], 0);
     bench.write("w", 4, &["d"]);
     bench.verb(ServerVerb::Stored(6));
@@ -1624,7 +1625,7 @@ fn leases_name_so_many_resources() {
     let mut more = names.clone();
     more.push("jobs".to_owned());
     assert_eq!(bench.status("ada", "Connection.Writer", &json!({ "resources": more })), 400);
-    // 200,000 in all, each of those that are used as well, until it ends.
+    // 200,000 in all; a used lease counts too, until it ends.
     let all = json!({ "resources": names });
     let lease = bench.lease("ada", "Writer", &all);
     assert_eq!(bench.data("w", data::lease(1, &lease)), [data::response(1, 200)]);
@@ -1657,7 +1658,7 @@ fn what_is_gone_before_it_could_be_stored_is_not_stored() {
     bench.take(CONTROL, "r", None, data::reject(2, false, false));
     bench.send_control("boss", None, "Queue.Delete", "{\"name\": \"jobs.dead\"}");
     bench.batches.clear();
-    // The first dead letter was confirmed, and the second went with its queue, before either was stored.
+    // The first dead letter was confirmed, and the second was deleted with its queue, before either was stored.
     bench.verb(ServerVerb::Unstored(5, "no space".to_owned()));
     bench.verb(ServerVerb::Stored(6));
     bench.verb(ServerVerb::Unstored(7, "no space".to_owned()));
@@ -1701,14 +1702,14 @@ fn a_reader_of_one_at_a_time_has_all_there_is_in_many_queues() {
     for name in &names {
         write(&mut bench, name);
     }
-    // Each in its turn; it stands in the ring of one after the other.
+    // One after the other; the reader is in one rotation at a time.
     let mut had = vec![];
     for number in 1..=1000 {
         had.extend(bench.bodies("r"));
         bench.take(CONTROL, "r", None, data::confirm(number, false));
     }
     assert_eq!(had, names[..1000]);
-    // What another reader takes meanwhile makes it wait for nothing: it has what other queues have.
+    // What another reader takes does not delay it: it receives contents of other queues.
     bench.take(CONTROL, "other", None, data::summon(2, &names[1001]));
     assert_eq!(bench.bodies("r"), [&*names[1000]]);
     bench.said("other");

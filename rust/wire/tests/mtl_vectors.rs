@@ -1,4 +1,4 @@
-//! The vectors in `tests/vectors/mtl`, which Python reads as well.
+//! The vectors in `tests/vectors/mtl`, which Python reads too.
 #![allow(clippy::unwrap_used)] // a vector that is not as described fails the test
 
 mod written;
@@ -92,7 +92,7 @@ fn every_vector_decodes_as_described() {
     }
 }
 
-/// Writes the fields again, one by one.
+/// Writes the fields anew, one by one.
 fn rewritten(table: &[u8]) -> Bytes {
     fn fields(writer: &mut Writer, mut table: Table<'_>) {
         while let Some((name, value)) = table.next_field().unwrap() {
@@ -185,7 +185,7 @@ fn a_table_is_all_of_its_bytes() {
     }
 }
 
-/// A value that somebody wrote.
+/// Any value.
 #[derive(Clone, Debug)]
 enum Any {
     Bool(bool),
@@ -283,7 +283,7 @@ fn are_same(mut table: Table<'_>, written: &[(String, Any)]) -> bool {
     }) && table.next_field().unwrap().is_none()
 }
 
-/// What tables are made of, and what spoils them.
+/// Parts of tables, and what makes them invalid.
 const PIECES: &[&[u8]] = &[b"\x01k", b"\x01j", b"F", b"A", b"\0\0\0\x07", b"\0\0\0\x01", b"V", b"t\x01", b"S", b"\0"];
 
 proptest! {

@@ -21,7 +21,7 @@ fn messages(release: &str) -> Vec<Vec<Vec<u8>>> {
         .collect()
 }
 
-/// Decodes all, writes all again, and counts messages by sender.
+/// Decodes all messages, encodes them again, and counts them by sender.
 fn follow(release: &str, variant: Variant) -> BTreeMap<String, usize> {
     let mut senders = BTreeMap::new();
     for frames in messages(release) {

@@ -1,4 +1,4 @@
-//! The vectors in `tests/vectors/cdtp`, which Python reads as well.
+//! The vectors in `tests/vectors/cdtp`, which Python reads too.
 #![allow(clippy::unwrap_used)] // a vector that is not as described fails the test
 
 mod written;
@@ -151,7 +151,7 @@ fn every_vector_decodes_as_described() {
     }
 }
 
-/// The tags are written by whoever has their values; here they are taken over, so only the rest can differ.
+/// The tags are copied, as other code writes them, so that only the rest can differ.
 #[test] // req: CDTP-03 CDTP-05 CDTP-23
 fn canonical_vectors_are_written_as_they_were_read() {
     for vector in vectors().iter().filter(|vector| vector.get("canonical") == Some(&json!(true))) {

@@ -1,5 +1,5 @@
-//! A server without a network: what is sent to it goes in at once, and what it sends is kept by address.
-#![allow(dead_code, clippy::unwrap_used)] // each file of tests takes what it needs; a surprise fails it
+//! A server without a network: messages are handed to it at once, and those it sends are kept by address.
+#![allow(dead_code, clippy::unwrap_used)] // each file of tests uses a part; a surprise fails it
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -60,17 +60,17 @@ pub(crate) fn settings() -> ServerSettings {
     }
 }
 
-/// The server, and what it has said.
+/// The server, and the messages it has sent.
 pub(crate) struct Bench {
     pub(crate) server: Server,
     pub(crate) now: Nanos,
     said: BTreeMap<Bytes, VecDeque<Frames>>,
     pub(crate) events: VecDeque<ServerEvent>,
-    /// Peers whose transport takes nothing: what it was asked to take.
+    /// Peers that do not read: what the transport was offered for each.
     deaf: BTreeMap<Bytes, Vec<SendId>>,
-    /// The host that whatever comes comes from.
+    /// The host that messages come from.
     pub(crate) host: Option<Box<str>>,
-    /// Peers that are not there.
+    /// Peers that cannot be reached.
     pub(crate) gone: Vec<Bytes>,
     pub(crate) batches: Vec<Batch>,
 }
@@ -163,7 +163,7 @@ impl Bench {
         self.drain();
     }
 
-    /// Lets time pass, waking the server whenever it wants to be.
+    /// Advances the time, and wakes the server when it asks.
     pub(crate) fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some(at) = self.server.poll_timeout().filter(|at| *at <= until) {
@@ -174,7 +174,7 @@ impl Bench {
         self.now = until;
     }
 
-    /// What a peer was sent since it was asked last.
+    /// The messages sent to a peer since the last call.
     pub(crate) fn said(&mut self, peer: &str) -> Vec<Frames> {
         self.said.remove(peer.as_bytes()).unwrap_or_default().into()
     }
@@ -184,7 +184,7 @@ impl Bench {
         self.take(CONTROL, peer, user, frames.into_iter().collect())
     }
 
-    /// The reply that a peer has.
+    /// The reply that a peer has received.
     pub(crate) fn reply(&mut self, peer: &str) -> (u16, Json) {
         let said = self.said(peer);
         let [reply] = said.as_slice() else { panic!("{peer} has {} replies", said.len()) };
@@ -194,7 +194,7 @@ impl Bench {
         (std::str::from_utf8(&reply[1]).unwrap().parse().unwrap(), body)
     }
 
-    /// Asks a command, and gives the reply.
+    /// Sends a command. Returns the reply.
     pub(crate) fn ask(&mut self, peer: &str, name: &str, body: &Json) -> (u16, Json) {
         self.send_control(peer, None, name, &body.to_string());
         self.reply(peer)
@@ -204,14 +204,14 @@ impl Bench {
         self.ask(peer, name, body).0
     }
 
-    /// A session with a profile.
+    /// Opens a session with a profile.
     pub(crate) fn enter(&mut self, peer: &str, profile: &str) {
         let open = json!({"protocol": {"name": "MTL", "version": 1}, "virtual-host": "/"});
         assert_eq!(self.status(peer, "Connection.Open", &open), 201);
         assert_eq!(self.status(peer, "Connection.Profile", &json!({"profile": profile})), 200);
     }
 
-    /// Sends data, and gives what the peer has been sent since.
+    /// Sends data. Returns what the peer has received since.
     pub(crate) fn data(&mut self, peer: &str, frames: Frames) -> Vec<Frames> {
         self.take(CONTROL, peer, None, frames);
         self.said(peer)
@@ -223,7 +223,7 @@ impl Bench {
         body["lease"].as_str().unwrap().to_owned()
     }
 
-    /// A data connection `data`, of a session of its own.
+    /// Opens a data connection `data`, with a session of its own.
     pub(crate) fn connect(&mut self, data: &str, profile: &str, method: &str, body: &Json) {
         let control = format!("{data}-control");
         self.enter(&control, profile);
@@ -243,7 +243,7 @@ impl Bench {
         self.said.entry(Bytes::copy_from_slice(data.as_bytes())).or_default().extend(said.into_iter().skip(1));
     }
 
-    /// Sends contents, numbered from a sequence, with bodies of these texts.
+    /// Sends contents with these bodies, numbered from a sequence.
     pub(crate) fn write(&mut self, data: &str, from: u64, bodies: &[&str]) {
         for (at, body) in bodies.iter().enumerate() {
             let body = Bytes::copy_from_slice(body.as_bytes());
@@ -251,7 +251,7 @@ impl Bench {
         }
     }
 
-    /// The contents a reader has been sent: sequences, bodies, and whether each may have been delivered before.
+    /// The contents that a reader has received: sequences, bodies, and whether each may have been delivered before.
     pub(crate) fn contents(&mut self, data: &str) -> Vec<(u64, String, bool)> {
         let said = self.said(data);
         let contents = said.iter().map(|frames| {
@@ -267,7 +267,7 @@ impl Bench {
         self.contents(data).into_iter().map(|(_, body, _)| body).collect()
     }
 
-    /// The question that was asked last.
+    /// The last question.
     pub(crate) fn question(&mut self) -> (trunkline_wire::question::Token, Question) {
         let at = self.events.iter().position(|event| matches!(event, ServerEvent::Asked(..))).unwrap();
         let Some(ServerEvent::Asked(token, question)) = self.events.remove(at) else { unreachable!() };
@@ -284,7 +284,7 @@ impl Bench {
         self.info_of("info", queue)
     }
 
-    /// What a peer with a session is told of a queue.
+    /// What a peer with a session can read about a queue.
     pub(crate) fn info_of(&mut self, peer: &str, queue: &str) -> Json {
         self.ask(peer, "Queue.Info", &json!({"name": queue})).1
     }

@@ -1,5 +1,5 @@
-//! The vectors in `tests/vectors`, which Python reads as well.
-#![allow(dead_code, clippy::unwrap_used)] // each file of tests takes what it needs; a vector that is not as described fails it
+//! The vectors in `tests/vectors`, which Python reads too.
+#![allow(dead_code, clippy::unwrap_used)] // each file of tests uses a part; a wrong vector fails it
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ use trunkline_wire::Frames;
 
 pub(crate) type Vector = Map<String, Json>;
 
-/// Those of a folder, file by file.
+/// The vectors of a folder, file by file.
 pub(crate) fn vectors(protocol: &str) -> Vec<Vector> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/vectors").join(protocol);
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
