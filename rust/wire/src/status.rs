@@ -21,8 +21,7 @@ const FRESH: Duration = Duration::from_millis(100);
 pub(crate) struct Status(Option<(Nanos, Bytes)>);
 
 impl Status {
-    /// The current answer, or a recent one: counters as JSON. Each entry of the list with this name gets its name as
-    /// `key`.
+    /// The current answer, or a recent one: counters as JSON. In `list`, each entry gets its name as `key`.
     pub(crate) fn at<S: Serialize>(
         &mut self,
         now: Nanos,

@@ -85,7 +85,7 @@ fn news(beacon: &mut Beacon) -> Vec<(Kind, Option<String>)> {
     events.collect()
 }
 
-#[allow(clippy::unnecessary_wraps)] // as it stands in the news
+#[allow(clippy::unnecessary_wraps)] // the type of a field of `News`
 fn at(port: u16) -> Option<String> {
     Some(format!("tcp://192.0.2.7:{port}"))
 }

@@ -825,7 +825,7 @@ fn closing_a_reader_gives_back_what_it_has_in_hand() {
     bench.flow.handle_verb(bench.now, FlowVerb::Confirm { connection, sequence, multiple });
     bench.flow.handle_close(bench.now, 5 * SECOND);
     bench.drain();
-    // Nothing may follow a confirmed content.
+    // The confirmation is sent at once; the rest is returned once nothing more can arrive.
     assert_eq!(bench.said(), [data::dismiss(3, "jobs"), data::confirm(2, false)]);
     // Contents in flight arrive before the answer.
     bench.content(4);
@@ -868,7 +868,7 @@ fn closing_a_reader_takes_a_second_where_nobody_answers() {
     bench.pass(SECOND);
     assert_eq!(bench.said(), [data::reject(1, true, true)]);
     assert!(bench.flow.is_closed());
-    // It takes no time if nothing is summoned.
+    // Without grace it takes no time.
     let mut bench = Bench::reader();
     bench.summon("jobs");
     bench.content(1);

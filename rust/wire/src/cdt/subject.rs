@@ -2,7 +2,8 @@
 
 use super::Kind;
 
-/// Whether a text is one token of a subject: not empty, without dots, wildcards, white space and control characters (CDT-11).
+/// Whether a text is one token of a subject: not empty, without dots, wildcards, white space and control characters
+/// (CDT-11).
 pub fn is_token(text: &str) -> bool {
     !text.is_empty()
         && !text.chars().any(|char| matches!(char, '.' | '*' | '>') || char.is_whitespace() || char.is_control())

@@ -26,7 +26,7 @@ const FEW: usize = 16;
 /// Bytes that most tables fit into.
 const ROOM: usize = 256;
 
-/// A value as it stands in a table.
+/// A value in a table.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
     /// `t`.
@@ -101,7 +101,7 @@ impl<'a> Source<'a> {
         Ok(Self { left: self.long()?, end: self.at(), depth })
     }
 
-    #[allow(clippy::inline_always)] // from hand to hand, a value would cost more than it does to read it
+    #[allow(clippy::inline_always)] // passing a value on would cost more than reading it
     #[inline(always)]
     fn value(&mut self) -> Result<Value<'a>, Fault> {
         let start = self.at();
@@ -170,7 +170,7 @@ impl<'a> Table<'a> {
     /// The table that takes up all of these bytes.
     ///
     /// # Errors
-    /// When its length is another.
+    /// If their number is not its length.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Fault> {
         let mut source = Source { left: bytes, end: bytes.len(), depth: 0 };
         let inside = source.inner(0)?;
@@ -183,7 +183,7 @@ impl<'a> Table<'a> {
     /// The next field; only [`check`] finds repeated names.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is invalid.
     #[inline]
     pub fn next_field(&mut self) -> Result<Option<(&'a str, Value<'a>)>, Fault> {
         self.next_named(|_| true)
@@ -192,7 +192,7 @@ impl<'a> Table<'a> {
     /// The next field; only [`check`] finds repeated names and names that are not text.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is invalid.
     #[allow(clippy::inline_always)] // as above
     #[inline(always)]
     pub fn next_raw_field(&mut self) -> Result<Option<(&'a [u8], Value<'a>)>, Fault> {
@@ -237,7 +237,7 @@ impl<'a> Array<'a> {
     /// The next value.
     ///
     /// # Errors
-    /// When it is none.
+    /// If it is invalid.
     #[allow(clippy::inline_always)] // as above
     #[inline(always)]
     pub fn next_value(&mut self) -> Result<Option<Value<'a>>, Fault> {
