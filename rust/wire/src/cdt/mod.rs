@@ -1,4 +1,5 @@
-//! CDT: configurations of endpoints over NATS. Targets store them, sources pull and push them; both announce changes by events.
+//! CDT: configurations of endpoints over NATS. Targets store them, sources pull and push them; both announce changes
+//! by events.
 
 mod avro;
 mod body;

@@ -9,7 +9,8 @@ use crate::Nanos;
 pub struct Pings {
     /// The silence after which a Ping is sent.
     pub interval: Duration,
-    /// The number of silent intervals after which the other end is considered gone; the first is the one before the Ping.
+    /// The number of silent intervals after which the other end is considered gone; the first is the one before the
+    /// Ping.
     pub liveness: u32,
 }
 
