@@ -38,7 +38,7 @@ pub struct Node(pub usize);
 
 /// The events of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum Notice {
     /// A machine has an event: [`Simulation::event`] returns it.
     Event(Node),
     /// A time set by [`Simulation::wake`] has come.
@@ -160,7 +160,7 @@ pub struct Simulation<B: AnyMachine + ?Sized = dyn AnyMachine> {
     entries: u64,
     steps: u64,
     limit: u64,
-    told: VecDeque<Told>,
+    notices: VecDeque<Notice>,
 }
 
 impl Simulation {
@@ -192,7 +192,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
             entries: 0,
             steps: 0,
             limit,
-            told: VecDeque::new(),
+            notices: VecDeque::new(),
         }
     }
 
@@ -223,7 +223,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
     pub fn crash(&mut self, node: Node) {
         if self.members[node.0].life == Life::Up {
             self.members[node.0].life = Life::Down;
-            self.told.retain(|told| *told != Told::Event(node));
+            self.notices.retain(|notice| *notice != Notice::Event(node));
             self.leave(node);
             self.settle();
         }
@@ -325,7 +325,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
     /// # Errors
     /// If the limit of steps is exceeded.
     pub fn run(&mut self, until: Nanos) -> Result<bool, Endless> {
-        while self.told.is_empty() {
+        while self.notices.is_empty() {
             if !self.step(until)? {
                 return Ok(false);
             }
@@ -334,8 +334,8 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
     }
 
     /// The next event to report.
-    pub fn poll_told(&mut self) -> Option<Told> {
-        self.told.pop_front()
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
     }
 
     /// When the next event is due.
@@ -356,7 +356,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
                 Happens::Arrives { link, end, frames } => self.arrive(link, end, frames),
                 Happens::Datagram { to, socket, from, frames } => self.unread(to, socket, Some(from), frames),
                 Happens::Ends(link) => self.unlink(link, None),
-                Happens::Wakes(token) => self.told.push_back(Told::Woken(token)),
+                Happens::Wakes(token) => self.notices.push_back(Notice::Woken(token)),
             }
         } else {
             for member in self.members.iter_mut().filter(|member| member.life == Life::Up) {
@@ -408,7 +408,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
 
     fn gather(&mut self, node: Node) {
         let news = self.members[node.0].machine.gather();
-        self.told.extend(std::iter::repeat_n(Told::Event(node), news));
+        self.notices.extend(std::iter::repeat_n(Notice::Event(node), news));
     }
 
     fn fulfil(&mut self, node: Node, output: Output<usize>) {

@@ -10,7 +10,7 @@ use trunkline_wire::cdt::{
     Answer, Config, Confirm, Ended, Part, Pull, Push, Source, SourceEvent, SourceSettings, SourceVerb, Target,
     TargetEvent, TargetSettings, TargetVerb,
 };
-use trunkline_wire::simulation::{Network, Node, Simulation, Told};
+use trunkline_wire::simulation::{Network, Node, Notice, Simulation};
 use trunkline_wire::{CallId, Nanos};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -94,8 +94,8 @@ impl World {
     fn run(&mut self, until: Duration) {
         let end = self.simulation.now() + until;
         while self.simulation.run(end).unwrap() {
-            while let Some(told) = self.simulation.poll_told() {
-                let Told::Event(node) = told else { continue };
+            while let Some(notice) = self.simulation.poll_notice() {
+                let Notice::Event(node) = notice else { continue };
                 if self.targets.contains(&node) {
                     self.hear_target(node);
                 } else {

@@ -11,7 +11,7 @@ use trunkline_wire::cdtp::{
 };
 use trunkline_wire::chirp::{Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Kind, Place, Service};
 use trunkline_wire::msgpack::Timestamp;
-use trunkline_wire::simulation::{Bare, Network, Node, Received, Simulation, Told};
+use trunkline_wire::simulation::{Bare, Network, Node, Notice, Received, Simulation};
 use trunkline_wire::{Nanos, SocketKind, SocketOptions};
 
 const STEPS: u64 = 100_000;
@@ -141,11 +141,11 @@ fn bare_sockets_talk_as_zeromq_has_them() {
     let Received { peer, frames } = simulation.event::<Bare>(router).expect("it was asked");
     assert_eq!(frames[..], [Bytes::new(), Bytes::from_static(b"ask")], "a REQ puts an empty frame before");
     assert_eq!(peer.as_ref(), simulation.address(req));
-    simulation.ask::<Bare>(router, (peer, smallvec![Bytes::new(), Bytes::from_static(b"told")]));
+    simulation.ask::<Bare>(router, (peer, smallvec![Bytes::new(), Bytes::from_static(b"answer")]));
     run(&mut simulation, Nanos(0) + SECOND * 2);
-    let told = simulation.event::<Bare>(req).expect("it was answered");
-    assert_eq!((told.peer, &told.frames[..]), (None, &[Bytes::from_static(b"told")][..]));
-    assert!(std::iter::from_fn(|| simulation.poll_told()).all(|told| matches!(told, Told::Event(_))));
+    let answer = simulation.event::<Bare>(req).expect("it was answered");
+    assert_eq!((answer.peer, &answer.frames[..]), (None, &[Bytes::from_static(b"answer")][..]));
+    assert!(std::iter::from_fn(|| simulation.poll_notice()).all(|notice| matches!(notice, Notice::Event(_))));
     let second = simulation.add("router", move |_, _| Bare::new(SocketKind::Router, at(), vec![]));
     assert_eq!(simulation.endpoints(second), [""; 0], "the endpoint is taken");
 }

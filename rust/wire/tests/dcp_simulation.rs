@@ -9,7 +9,7 @@ use trunkline_wire::dcp::{
     Broker, BrokerEvent, BrokerSettings, BrokerStats, Client, ClientEvent, ClientSettings, ClientVerb, JobId, Outcome,
     Worker, WorkerEvent, WorkerSettings, WorkerVerb, Working, WorkingEvent, WorkingVerb,
 };
-use trunkline_wire::simulation::{Network, Node, Simulation, Told};
+use trunkline_wire::simulation::{Network, Node, Notice, Simulation};
 use trunkline_wire::{CallId, Dropped, Frames, Machine, Nanos};
 
 /// More steps than any of these tests needs.
@@ -138,15 +138,15 @@ impl World {
         self.simulation.machine::<Broker>(self.broker).expect("it is the broker").stats()
     }
 
-    fn on(&mut self, told: Told) {
-        let node = match told {
-            Told::Woken(token) => {
+    fn on(&mut self, notice: Notice) {
+        let node = match notice {
+            Notice::Woken(token) => {
                 if let Some(plan) = self.plans.remove(&token) {
                     self.happen(plan);
                 }
                 return;
             }
-            Told::Event(node) => node,
+            Notice::Event(node) => node,
         };
         if node == self.broker {
             if let Some(BrokerEvent::Dropped(Dropped { reason, .. })) = self.simulation.event::<Broker>(node) {
@@ -172,7 +172,7 @@ impl World {
     }
 
     fn on_client(&mut self, client: Node) {
-        match self.simulation.event::<Client>(client).expect("it was told") {
+        match self.simulation.event::<Client>(client).expect("it has an event") {
             ClientEvent::Ended(call, Outcome::Reply { frames, body }) => {
                 let expected = [Bytes::from(call.0.to_string())];
                 assert_eq!(frames[body.data()], expected, "seed {}", self.seed);
@@ -253,8 +253,8 @@ impl World {
             if let Err(error) = self.simulation.run(Nanos(u64::MAX)) {
                 panic!("{error}");
             }
-            while let Some(told) = self.simulation.poll_told() {
-                self.on(told);
+            while let Some(notice) = self.simulation.poll_notice() {
+                self.on(notice);
             }
         }
         self.check(calls);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use trunkline_wire::mc0::{
     Asked, Connector, ConnectorEvent, ConnectorSettings, ConnectorVerb, Outcome, Put, Settings, Verb, decode, encode,
 };
-use trunkline_wire::simulation::{Bare, Network, Node, Received, Simulation, Told};
+use trunkline_wire::simulation::{Bare, Network, Node, Notice, Received, Simulation};
 use trunkline_wire::{CallId, Frames, Machine as _, SocketKind};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -90,14 +90,14 @@ impl World {
     fn pass(&mut self, time: Duration) {
         let end = self.simulation.now() + time;
         while self.simulation.run(end).expect("an end") {
-            while let Some(told) = self.simulation.poll_told() {
-                self.hear(told);
+            while let Some(notice) = self.simulation.poll_notice() {
+                self.hear(notice);
             }
         }
     }
 
-    fn hear(&mut self, told: Told) {
-        let Told::Event(node) = told else { return };
+    fn hear(&mut self, notice: Notice) {
+        let Notice::Event(node) = notice else { return };
         if node == self.connector {
             if let Some(ConnectorEvent::Ended(call, outcome)) = self.simulation.event::<Connector>(node) {
                 assert_eq!(self.outcomes.insert(call, outcome), None, "{call:?} ended twice");

@@ -9,7 +9,7 @@ use trunkline_wire::mc0::{
     Asked, Connector, ConnectorEvent, ConnectorSettings, ConnectorVerb, Middleware, MiddlewareEvent,
     MiddlewareSettings, Outcome, Put,
 };
-use trunkline_wire::simulation::{Network, Node, Simulation, Told};
+use trunkline_wire::simulation::{Network, Node, Notice, Simulation};
 use trunkline_wire::{CallId, Machine as _};
 
 /// More steps than any of these tests needs.
@@ -134,15 +134,15 @@ impl World {
         }
     }
 
-    fn on(&mut self, told: Told) {
-        let node = match told {
-            Told::Woken(token) => {
+    fn on(&mut self, notice: Notice) {
+        let node = match notice {
+            Notice::Woken(token) => {
                 if let Some(plan) = self.plans.remove(&token) {
                     self.happen(plan);
                 }
                 return;
             }
-            Told::Event(node) => node,
+            Notice::Event(node) => node,
         };
         if node == self.middleware {
             if let Some(MiddlewareEvent::Dropped(dropped)) = self.simulation.event::<Middleware>(node) {
@@ -182,16 +182,16 @@ impl World {
     fn run(&mut self, time: Duration) {
         let until = self.simulation.now() + time;
         loop {
-            while let Some(told) = self.simulation.poll_told() {
-                self.on(told);
+            while let Some(notice) = self.simulation.poll_notice() {
+                self.on(notice);
             }
             let more = self.simulation.step(until).unwrap_or_else(|endless| panic!("seed {}: {endless:?}", self.seed));
             if !more && self.simulation.now() >= until {
                 break;
             }
         }
-        while let Some(told) = self.simulation.poll_told() {
-            self.on(told);
+        while let Some(notice) = self.simulation.poll_notice() {
+            self.on(notice);
         }
     }
 

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_wire::Nanos;
-use trunkline_wire::simulation::{Network, Node, Simulation, Told};
+use trunkline_wire::simulation::{Network, Node, Notice, Simulation};
 
 use super::{Desk, Driven, Given, spoken};
 use crate::role::seconds;
@@ -102,8 +102,8 @@ impl PySimulation {
         Ok(())
     }
 
-    /// Lets the next thing happen that is due by then; unless `once`, and on until there is something to tell. Gives what
-    /// is told, whose it is and `(kind, *details)`, and whether anything was due.
+    /// Lets the next thing happen that is due by then; unless `once`, and on until there is a notice. Gives each notice:
+    /// whose it is and `(kind, *details)`, and whether anything was due.
     #[pyo3(signature = (until_ns, *, once))]
     #[allow(clippy::type_complexity)] // it is read once, in Python
     fn run<'py>(
@@ -116,12 +116,12 @@ impl PySimulation {
         let mut world = enter(py, &self.0);
         let was_due = if once { world.simulation.step(until) } else { world.simulation.run(until) };
         let was_due = was_due.map_err(|endless| PyRuntimeError::new_err(endless.to_string()))?;
-        let told: Vec<_> = iter::from_fn(|| world.simulation.poll_told()).collect();
-        let mut all = Vec::with_capacity(told.len());
-        for told in told {
-            match told {
-                Told::Woken(token) => all.push((None, ("woken", token).into_pyobject(py)?)),
-                Told::Event(node) => {
+        let notices: Vec<_> = iter::from_fn(|| world.simulation.poll_notice()).collect();
+        let mut all = Vec::with_capacity(notices.len());
+        for notice in notices {
+            match notice {
+                Notice::Woken(token) => all.push((None, ("woken", token).into_pyobject(py)?)),
+                Notice::Event(node) => {
                     let desk = world.desk(node);
                     let told = world.simulation.any(node).told(py, &desk)?;
                     all.extend(told.map(|told| (Some(node.0), told)));
