@@ -11,7 +11,7 @@ use trunkline_wire::{
     DecodeError, Protocol as _,
     cdt::{
         BytesEncoding, Cdt, Codec, Kind, Message as Said, Settings,
-        subject::{Told, told},
+        subject::{Parsed, parse},
     },
 };
 
@@ -101,16 +101,16 @@ impl Table for Cdt {
 
     #[inline]
     fn read(message: &Message<'_>, settings: &Settings) -> Result<Option<Said<'static>>, DecodeError> {
-        let told = subject(message);
+        let parsed = subject(message);
         let body = message.frames.last().copied().unwrap_or_default();
         // That nobody has heard a request is said by an answer without a body.
-        let kind = told.kind.filter(|_| !(body.is_empty() && told.replica.is_some()));
+        let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()));
         Self::decode(message.frames, &Settings { kind, ..*settings })
     }
 }
 
-fn subject<'a>(message: &Message<'a>) -> Told<'a> {
-    message.topic.map(told).unwrap_or_default()
+fn subject<'a>(message: &Message<'a>) -> Parsed<'a> {
+    message.topic.map(parse).unwrap_or_default()
 }
 
 /// The columns of messages, being built; rows and structs have the same.
@@ -233,12 +233,12 @@ impl Builder<Cdt> for Messages {
     }
 
     fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError> {
-        self.append(Told::default(), None)?;
+        self.append(Parsed::default(), None)?;
         self.fault(Some(kind), frames.and_then(<[_]>::last).copied())
     }
 
     fn push_null(&mut self) -> Result<(), ColumnError> {
-        self.append(Told::default(), None)?;
+        self.append(Parsed::default(), None)?;
         self.fault(None, None)
     }
 
@@ -281,13 +281,13 @@ fn filled(text: &str) -> Option<&[u8]> {
 impl Messages {
     /// Appends a row, and tells what of it a column cannot hold.
     #[inline]
-    fn append(&mut self, told: Told<'_>, said: Option<&Said<'_>>) -> Result<Option<ColumnKind>, ColumnError> {
+    fn append(&mut self, parsed: Parsed<'_>, said: Option<&Said<'_>>) -> Result<Option<ColumnKind>, ColumnError> {
         // A subject alone makes no message.
-        let told = if said.is_some() { told } else { Told::default() };
-        self.message_type.push(told.kind.map(Kind::name));
-        self.instance.push(told.instance.map(str::as_bytes))?;
-        self.replica.push(told.replica.map(str::as_bytes))?;
-        self.originator.push(told.originator.map(str::as_bytes))?;
+        let parsed = if said.is_some() { parsed } else { Parsed::default() };
+        self.message_type.push(parsed.kind.map(Kind::name));
+        self.instance.push(parsed.instance.map(str::as_bytes))?;
+        self.replica.push(parsed.replica.map(str::as_bytes))?;
+        self.originator.push(parsed.originator.map(str::as_bytes))?;
         self.correlation_id.push(said.and_then(|said| filled(&said.correlation_id)))?;
         let timestamp_ms = said.map(|said| said.timestamp_ms);
         let micros = timestamp_ms.map(|ms| ms.checked_mul(1000));

@@ -16,8 +16,8 @@ fuzz_target!(|input: &[u8]| {
     };
     let body = input.0;
     if let Ok(text) = str::from_utf8(body) {
-        let told = subject::told(text);
-        assert!(told.kind.is_none() || text.ends_with(told.kind.map_or("", Kind::name)));
+        let parsed = subject::parse(text);
+        assert!(parsed.kind.is_none() || text.ends_with(parsed.kind.map_or("", Kind::name)));
     }
     let message = match decode(body, kind, &settings) {
         Ok(message) => message,

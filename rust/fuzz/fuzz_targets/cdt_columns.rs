@@ -88,9 +88,9 @@ fuzz_target!(|input: &[u8]| {
     for (row, message) in messages.iter().enumerate() {
         let frames = message.frames();
         let decoded = frames.as_deref().map(|frames| {
-            let told = subjects[row].map(subject::told).unwrap_or_default();
-            let is_nobody = frames.last().is_none_or(|body| body.is_empty()) && told.replica.is_some();
-            Cdt::decode(frames, &Settings { kind: told.kind.filter(|_| !is_nobody), ..settings })
+            let parsed = subjects[row].map(subject::parse).unwrap_or_default();
+            let is_nobody = frames.last().is_none_or(|body| body.is_empty()) && parsed.replica.is_some();
+            Cdt::decode(frames, &Settings { kind: parsed.kind.filter(|_| !is_nobody), ..settings })
         });
         if !matches!(decoded, Some(Err(_))) {
             kept.push(u32::try_from(row).expect("few"));

@@ -211,7 +211,7 @@ pub fn cdt(input: &mut Input<'_>, known: &[String]) -> Option<(Option<Bytes>, Fr
         _ => input.pick(known).unwrap_or_default(),
     };
     let message = Message {
-        kind: subject::told(subject).kind.unwrap_or_default(),
+        kind: subject::parse(subject).kind.unwrap_or_default(),
         correlation_id: correlation.into(),
         timestamp_ms: (input.number()? >> 1).cast_signed(),
         timeout_ms: (input.number()? >> 1).cast_signed(),

@@ -396,10 +396,10 @@ pub(crate) fn encode<'py>(
 /// Decodes a message from recorded frames, if its subject gives its type.
 pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let mut held = frames::held("frames", frames)?;
-    let told = topic.map(cdt::subject::told).unwrap_or_default();
+    let parsed = topic.map(cdt::subject::parse).unwrap_or_default();
     let body = held.pop().unwrap_or_else(|| Frame::Native(Bytes::new()));
     // That nobody has heard a request is said by an answer without a body.
-    let kind = told.kind.filter(|_| !(body.is_empty() && told.replica.is_some()));
+    let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()));
     let Some(kind) = kind else { return Ok(vec![]) };
     let at = held.len();
     // Whichever codec it was recorded with: what is JSON begins as no Avro does that makes sense.

@@ -38,9 +38,9 @@ pub(crate) fn fault(
 ) -> PyResult<Option<&'static str>> {
     let (codec, bytes_encoding) = (message::codec(codec)?, message::bytes_encoding(bytes_encoding)?);
     let settings = Settings { codec, bytes_encoding, strict, kind: None };
-    let told = subject::told(subject);
+    let parsed = subject::parse(subject);
     // That nobody has heard a request is said by an answer without a body.
-    let kind = told.kind.filter(|_| !(body.is_empty() && told.replica.is_some()));
+    let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()));
     Ok(kind.and_then(|kind| decode_body(body, kind, &settings).err()).map(|rejected| rejected.fault.kind.slug()))
 }
 
@@ -48,6 +48,6 @@ pub(crate) fn fault(
 #[pyfunction]
 #[allow(clippy::type_complexity)] // it is read once, in Python
 pub(crate) fn told(subject: &str) -> (Option<&'static str>, Option<&str>, Option<&str>, Option<&str>) {
-    let told = subject::told(subject);
-    (told.kind.map(trunkline_wire::cdt::Kind::name), told.instance, told.replica, told.originator)
+    let parsed = subject::parse(subject);
+    (parsed.kind.map(trunkline_wire::cdt::Kind::name), parsed.instance, parsed.replica, parsed.originator)
 }

@@ -1,6 +1,6 @@
 //! The settings and counters of both roles.
 
-use super::subject::{Subjects, is_token, told};
+use super::subject::{Subjects, is_token, parse};
 use super::{Kind, Message, Rejected, Settings, decode_shared, encode};
 use crate::{
     DropCounts, DropKind, DropReason, ErrorKind, Fault, Frames, Incoming, Latencies, Output, SocketKind, SocketOptions,
@@ -61,13 +61,13 @@ impl Part {
             return Err(Fault { kind: ErrorKind::BadFrameCount, offset: 0 }.in_frame(incoming.frames.len()).into());
         }
         let subject = str::from_utf8(incoming.peer.as_deref().unwrap_or_default()).ok();
-        subject.and_then(|subject| told(subject).kind).ok_or_else(|| DropKind::UnknownType.into())
+        subject.and_then(|subject| parse(subject).kind).ok_or_else(|| DropKind::UnknownType.into())
     }
 
     /// The service that sent an event.
     pub(super) fn originator<S>(incoming: &Incoming<S>) -> Option<Box<str>> {
         let subject = str::from_utf8(incoming.peer.as_deref().unwrap_or_default()).ok()?;
-        told(subject).originator.map(Box::from)
+        parse(subject).originator.map(Box::from)
     }
 
     /// Reads an answer or an event, unless it has expired.

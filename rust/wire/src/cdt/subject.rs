@@ -53,7 +53,7 @@ impl Subjects {
 
 /// What a subject says about its message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told<'a> {
+pub struct Parsed<'a> {
     /// The kind of the message, if it is one of CDT.
     pub kind: Option<Kind>,
     /// The service it is for.
@@ -65,7 +65,7 @@ pub struct Told<'a> {
 }
 
 /// Parses a subject, with any prefix and protocol token.
-pub fn told(subject: &str) -> Told<'_> {
+pub fn parse(subject: &str) -> Parsed<'_> {
     let mut tokens = subject.rsplit('.');
     let kind = tokens.next().and_then(Kind::named);
     let [third, second, first] = [tokens.next(), tokens.next(), tokens.next()];
@@ -73,15 +73,15 @@ pub fn told(subject: &str) -> Told<'_> {
         (Some(kind), Some(originator), Some("endpoint"), Some("config"))
             if kind.is_event() && tokens.next() == Some("events") =>
         {
-            Told { kind: Some(kind), originator: Some(originator), ..Told::default() }
+            Parsed { kind: Some(kind), originator: Some(originator), ..Parsed::default() }
         }
         (Some(kind), Some("service"), Some(instance), Some(_)) if !kind.is_event() => {
-            Told { kind: Some(kind), instance: Some(instance), ..Told::default() }
+            Parsed { kind: Some(kind), instance: Some(instance), ..Parsed::default() }
         }
         (Some(kind), Some("replica"), Some(replica), Some(_)) if !kind.is_event() => {
-            Told { kind: Some(kind), replica: Some(replica), ..Told::default() }
+            Parsed { kind: Some(kind), replica: Some(replica), ..Parsed::default() }
         }
-        _ => Told::default(),
+        _ => Parsed::default(),
     }
 }
 
@@ -149,17 +149,26 @@ mod tests {
         let ours = Subjects::default();
         let request = ours.service("cdp", Kind::ConfigRequest);
         assert_eq!(request, "kaa.v1.service.cdp.cmx2cdp.ConfigRequest");
-        assert_eq!(told(&request), Told { kind: Some(Kind::ConfigRequest), instance: Some("cdp"), ..Told::default() });
+        assert_eq!(
+            parse(&request),
+            Parsed { kind: Some(Kind::ConfigRequest), instance: Some("cdp"), ..Parsed::default() }
+        );
         let answer = ours.replica("r1", Kind::ConfigResponse);
         assert_eq!(answer, "kaa.v1.replica.r1.cmx2cdp.ConfigResponse");
-        assert_eq!(told(&answer), Told { kind: Some(Kind::ConfigResponse), replica: Some("r1"), ..Told::default() });
+        assert_eq!(
+            parse(&answer),
+            Parsed { kind: Some(Kind::ConfigResponse), replica: Some("r1"), ..Parsed::default() }
+        );
         let event = ours.event("cdp", Kind::ConfigUpdated);
         assert_eq!(event, "kaa.v1.events.cdp.endpoint.config.ConfigUpdated");
-        assert_eq!(told(&event), Told { kind: Some(Kind::ConfigUpdated), originator: Some("cdp"), ..Told::default() });
+        assert_eq!(
+            parse(&event),
+            Parsed { kind: Some(Kind::ConfigUpdated), originator: Some("cdp"), ..Parsed::default() }
+        );
         assert!(matches(&ours.events(), &event) && matches("kaa.v1.events.*.endpoint.>", &event));
         for foreign in ["", "a", "kaa.v1.service.cdp.cmx2cdp.Other", "kaa.v1.events.cdp.endpoint.config.ConfigRequest"]
         {
-            assert_eq!(told(foreign), Told::default(), "{foreign}");
+            assert_eq!(parse(foreign), Parsed::default(), "{foreign}");
         }
     }
 
