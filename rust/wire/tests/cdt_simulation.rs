@@ -128,7 +128,7 @@ impl World {
                 return;
             }
             TargetEvent::Updated { .. }
-            | TargetEvent::Told(_)
+            | TargetEvent::Event(_)
             | TargetEvent::Dropped(_)
             | TargetEvent::Connection(_) => return,
         };
@@ -143,7 +143,7 @@ impl World {
             Some(SourceEvent::Changed(call, read)) => {
                 self.changed.entry(call).or_default().push(read.message.config_id.to_string());
             }
-            Some(SourceEvent::Told(_) | SourceEvent::Dropped(_) | SourceEvent::Connection(_)) | None => {}
+            Some(SourceEvent::Event(_) | SourceEvent::Dropped(_) | SourceEvent::Connection(_)) | None => {}
         }
     }
 

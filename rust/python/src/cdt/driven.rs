@@ -150,7 +150,7 @@ impl Spoken for Target {
             TargetEvent::Updated { app_version_name, endpoint_id, config_id, timestamp_ms } => {
                 ("updated", app_version_name, endpoint_id, config_id, timestamp_ms).into_pyobject(py)?
             }
-            TargetEvent::Told(read) => ("event", spoken(py, *read)?).into_pyobject(py)?,
+            TargetEvent::Event(read) => ("event", spoken(py, *read)?).into_pyobject(py)?,
             TargetEvent::Dropped(dropped_message) => dropped(py, "cdt", &dropped_message)?,
             TargetEvent::Connection(what) => connection(what).into_pyobject(py)?,
         };
@@ -222,7 +222,7 @@ impl Spoken for Source {
                 ("ended", call.0, how, what).into_pyobject(py)?
             }
             SourceEvent::Changed(watch, read) => ("changed", watch.0, spoken(py, *read)?).into_pyobject(py)?,
-            SourceEvent::Told(read) => ("event", spoken(py, *read)?).into_pyobject(py)?,
+            SourceEvent::Event(read) => ("event", spoken(py, *read)?).into_pyobject(py)?,
             SourceEvent::Dropped(dropped_message) => dropped(py, "cdt", &dropped_message)?,
             SourceEvent::Connection(what) => connection(what).into_pyobject(py)?,
         };

@@ -160,7 +160,7 @@ pub enum SourceEvent {
     /// A watch has found a new configuration.
     Changed(CallId, Box<Received>),
     /// An event was received.
-    Told(Box<Received>),
+    Event(Box<Received>),
     /// A message was dropped.
     Dropped(Dropped),
     /// What became of the connection.
@@ -172,7 +172,7 @@ impl Event for SourceEvent {
         match self {
             Self::Dropped(dropped) => dropped.weight(),
             Self::Connection(_) => Weight::Notice(0),
-            Self::Told(read) | Self::Changed(_, read) | Self::Ended(_, Ended::Answered(read)) => {
+            Self::Event(read) | Self::Changed(_, read) | Self::Ended(_, Ended::Answered(read)) => {
                 Weight::Lossless(read.body.len())
             }
             Self::Ended(..) => Weight::Lossless(0),
@@ -490,8 +490,8 @@ impl Source {
             return self.drop(DropKind::OwnEvent.into(), incoming);
         }
         self.stats.events += 1;
-        let told = Received { message: event, body, settings: part.body, originator: Part::originator(&incoming) };
-        self.events.push_back(SourceEvent::Told(Box::new(told)));
+        let read = Received { message: event, body, settings: part.body, originator: Part::originator(&incoming) };
+        self.events.push_back(SourceEvent::Event(Box::new(read)));
         Verdict::default()
     }
 

@@ -164,7 +164,7 @@ pub enum TargetEvent {
         timestamp_ms: i64,
     },
     /// An event was received.
-    Told(Box<Received>),
+    Event(Box<Received>),
     /// A message was dropped.
     Dropped(Dropped),
     /// What became of the connection.
@@ -177,7 +177,7 @@ impl Event for TargetEvent {
             Self::Dropped(dropped) => dropped.weight(),
             Self::Connection(_) => Weight::Notice(0),
             Self::Put { content, .. } => Weight::Lossless(content.as_ref().map_or(0, Bytes::len)),
-            Self::Told(told) => Weight::Lossless(told.body.len()),
+            Self::Event(read) => Weight::Lossless(read.body.len()),
             Self::Get { .. } | Self::Announced { .. } | Self::Updated { .. } => Weight::Lossless(0),
         }
     }
@@ -476,8 +476,8 @@ impl Target {
             return self.drop(DropKind::OwnEvent.into(), incoming);
         }
         self.stats.events += 1;
-        let told = Received { message: event, body, settings: part.body, originator: Part::originator(&incoming) };
-        self.events.push_back(TargetEvent::Told(Box::new(told)));
+        let read = Received { message: event, body, settings: part.body, originator: Part::originator(&incoming) };
+        self.events.push_back(TargetEvent::Event(Box::new(read)));
         Verdict::default()
     }
 
