@@ -54,18 +54,18 @@ pub struct Numbered<M: Machine> {
     /// The machine.
     pub machine: M,
     sockets: Vec<M::Socket>,
-    told: VecDeque<M::Event>,
+    events: VecDeque<M::Event>,
 }
 
 impl<M: Machine> Numbered<M> {
     /// Numbers the sockets of a machine that has opened none yet.
     pub fn new(machine: M) -> Self {
-        Self { machine, sockets: vec![], told: VecDeque::new() }
+        Self { machine, sockets: vec![], events: VecDeque::new() }
     }
 
     /// The next collected event.
     pub fn take(&mut self) -> Option<M::Event> {
-        self.told.pop_front()
+        self.events.pop_front()
     }
 
     fn number(&mut self, socket: M::Socket) -> usize {
@@ -109,11 +109,11 @@ impl<M: Machine + Send + 'static> AnyMachine for Numbered<M> {
     }
 
     fn gather(&mut self) -> usize {
-        let before = self.told.len();
+        let before = self.events.len();
         while let Some(event) = self.machine.poll_event() {
-            self.told.push_back(event);
+            self.events.push_back(event);
         }
-        self.told.len() - before
+        self.events.len() - before
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {

@@ -33,12 +33,12 @@ impl Status {
             Some((made, text)) if *made + FRESH > now => text.clone(),
             _ => {
                 let stats = stats();
-                let mut told = serde_json::to_value(&stats).unwrap_or_default();
-                let entries = told[list].as_array_mut().into_iter().flatten();
+                let mut value = serde_json::to_value(&stats).unwrap_or_default();
+                let entries = value[list].as_array_mut().into_iter().flatten();
                 for (entry, name) in entries.zip(names(&stats)) {
                     entry[key] = named(&name);
                 }
-                let text = Bytes::from(told.to_string());
+                let text = Bytes::from(value.to_string());
                 self.0 = Some((now, text.clone()));
                 text
             }

@@ -405,7 +405,7 @@ mod tests {
         let mut tokens = vec![];
         for peer in 1..=3 {
             ask(&mut zap, peer, [peer; 32]);
-            let Some(ZapEvent::Question(token, candidate)) = zap.poll_event() else { panic!("nobody is asked") };
+            let Some(ZapEvent::Question(token, candidate)) = zap.poll_event() else { panic!("no question") };
             assert_eq!((candidate.key, candidate.address), (z85(&[peer; 32]), "127.0.0.1".to_owned()));
             tokens.push(token);
         }

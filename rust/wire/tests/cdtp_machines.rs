@@ -97,16 +97,16 @@ fn of_a_run(variant: Variant, kind: char, id: &str) -> Frames {
 fn runs_that_begin_and_end_are_told_before_and_after_their_messages() {
     for variant in [Variant::B, Variant::Two] {
         let mut receiver = receiver(None);
-        let mut told = String::new();
+        let mut order = String::new();
         let mut after = |receiver: &mut Receiver, kind, id| {
             receiver.handle_message(Nanos(0), incoming(of_a_run(variant, kind, id)));
             while let Some(event) = receiver.poll_event() {
                 match event {
-                    ReceiverEvent::Message { .. } => told.push('.'),
+                    ReceiverEvent::Message { .. } => order.push('.'),
                     ReceiverEvent::Run { sender, id, ended } => {
                         assert_eq!(&*sender, b"Det");
-                        told.push(if ended.is_some() { '-' } else { '+' });
-                        told.push_str(&id);
+                        order.push(if ended.is_some() { '-' } else { '+' });
+                        order.push_str(&id);
                     }
                     ReceiverEvent::Dropped(_)
                     | ReceiverEvent::Found(_)
@@ -125,7 +125,7 @@ fn runs_that_begin_and_end_are_told_before_and_after_their_messages() {
         assert_eq!(after(&mut receiver, '+', "").as_deref(), Some(""));
         // The EOR of the previous run is lost.
         assert_eq!(after(&mut receiver, '+', "r4").as_deref(), Some("r4"));
-        assert_eq!(told, ".+r1...-r1.-r2+.+r4.", "{variant:?}");
+        assert_eq!(order, ".+r1...-r1.-r2+.+r4.", "{variant:?}");
     }
 }
 

@@ -293,8 +293,8 @@ fn closing_takes_every_offer_back() {
 
 #[test]
 fn two_without_a_name_hear_each_other() {
-    let nobody = || BeaconSettings { name: None, ..settings() };
-    let (mut one, mut other) = (seeded(nobody(), [1; 32]), seeded(nobody(), [2; 32]));
+    let anonymous = || BeaconSettings { name: None, ..settings() };
+    let (mut one, mut other) = (seeded(anonymous(), [1; 32]), seeded(anonymous(), [2; 32]));
     one.handle_verb(Nanos(0), BeaconVerb::Request(Service::Data));
     for (_, datagram) in sent(&mut one) {
         hear(&mut one, 0, &datagram);

@@ -210,10 +210,10 @@ fn a_worker_may_ask_as_well() {
     both.look();
     let id = both.ask(0);
     both.receive(encode_reply(bytes("w"), &[id, bytes("m")], &[bytes("y")]));
-    let (sent, told) = both.look();
+    let (sent, events) = both.look();
     assert_eq!(sent.len(), 0);
-    let [WorkingEvent::Call(ClientEvent::Ended(CallId(0), Outcome::Reply { frames, body }))] = &told[..] else {
-        panic!("{told:?}");
+    let [WorkingEvent::Call(ClientEvent::Ended(CallId(0), Outcome::Reply { frames, body }))] = &events[..] else {
+        panic!("{events:?}");
     };
     assert_eq!((&frames[body.metadata.clone()], &frames[body.data()]), (&[bytes("m")][..], &[bytes("y")][..]));
     assert_eq!((both.0.stats().worker.held, both.0.stats().client.in_flight), (1, 0));

@@ -310,7 +310,7 @@ fn a_connector_takes_messages_and_answers_nothing() {
 fn errors_without_an_id_are_told() {
     let mut bench = Bench::connected();
     bench.error("forbidden", None);
-    let Some(ConnectorEvent::Error { frames, layout }) = bench.events.pop() else { panic!("not told") };
+    let Some(ConnectorEvent::Error { frames, layout }) = bench.events.pop() else { panic!("no event") };
     assert_eq!(frames[layout.text.unwrap_or_default()], "forbidden");
     assert_eq!(bench.connector.stats().errors, 1);
     assert!(bench.done.is_empty());
@@ -700,12 +700,12 @@ fn closing_waits_for_errors_about_what_is_not_confirmed() {
     bench.connector.handle_close(bench.now, 5 * SECOND);
     assert_eq!(bench.sent(), ["NOOP·ID·#"]);
     bench.error("forbidden", None);
-    assert!(!bench.events.is_empty(), "an error is told");
+    assert!(!bench.events.is_empty(), "an error is reported");
     assert!(bench.sent().is_empty());
     bench.events.clear();
     bench.confirm();
     assert_eq!(bench.sent(), ["DISCONNECT"]);
-    assert!(bench.events.is_empty(), "nobody asked for the NOOP");
+    assert!(bench.events.is_empty(), "the NOOP was not asked for");
     assert_eq!(bench.connector.stats().errors, 1);
 }
 

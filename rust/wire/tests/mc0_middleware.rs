@@ -714,7 +714,7 @@ fn what_is_left_at_the_end_is_said() {
 fn drops_are_told_once_until_the_peer_reads() {
     let mut bus = queue(Overflow::DropNewest, 1);
     bus.say("a", &["SUB", "", "t"]);
-    let told = |bus: &mut Bus| {
+    let notices = |bus: &mut Bus| {
         let is_full = |event: &MiddlewareEvent| {
             let MiddlewareEvent::Dropped(dropped) = event else { return false };
             dropped.reason == DropReason::Undelivered(DropKind::PeerFull)
@@ -726,7 +726,7 @@ fn drops_are_told_once_until_the_peer_reads() {
         for _ in 0..100 {
             bus.say("p", &["PUT", "TOPIC", "t", "", "x"]);
         }
-        assert_eq!((told(&mut bus), bus.dropped("peer_full")), (1, lost));
+        assert_eq!((notices(&mut bus), bus.dropped("peer_full")), (1, lost));
         bus.hear("a");
     }
 }

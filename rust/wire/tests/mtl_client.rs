@@ -218,7 +218,7 @@ fn a_session_that_does_not_come_about_is_tried_elsewhere_until_time_is_up() {
         .collect();
     assert!(endpoints[0] != endpoints[1] && endpoints[0] == endpoints[2]);
     assert_eq!(bench.ended(), [(call, Outcome::TimedOut)]);
-    assert!(bench.said.is_empty(), "nobody waits for it");
+    assert!(bench.said.is_empty(), "no call waits for it");
 }
 
 // req: MTL-02

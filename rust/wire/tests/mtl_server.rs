@@ -158,7 +158,7 @@ fn an_endpoint_that_has_no_port_is_named() {
 fn who_came_by_no_host_is_told_the_whole_endpoint() {
     let bind = vec!["ipc:///tmp/mtl".to_owned()];
     let data_bind = vec!["tcp://*:*".to_owned()];
-    for (bound, told) in [
+    for (bound, expected) in [
         ("tcp://0.0.0.0:7100", "tcp://127.0.0.1:7100"),
         ("tcp://[::]:7100", "tcp://[::1]:7100"),
         ("tcp://10.0.0.1:7100", "tcp://10.0.0.1:7100"),
@@ -168,7 +168,7 @@ fn who_came_by_no_host_is_told_the_whole_endpoint() {
         bench.socket(ServerSocket::Data(0), SocketEvent::Bound(bound.to_owned()));
         bench.enter("ada", "queue");
         let (_, body) = bench.ask("ada", "Connection.Reader", &json!({}));
-        assert_eq!((&body["port"], &body["endpoint"]), (&json!(7100), &json!(told)));
+        assert_eq!((&body["port"], &body["endpoint"]), (&json!(7100), &json!(expected)));
     }
 }
 
@@ -390,8 +390,8 @@ fn writers_are_confirmed_at_once_until_one_is_rejected() {
     ];
     assert_eq!(said, expected);
     assert_eq!(bench.server.stats().dropped["queue_full"], 2);
-    let told = bench.events.iter().filter(|event| matches!(event, ServerEvent::Dropped(_))).count();
-    assert_eq!(told, 1);
+    let notices = bench.events.iter().filter(|event| matches!(event, ServerEvent::Dropped(_))).count();
+    assert_eq!(notices, 1);
 }
 
 // req: MTL-53, MTL-54, MTL-55

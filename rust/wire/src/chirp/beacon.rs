@@ -196,9 +196,9 @@ pub struct Beacon {
 impl Beacon {
     /// A beacon that opens its socket at once. The seed spreads its answers, and identifies it if it has no name.
     pub fn new(settings: BeaconSettings, seed: [u8; 32]) -> Self {
-        let mut nobody = [0; 16];
-        nobody.copy_from_slice(&seed[..16]);
-        let host = |hash: fn(&str) -> Id| settings.name.as_deref().map_or(Id(nobody), hash);
+        let mut anonymous = [0; 16];
+        anonymous.copy_from_slice(&seed[..16]);
+        let host = |hash: fn(&str) -> Id| settings.name.as_deref().map_or(Id(anonymous), hash);
         let mut forms = smallvec![
             (Id::of_lower_case(&settings.group), host(Id::of_lower_case)),
             (Id::of(&settings.group), host(Id::of)),

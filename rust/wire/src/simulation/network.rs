@@ -179,8 +179,8 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
             ears.extend(members.get(usize::try_from(chosen).unwrap_or_default()));
         }
         if ears.is_empty() && frames.first().is_some_and(|reply_to| !reply_to.is_empty()) {
-            let nobody = [Bytes::new(), Bytes::from_static(b"NATS/1.0 503\r\n\r\n"), Bytes::new()];
-            return self.publish(&frames[0], &nobody.into_iter().collect());
+            let no_responders = [Bytes::new(), Bytes::from_static(b"NATS/1.0 503\r\n\r\n"), Bytes::new()];
+            return self.publish(&frames[0], &no_responders.into_iter().collect());
         }
         for (to, socket) in ears {
             for _ in 0..self.copies() {

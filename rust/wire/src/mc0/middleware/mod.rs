@@ -274,9 +274,9 @@ impl Middleware {
         if count == 0 {
             return;
         }
-        let told = kind != DropKind::PeerFull || self.peers.begins_to_lose(peer, count);
-        *self.stats.dropped.entry(kind.slug()).or_default() += count - u64::from(told);
-        if told {
+        let is_reported = kind != DropKind::PeerFull || self.peers.begins_to_lose(peer, count);
+        *self.stats.dropped.entry(kind.slug()).or_default() += count - u64::from(is_reported);
+        if is_reported {
             self.drop(kind.into(), self.peers.get(peer).origin(), Frames::new());
         }
     }

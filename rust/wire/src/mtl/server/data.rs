@@ -53,7 +53,7 @@ impl Server {
                 Kind::Lease => self.redeem(now, address, user_id, sequence, name()),
                 Kind::Ping => {
                     self.send(address, data::pong());
-                    if self.flows.was_told(address) {
+                    if self.flows.take_gone(address) {
                         self.send(address, data::response(0, 403));
                     }
                 }

@@ -192,7 +192,7 @@ impl Flows {
     pub(super) fn insert(&mut self, address: Address, terms: Terms, heartbeat: Heartbeat) -> Slot {
         // Zero marks sends to connections without a lease.
         self.serial = self.serial.wrapping_add(1).max(1);
-        self.was_told(&address);
+        self.take_gone(&address);
         let due = heartbeat.due();
         let slot = self.all.insert(Flow {
             address: address.clone(),
@@ -242,7 +242,7 @@ impl Flows {
     }
 
     /// Whether the lease of this connection ended unreported; it counts as reported now.
-    pub(super) fn was_told(&mut self, address: &Address) -> bool {
+    pub(super) fn take_gone(&mut self, address: &Address) -> bool {
         if self.is_gone.remove(address).is_none() {
             return false;
         }
