@@ -4,18 +4,16 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use trunkline_fuzz::{Calls, Input, drive, messages};
+use trunkline_wire::mc0::{Clients, Entry, Middleware, MiddlewareSettings, MiddlewareVerb, Overflow, Policy, Settings};
 use trunkline_wire::{Frames, Pattern};
-use trunkline_wire::mc0::{
-    Entry, Middleware, MiddlewareSettings, MiddlewareVerb, Overflow, Policy, Settings, Whom,
-};
 
 struct Any;
 
 fn policy(input: &mut Input<'_>) -> Option<Policy> {
     let pattern = |input: &mut Input<'_>| Some(Pattern::new(input.pick(&[&b"t"[..], b"*", b"?", b"u*"])?));
     let entry = |input: &mut Input<'_>| {
-        let whom = if input.byte()? & 1 == 0 { Whom::All } else { Whom::Named(b"nobody"[..].into()) };
-        Some(Entry { whom, publish: input.several(pattern)?, subscribe: input.several(pattern)? })
+        let clients = if input.byte()? & 1 == 0 { Clients::All } else { Clients::Named(b"nobody"[..].into()) };
+        Some(Entry { clients, publish: input.several(pattern)?, subscribe: input.several(pattern)? })
     };
     input.several(entry).map(Policy)
 }

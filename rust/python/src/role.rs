@@ -663,7 +663,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
         let rule = match optional("allow") {
             None => None,
             Some(allow) if allow.is_callable() => Some(Rule::Asked),
-            Some(allow) if allow.is_instance_of::<PyBool>() => Some(Rule::Anybody),
+            Some(allow) if allow.is_instance_of::<PyBool>() => Some(Rule::AnyKey),
             Some(allow) => Some(Rule::Listed(allow.extract()?)),
         };
         let capture = match optional("capture") {

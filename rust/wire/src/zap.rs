@@ -77,7 +77,7 @@ pub enum ZapVerb {
 #[derive(Clone, Debug)]
 pub enum Rule {
     /// Every client with a key is admitted, and has it as its name.
-    Anybody,
+    AnyKey,
     /// A list.
     Listed(Allowed),
     /// By a question for each client with a key.
@@ -211,7 +211,7 @@ impl Authenticator {
         };
         let waiting = Waiting { peer, request: request.clone(), candidate };
         match (&self.rule, key) {
-            (Rule::Anybody, Some(_)) => {
+            (Rule::AnyKey, Some(_)) => {
                 let name = waiting.candidate.key.clone();
                 self.answer(waiting, Some(name));
             }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use trunkline_wire::mc0::{
-    Entry, Farewell, Front, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Policy,
-    Settings, Whom,
+    Clients, Entry, Farewell, Front, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Policy,
+    Settings,
 };
 use trunkline_wire::{
     Backlog, DropKind, DropReason, Frames, Incoming, MAX_FRAMES, Machine as _, Nanos, Origin, Output, Pattern, SendId,
@@ -603,8 +603,8 @@ fn a_message_of_many_frames_is_passed_on_whole_or_refused() {
 
 fn policy(rows: &[(&str, &[&str], &[&str])]) -> Policy {
     let patterns = |texts: &[&str]| texts.iter().map(|text| Pattern::new(text.as_bytes())).collect();
-    let entry = |(whom, publish, subscribe): &(&str, &[&str], &[&str])| Entry {
-        whom: if *whom == "*" { Whom::All } else { Whom::Like(Pattern::new(whom.as_bytes())) },
+    let entry = |(client, publish, subscribe): &(&str, &[&str], &[&str])| Entry {
+        clients: if *client == "*" { Clients::All } else { Clients::Like(Pattern::new(client.as_bytes())) },
         publish: patterns(publish),
         subscribe: patterns(subscribe),
     };

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use trunkline_engine::{Handle, Queued};
 use trunkline_wire::mc0::{
-    Entry, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Policy, Settings, Whom,
+    Clients, Entry, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Policy, Settings,
 };
 use trunkline_wire::{Framing, Pattern};
 
@@ -69,10 +69,10 @@ pub(crate) fn given_policy(entries: &Bound<'_, PyAny>) -> PyResult<Option<Policy
 fn policy(entries: Vec<GivenEntry>) -> Policy {
     let patterns = |texts: Vec<Vec<u8>>| texts.iter().map(|text| Pattern::new(text)).collect();
     let entry = |(client, is_name, publish, subscribe): GivenEntry| Entry {
-        whom: match (is_name, &client[..]) {
-            (true, _) => Whom::Named(client.into()),
-            (false, b"*") => Whom::All,
-            (false, _) => Whom::Like(Pattern::new(&client)),
+        clients: match (is_name, &client[..]) {
+            (true, _) => Clients::Named(client.into()),
+            (false, b"*") => Clients::All,
+            (false, _) => Clients::Like(Pattern::new(&client)),
         },
         publish: patterns(publish),
         subscribe: patterns(subscribe),

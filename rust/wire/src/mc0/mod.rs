@@ -19,4 +19,4 @@ pub use middleware::{
     Farewell, Front, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareStats, MiddlewareVerb, Overflow,
     TopicStats,
 };
-pub use policy::{Entry, Policy, Whom};
+pub use policy::{Clients, Entry, Policy};

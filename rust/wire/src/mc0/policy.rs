@@ -4,7 +4,7 @@ use crate::Pattern;
 
 /// The clients that an entry applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum Clients {
     /// All clients, also those without a name.
     All,
     /// The client with exactly this name.
@@ -17,7 +17,7 @@ pub enum Whom {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The clients.
-    pub whom: Whom,
+    pub clients: Clients,
     /// The topics that they may put messages to.
     pub publish: Vec<Pattern>,
     /// The topics that they may subscribe to.
@@ -40,11 +40,11 @@ impl Policy {
     }
 
     fn entry(&self, user: Option<&[u8]>) -> Option<&Entry> {
-        self.0.iter().find(|entry| match (&entry.whom, user) {
-            (Whom::All, _) => true,
-            (Whom::Named(name), Some(user)) => **name == *user,
-            (Whom::Like(pattern), Some(user)) => pattern.matches(user),
-            (Whom::Named(_) | Whom::Like(_), None) => false,
+        self.0.iter().find(|entry| match (&entry.clients, user) {
+            (Clients::All, _) => true,
+            (Clients::Named(name), Some(user)) => **name == *user,
+            (Clients::Like(pattern), Some(user)) => pattern.matches(user),
+            (Clients::Named(_) | Clients::Like(_), None) => false,
         })
     }
 }
@@ -55,12 +55,12 @@ mod tests {
 
     #[test]
     fn the_first_entry_decides() {
-        let like = |pattern: &str| Whom::Like(Pattern::new(pattern.as_bytes()));
+        let like = |pattern: &str| Clients::Like(Pattern::new(pattern.as_bytes()));
         let all = || vec![Pattern::new(b"*")];
         let policy = Policy(vec![
-            Entry { whom: Whom::Named(b"daq*"[..].into()), publish: vec![], subscribe: vec![] },
-            Entry { whom: like("daq*"), publish: all(), subscribe: vec![] },
-            Entry { whom: Whom::All, publish: vec![], subscribe: all() },
+            Entry { clients: Clients::Named(b"daq*"[..].into()), publish: vec![], subscribe: vec![] },
+            Entry { clients: like("daq*"), publish: all(), subscribe: vec![] },
+            Entry { clients: Clients::All, publish: vec![], subscribe: all() },
         ]);
         assert!(policy.may_publish(Some(b"daq1"), b"t"));
         assert!(!policy.may_subscribe(Some(b"daq1"), b"t"));
