@@ -14,7 +14,7 @@ use trunkline_wire::chirp::{
 use crate::counters::counters;
 use crate::errors::{LocalProtocolError, decode_error, dropped};
 use crate::frames;
-use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
+use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::reader::{Look, Next, Reader};
 use crate::role::{Role, RoleOptions, start};
 
@@ -144,7 +144,7 @@ impl Spoken for Beacon {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: BeaconEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: BeaconEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match event {
             BeaconEvent::News(news) => ("news", self::news(news)).into_pyobject(py).map(Some),
             BeaconEvent::Dropped(dropped) => self::dropped(py, "chirp", &dropped).map(Some),

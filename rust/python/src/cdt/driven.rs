@@ -18,7 +18,7 @@ use super::message::{bytes_encoding, codec, spoken};
 use crate::counters::counters;
 use crate::errors::{LocalProtocolError, dropped};
 use crate::frames;
-use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
+use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::role::{connection, seconds};
 
 fn part(given: &Given<'_>) -> PyResult<Part> {
@@ -126,7 +126,7 @@ impl Spoken for Target {
         Ok(TargetVerb::Answer(Token(given.extract("token")?), answer))
     }
 
-    fn told<'py>(py: Python<'py>, event: TargetEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: TargetEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let told = match event {
             TargetEvent::Get { token, correlation_id, app_version_name, endpoint_id, config_id } => {
                 ("get", token.0, correlation_id, app_version_name, endpoint_id, config_id).into_pyobject(py)?
@@ -206,7 +206,7 @@ impl Spoken for Source {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: SourceEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: SourceEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let told = match event {
             SourceEvent::Ended(call, ended) => {
                 let (how, what) = match ended {

@@ -18,7 +18,7 @@ use super::sender::{self, Announced};
 use crate::chirp::BeaconOptions;
 use crate::counters::{add_listening, counters};
 use crate::frames::Frame;
-use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
+use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::role::seconds;
 
 /// A beacon beside each machine that is made, where there is to be one.
@@ -79,7 +79,7 @@ impl Spoken for Announced {
         Ok(Either::First(verb))
     }
 
-    fn told<'py>(py: Python<'py>, event: SenderEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: SenderEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         sender::told(event).into_pyobject(py).map(Some)
     }
 
@@ -99,7 +99,7 @@ impl Spoken for FindingSenders {
     }
 
     /// Messages go together as they came.
-    fn told<'py>(py: Python<'py>, event: ReceiverEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: ReceiverEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let messages = match event {
             ReceiverEvent::Message { frames, layout: Layout::Single(head) } => {
                 vec![Message::single(frames.into_iter().map(Frame::Native), head)]

@@ -17,7 +17,7 @@ use super::request::Answers;
 use super::{PyRequest, broker, client, heartbeat, worker};
 use crate::counters::{add_connected, add_listening, counters};
 use crate::errors::ended;
-use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
+use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 
 /// The largest frame, as for roles that do not say.
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
@@ -59,7 +59,7 @@ fn asking(name: &str, given: &Given<'_>) -> PyResult<ClientVerb> {
     }
 }
 
-impl Answers for Desk {
+impl Answers for VerbQueue {
     fn ask(&self, verb: WorkerVerb) {
         self.put(WorkingVerb::Work(verb));
     }
@@ -74,7 +74,7 @@ impl Spoken for Broker {
         no_verb(name)
     }
 
-    fn told<'py>(py: Python<'py>, event: BrokerEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: BrokerEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         broker::told(py, event).map(Some)
     }
 
@@ -90,7 +90,7 @@ impl Spoken for Client {
         asking(name, given)
     }
 
-    fn told<'py>(py: Python<'py>, event: ClientEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: ClientEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         client::told(py, event).map(Some)
     }
 
@@ -106,10 +106,14 @@ impl Spoken for Working {
         asking(name, given).map(WorkingVerb::Call)
     }
 
-    fn told<'py>(py: Python<'py>, event: WorkingEvent, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(
+        py: Python<'py>,
+        event: WorkingEvent,
+        verbs: &Arc<VerbQueue>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match event {
             WorkingEvent::Work(WorkerEvent::Request { job, frames, body }) => {
-                let request = PyRequest::new(desk.clone(), MAX_MESSAGE_BYTES, job, frames, body);
+                let request = PyRequest::new(verbs.clone(), MAX_MESSAGE_BYTES, job, frames, body);
                 ("request", request).into_pyobject(py).map(Some)
             }
             WorkingEvent::Work(event) => worker::told(py, event),

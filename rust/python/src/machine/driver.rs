@@ -11,7 +11,7 @@ use trunkline_wire::{
     ErrorKind, Framing, Incoming, Nanos, Open, Output, SendId, SocketEvent, SocketKind, Unsent, Verdict,
 };
 
-use super::{Carried, Desk, Driven, Given, PyMessages, spoken};
+use super::{Carried, Driven, Given, PyMessages, VerbQueue, spoken};
 use crate::frames;
 use crate::role::seconds;
 
@@ -19,7 +19,7 @@ use crate::role::seconds;
 #[pyclass(frozen, module = "trunkline._native", name = "Driver")]
 pub(crate) struct PyDriver {
     machine: Mutex<Box<dyn Driven>>,
-    desk: Arc<Desk>,
+    verbs: Arc<VerbQueue>,
 }
 
 impl PyDriver {
@@ -29,11 +29,11 @@ impl PyDriver {
         self.machine.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something at this time, after what was put on the desk before.
+    /// Does something at this time, after the verbs that are pending.
     fn at<T>(&self, py: Python<'_>, now_ns: u64, act: impl FnOnce(Nanos, &mut dyn Driven) -> T) -> T {
         let now = Nanos(now_ns);
         let mut machine = self.machine(py);
-        for verb in self.desk.take() {
+        for verb in self.verbs.take() {
             machine.handle(now, verb);
         }
         act(now, &mut **machine)
@@ -52,7 +52,7 @@ impl PyDriver {
             None => getrandom::fill(&mut bytes).map_err(|error| PyOSError::new_err(error.to_string()))?,
         }
         let (_, make) = spoken::make(kind, &Given(settings))?;
-        Ok(Self { machine: Mutex::new(make(Nanos(now_ns), bytes)), desk: Arc::default() })
+        Ok(Self { machine: Mutex::new(make(Nanos(now_ns), bytes)), verbs: Arc::default() })
     }
 
     /// Takes one whole message; gives the kind of error, the framing and the topic where there are such.
@@ -136,7 +136,7 @@ impl PyDriver {
     fn poll_event<'py>(&self, py: Python<'py>, now_ns: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.at(py, now_ns, |_, machine| {
             machine.gather();
-            machine.told(py, &self.desk)
+            machine.told(py, &self.verbs)
         })
     }
 
@@ -174,7 +174,7 @@ impl PyDriver {
                 outputs.append(sends)?;
             }
             machine.gather();
-            while let Some(event) = machine.told(py, &self.desk)? {
+            while let Some(event) = machine.told(py, &self.verbs)? {
                 events.append(event)?;
             }
             PyResult::Ok((timeout_ns(&*machine), machine.is_closed()))

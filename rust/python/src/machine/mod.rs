@@ -26,8 +26,8 @@ pub(crate) trait Spoken: Machine + Send + Sized + 'static {
     /// A verb by its name, with its arguments.
     fn verb(name: &str, given: &Given<'_>) -> PyResult<Self::Verb>;
 
-    /// An event as `(kind, *details)`, unless it is nobody's concern; verbs about what is handed out go to the desk.
-    fn told<'py>(py: Python<'py>, event: Self::Event, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>>;
+    /// An event as `(kind, *details)`, unless it is internal; verbs about what is handed out go to the queue.
+    fn told<'py>(py: Python<'py>, event: Self::Event, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>>;
 
     /// Counters, by name, as the live role has them.
     fn counters<'py>(py: Python<'py>, stats: &Self::Stats) -> PyResult<Bound<'py, PyDict>>;
@@ -41,8 +41,8 @@ pub(crate) trait Driven: AnyMachine {
     /// Does a verb of the machine's own type.
     fn handle(&mut self, now: Nanos, verb: Box<dyn Any + Send>);
 
-    /// The next event that was set aside, and is anybody's concern.
-    fn told<'py>(&mut self, py: Python<'py>, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>>;
+    /// The next event that was set aside, see [`Spoken::told`].
+    fn told<'py>(&mut self, py: Python<'py>, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>>;
 
     /// See [`Spoken::counters`].
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
@@ -60,9 +60,9 @@ impl<M: Spoken> Driven for Numbered<M> {
         }
     }
 
-    fn told<'py>(&mut self, py: Python<'py>, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(&mut self, py: Python<'py>, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         while let Some(event) = self.take() {
-            if let Some(told) = M::told(py, event, desk)? {
+            if let Some(told) = M::told(py, event, verbs)? {
                 return Ok(Some(told));
             }
         }
@@ -74,19 +74,19 @@ impl<M: Spoken> Driven for Numbered<M> {
     }
 }
 
-/// Where verbs wait for a machine that is looked at now and then.
+/// Verbs that are pending until the machine is driven next.
 #[derive(Default)]
-pub(crate) struct Desk {
+pub(crate) struct VerbQueue {
     verbs: Mutex<Vec<Box<dyn Any + Send>>>,
     is_over: AtomicBool,
 }
 
-impl Desk {
+impl VerbQueue {
     pub(crate) fn put(&self, verb: impl Any + Send) {
         self.verbs.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(verb));
     }
 
-    /// Whether nobody will look at it any more.
+    /// Whether its machine is gone.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }

@@ -11,37 +11,37 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use trunkline_wire::Nanos;
 use trunkline_wire::simulation::{Network, Node, Notice, Simulation};
 
-use super::{Desk, Driven, Given, spoken};
+use super::{Driven, Given, VerbQueue, spoken};
 use crate::role::seconds;
 
 struct World {
     simulation: Simulation<dyn Driven>,
-    desks: HashMap<Node, Arc<Desk>>,
+    queues: HashMap<Node, Arc<VerbQueue>>,
 }
 
 impl World {
-    fn desk(&mut self, node: Node) -> Arc<Desk> {
-        Arc::clone(self.desks.entry(node).or_default())
+    fn queue(&mut self, node: Node) -> Arc<VerbQueue> {
+        Arc::clone(self.queues.entry(node).or_default())
     }
 
-    /// Nobody looks at the desk of who is gone.
+    /// Closes the queues of machines that are gone.
     fn clear(&mut self) {
         let simulation = &self.simulation;
-        self.desks.retain(|node, desk| {
+        self.queues.retain(|node, queue| {
             let is_up = simulation.is_up(*node);
             if !is_up {
-                desk.close();
+                queue.close();
             }
             is_up
         });
     }
 }
 
-/// The world, once no other thread has it, with what was put on desks since it was last looked at. Who has it may need Python
+/// The world, once no other thread has it and the verbs that were pending are done. Who has it may need Python
 /// meanwhile, as who has a driver may.
 fn enter<'a>(py: Python<'_>, world: &'a Mutex<World>) -> MutexGuard<'a, World> {
     let mut world = world.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-    let put: Vec<_> = world.desks.iter().map(|(node, desk)| (*node, desk.take())).collect();
+    let put: Vec<_> = world.queues.iter().map(|(node, queue)| (*node, queue.take())).collect();
     for (node, verbs) in put {
         let now = world.simulation.now();
         for verb in verbs {
@@ -60,7 +60,7 @@ impl PySimulation {
     #[new]
     fn new(seed: u64, steps: u64) -> Self {
         let simulation = Simulation::new(seed, Network::default(), steps);
-        Self(Arc::new(Mutex::new(World { simulation, desks: HashMap::new() })))
+        Self(Arc::new(Mutex::new(World { simulation, queues: HashMap::new() })))
     }
 
     /// Has messages sent from now on treated like this.
@@ -122,8 +122,8 @@ impl PySimulation {
             match notice {
                 Notice::Woken(token) => all.push((None, ("woken", token).into_pyobject(py)?)),
                 Notice::Event(node) => {
-                    let desk = world.desk(node);
-                    let told = world.simulation.any(node).told(py, &desk)?;
+                    let queue = world.queue(node);
+                    let told = world.simulation.any(node).told(py, &queue)?;
                     all.extend(told.map(|told| (Some(node.0), told)));
                 }
             }

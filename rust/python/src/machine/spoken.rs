@@ -9,7 +9,7 @@ use trunkline_wire::erased::Numbered;
 use trunkline_wire::simulation::{Bare, Received};
 use trunkline_wire::{Nanos, SocketKind};
 
-use super::{Desk, Driven, Given, Spoken};
+use super::{Driven, Given, Spoken, VerbQueue};
 use crate::errors::LocalProtocolError;
 use crate::{cdt, cdtp, chirp, dcp, frames, mc0, mtl};
 
@@ -80,7 +80,7 @@ impl Spoken for Bare {
         Ok((to, frames))
     }
 
-    fn told<'py>(py: Python<'py>, event: Received, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: Received, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let peer = event.peer.map(|peer| PyBytes::new(py, &peer));
         ("message", frames::tuple(py, event.frames.iter())?, peer).into_pyobject(py).map(Some)
     }

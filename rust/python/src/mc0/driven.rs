@@ -13,7 +13,7 @@ use trunkline_wire::mc0::{
 
 use super::{connector, middleware};
 use crate::counters::{add_connected, add_listening, counters};
-use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
+use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::role::seconds;
 
 /// The largest frame, as for roles that do not say.
@@ -52,7 +52,7 @@ impl Spoken for Connector {
         Ok(ConnectorVerb::Call { call: CallId(given.extract("call")?), asked, timeout })
     }
 
-    fn told<'py>(py: Python<'py>, event: ConnectorEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: ConnectorEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         connector::told(py, event).map(Some)
     }
 
@@ -71,7 +71,7 @@ impl Spoken for Middleware {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: MiddlewareEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: MiddlewareEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         middleware::told(py, event).map(Some)
     }
 

@@ -16,7 +16,7 @@ use trunkline_wire::{CallId, SocketOptions};
 use super::message::PyReply;
 use super::{client, json, server};
 use crate::counters::{add_connected, add_listening, counters};
-use crate::machine::{Desk, Given, Make, Spoken, maker, no_verb};
+use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::role::seconds;
 
 pub(crate) fn server_machine(given: &Given<'_>) -> PyResult<Make> {
@@ -98,7 +98,7 @@ impl Spoken for Server {
         Ok(ServerVerb::Answer(token(given)?, answer))
     }
 
-    fn told<'py>(py: Python<'py>, event: ServerEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: ServerEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         server::told(py, event).map(Some)
     }
 
@@ -133,7 +133,7 @@ impl Spoken for Client {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: ClientEvent, _desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: ClientEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         client::told(py, event).map(Some)
     }
 

@@ -23,7 +23,7 @@ use crate::counters::{add_connected, counters};
 use crate::errors::{ClosedError, LeaseRefusedError, LocalProtocolError, PeerLostError, RemoteProtocolError, dropped};
 use crate::fields;
 use crate::frames::{self, counted, within};
-use crate::machine::{Desk, Given as Said, Make, Spoken, maker, no_verb};
+use crate::machine::{Given as Said, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::names::name;
 use crate::reader::{Look, Next, Reader};
 use crate::role::{Role, RoleOptions, connection, seconds, start};
@@ -100,7 +100,7 @@ impl Settles for Handle<Flow> {
     }
 }
 
-impl Settles for Desk {
+impl Settles for VerbQueue {
     fn settle(&self, verb: FlowVerb) -> bool {
         self.put(verb);
         true
@@ -519,9 +519,9 @@ impl Spoken for Flow {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: FlowEvent, desk: &Arc<Desk>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn told<'py>(py: Python<'py>, event: FlowEvent, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let told = if let FlowEvent::Content { connection, frames, layout, only } = event {
-            let reader = Arc::clone(desk) as Arc<dyn Settles>;
+            let reader = Arc::clone(verbs) as Arc<dyn Settles>;
             ("content", PyContent { reader, connection, frames, layout, only }).into_pyobject(py)
         } else if let FlowEvent::Ended(call, outcome) = event {
             match Self::reply(py, outcome)? {
