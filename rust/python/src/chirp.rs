@@ -22,7 +22,7 @@ use crate::role::{Role, RoleOptions, start};
 type Fields = (&'static str, String, String, u8, u16);
 
 /// Kind, host, name, service and endpoint of what another host has to say.
-type Told = (&'static str, String, Option<String>, u8, Option<String>);
+type NewsTuple = (&'static str, String, Option<String>, u8, Option<String>);
 
 /// What the datagram in these frames says: the one frame, or a sequence of it.
 #[pyfunction]
@@ -106,7 +106,7 @@ pub(crate) struct PyBeacon {
 
 impl PyBeacon {
     /// The next news without a wait; drops on the way are told.
-    fn take(slf: &Bound<'_, Self>) -> PyResult<Option<Told>> {
+    fn take(slf: &Bound<'_, Self>) -> PyResult<Option<NewsTuple>> {
         let Self { reader, on_drop } = slf.get();
         let mut look = Look::default();
         loop {
@@ -124,7 +124,7 @@ impl PyBeacon {
     }
 }
 
-fn news(News { kind, host, name, service, endpoint }: News) -> Told {
+fn news(News { kind, host, name, service, endpoint }: News) -> NewsTuple {
     (kind.slug(), host.to_string(), name, service as u8, endpoint)
 }
 
@@ -144,7 +144,7 @@ impl Spoken for Beacon {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: BeaconEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn notice<'py>(py: Python<'py>, event: BeaconEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         match event {
             BeaconEvent::News(news) => ("news", self::news(news)).into_pyobject(py).map(Some),
             BeaconEvent::Dropped(dropped) => self::dropped(py, "chirp", &dropped).map(Some),
@@ -197,12 +197,12 @@ impl PyBeacon {
 
     /// Waits for news.
     #[pyo3(signature = (timeout_s = None))]
-    fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<Told> {
+    fn receive(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<NewsTuple> {
         slf.as_super().get().receive(slf.py(), timeout_s, "no news came", || Self::take(slf))
     }
 
     /// The next news if there are any now.
-    fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<Told>> {
+    fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<NewsTuple>> {
         slf.as_super().get().ours()?;
         Self::take(slf)
     }

@@ -19,13 +19,13 @@ mod mc0;
 mod msgpack;
 mod mtl;
 mod names;
+mod notices;
 mod place;
 mod reader;
 mod role;
 mod rooms;
 mod scalars;
 mod summary;
-mod told;
 mod transport;
 mod writer;
 
@@ -44,11 +44,11 @@ mod _native {
     #[pymodule_export]
     use crate::machine::{PyDriver, PyMessages, PySimulation, Simulated};
     #[pymodule_export]
+    use crate::notices::PyNotices;
+    #[pymodule_export]
     use crate::role::{PyGuard, Role, shutdown};
     #[pymodule_export]
     use crate::rooms::{decode, topic};
-    #[pymodule_export]
-    use crate::told::PyTold;
     #[pymodule_export]
     use crate::transport::{transports, use_libzmq};
 

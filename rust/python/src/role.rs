@@ -415,11 +415,11 @@ impl PyGuard {
     /// Who was refused and who is asked about since the last call: the question's token or None, the key in Z85, and the
     /// address.
     fn read(&self) -> Vec<(Option<u64>, String, String)> {
-        let told = |event| match event {
+        let shown = |event| match event {
             ZapEvent::Refused(Candidate { address, key }) => (None, key, address),
             ZapEvent::Question(Token(token), Candidate { address, key }) => (Some(token), key, address),
         };
-        self.0.read().into_iter().map(told).collect()
+        self.0.read().into_iter().map(shown).collect()
     }
 }
 
@@ -513,15 +513,15 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     Ok((handle, Role { inner, guard, recording, transport: transport.name(), missing }))
 }
 
-/// What a role has to say since the last call, each as `told` has it, and what has come up with its capture.
+/// The notices of a role since the last call, each made by `notice`, then those of its capture.
 pub(crate) fn notices<'py, M: Machine + Send + 'static>(
     py: Python<'py>,
     handle: &Handle<M>,
-    told: impl Fn(Python<'py>, M::Event) -> PyResult<Bound<'py, PyTuple>>,
+    notice: impl Fn(Python<'py>, M::Event) -> PyResult<Bound<'py, PyTuple>>,
 ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
     let mut events = VecDeque::new();
     handle.read(&mut events);
-    let events = events.into_iter().map(|event| told(py, event));
+    let events = events.into_iter().map(|event| notice(py, event));
     let troubles = iter::from_fn(|| handle.read_trouble()).map(|what| trouble(what).into_pyobject(py));
     events.chain(troubles).collect()
 }

@@ -46,8 +46,8 @@ impl PyWriter {
         let settings = capture_settings(&options)?;
         let framing = named("protocol", protocol, Framing::ALL, Framing::name)?;
         let news = Arc::<(Mutex<()>, Condvar)>::default();
-        let told = Arc::clone(&news);
-        let opened = py.detach(move || Writer::open(&directory, settings, move || told.1.notify_all()));
+        let waker = Arc::clone(&news);
+        let opened = py.detach(move || Writer::open(&directory, settings, move || waker.1.notify_all()));
         Ok(Self {
             writer: Mutex::new(Some(opened.map_err(|error| capture_error(&error))?)),
             news,

@@ -126,8 +126,8 @@ impl Spoken for Target {
         Ok(TargetVerb::Answer(Token(given.extract("token")?), answer))
     }
 
-    fn told<'py>(py: Python<'py>, event: TargetEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let told = match event {
+    fn notice<'py>(py: Python<'py>, event: TargetEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let notice = match event {
             TargetEvent::Get { token, correlation_id, app_version_name, endpoint_id, config_id } => {
                 ("get", token.0, correlation_id, app_version_name, endpoint_id, config_id).into_pyobject(py)?
             }
@@ -154,7 +154,7 @@ impl Spoken for Target {
             TargetEvent::Dropped(dropped_message) => dropped(py, "cdt", &dropped_message)?,
             TargetEvent::Connection(what) => connection(what).into_pyobject(py)?,
         };
-        Ok(Some(told))
+        Ok(Some(notice))
     }
 
     fn counters<'py>(py: Python<'py>, stats: &TargetStats) -> PyResult<Bound<'py, PyDict>> {
@@ -206,8 +206,8 @@ impl Spoken for Source {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: SourceEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let told = match event {
+    fn notice<'py>(py: Python<'py>, event: SourceEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let notice = match event {
             SourceEvent::Ended(call, ended) => {
                 let (how, what) = match ended {
                     Ended::Answered(read) => ("answered", Some(spoken(py, *read)?)),
@@ -226,7 +226,7 @@ impl Spoken for Source {
             SourceEvent::Dropped(dropped_message) => dropped(py, "cdt", &dropped_message)?,
             SourceEvent::Connection(what) => connection(what).into_pyobject(py)?,
         };
-        Ok(Some(told))
+        Ok(Some(notice))
     }
 
     fn counters<'py>(py: Python<'py>, stats: &SourceStats) -> PyResult<Bound<'py, PyDict>> {

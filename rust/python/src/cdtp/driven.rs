@@ -79,8 +79,8 @@ impl Spoken for Announced {
         Ok(Either::First(verb))
     }
 
-    fn told<'py>(py: Python<'py>, event: SenderEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        sender::told(event).into_pyobject(py).map(Some)
+    fn notice<'py>(py: Python<'py>, event: SenderEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        sender::notice(event).into_pyobject(py).map(Some)
     }
 
     fn counters<'py>(py: Python<'py>, stats: &(SenderStats, BeaconStats)) -> PyResult<Bound<'py, PyDict>> {
@@ -99,7 +99,7 @@ impl Spoken for FindingSenders {
     }
 
     /// Messages go together as they came.
-    fn told<'py>(py: Python<'py>, event: ReceiverEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn notice<'py>(py: Python<'py>, event: ReceiverEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let messages = match event {
             ReceiverEvent::Message { frames, layout: Layout::Single(head) } => {
                 vec![Message::single(frames.into_iter().map(Frame::Native), head)]
@@ -112,7 +112,7 @@ impl Spoken for FindingSenders {
             | ReceiverEvent::Found(_)
             | ReceiverEvent::Departed(_)
             | ReceiverEvent::Connection(_)
-            | ReceiverEvent::Run { .. }) => return receiver::told(py, notice),
+            | ReceiverEvent::Run { .. }) => return receiver::notice(py, notice),
         };
         ("messages", messages).into_pyobject(py).map(Some)
     }

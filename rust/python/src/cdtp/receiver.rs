@@ -89,9 +89,9 @@ impl PyReceiver {
         }
     }
 
-    fn notify(&self, py: Python<'_>, notice: ReceiverEvent) -> PyResult<()> {
-        if let Some(told) = told(py, notice)? {
-            self.on_notice.bind(py).call1(told)?;
+    fn notify(&self, py: Python<'_>, event: ReceiverEvent) -> PyResult<()> {
+        if let Some(notice) = notice(py, event)? {
+            self.on_notice.bind(py).call1(notice)?;
         }
         Ok(())
     }
@@ -207,9 +207,9 @@ impl PyReceiver {
     }
 }
 
-/// What is told of an event, `(kind, *details)`; messages are not told, but given.
-pub(super) fn told(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
-    let told = match event {
+/// The notice of an event, `(kind, *details)`; messages have none.
+pub(super) fn notice(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
+    let notice = match event {
         ReceiverEvent::Message { .. } => return Ok(None),
         ReceiverEvent::Dropped(dropped) => self::dropped(py, "cdtp", &dropped),
         ReceiverEvent::Found(endpoint) => ("found", endpoint).into_pyobject(py),
@@ -225,7 +225,7 @@ pub(super) fn told(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Boun
             }
         }
     };
-    told.map(Some)
+    notice.map(Some)
 }
 
 pub(super) fn stats_dict<'py>(

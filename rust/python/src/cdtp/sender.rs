@@ -112,8 +112,8 @@ pub(super) fn raw(frames: &Bound<'_, PyAny>) -> PyResult<SenderVerb> {
     if frames.is_empty() { Err(no_message(ErrorKind::MissingPayload)) } else { Ok(SenderVerb::Raw(frames)) }
 }
 
-/// What is told of an event: its kind, an endpoint, and more in words.
-pub(super) fn told(event: SenderEvent) -> (&'static str, String, String) {
+/// The notice of an event: its kind, an endpoint, and more in words.
+pub(super) fn notice(event: SenderEvent) -> (&'static str, String, String) {
     match event {
         SenderEvent::Bound(endpoint) => ("bound", endpoint, String::new()),
         SenderEvent::Connection(what) => connection(what),
@@ -210,7 +210,7 @@ impl PySender {
         self.handle.read(&mut events);
         let troubles = iter::from_fn(|| self.handle.read_trouble().map(trouble));
         let troubles = troubles.map(|(kind, text)| (kind, String::new(), text));
-        events.into_iter().map(told).chain(troubles).collect()
+        events.into_iter().map(notice).chain(troubles).collect()
     }
 
     /// Counters, by name.

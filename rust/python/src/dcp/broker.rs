@@ -90,7 +90,7 @@ impl PyBroker {
 
     /// Notices since the last call, each `(kind, *details)`.
     fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        notices(py, &self.handle, told)
+        notices(py, &self.handle, notice)
     }
 
     /// Counters, by name.
@@ -103,7 +103,7 @@ impl PyBroker {
     }
 }
 
-pub(crate) fn told(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyTuple>> {
+pub(crate) fn notice(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyTuple>> {
     let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
     match event {
         BrokerEvent::Registered { worker, service } => {

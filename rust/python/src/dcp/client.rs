@@ -67,7 +67,7 @@ impl PyClient {
 
     /// Notices since the last call, each `(kind, *details)`.
     fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        notices(py, &self.handle, told)
+        notices(py, &self.handle, notice)
     }
 
     /// Counters, by name.
@@ -80,7 +80,7 @@ impl PyClient {
     }
 }
 
-pub(crate) fn told(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
+pub(crate) fn notice(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         ClientEvent::Ended(call, Outcome::Reply { frames, body }) => {
             ("reply", call.0, PyReply::of(&frames, &body)).into_pyobject(py)

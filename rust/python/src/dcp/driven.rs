@@ -74,8 +74,8 @@ impl Spoken for Broker {
         no_verb(name)
     }
 
-    fn told<'py>(py: Python<'py>, event: BrokerEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        broker::told(py, event).map(Some)
+    fn notice<'py>(py: Python<'py>, event: BrokerEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        broker::notice(py, event).map(Some)
     }
 
     fn counters<'py>(py: Python<'py>, stats: &BrokerStats) -> PyResult<Bound<'py, PyDict>> {
@@ -90,8 +90,8 @@ impl Spoken for Client {
         asking(name, given)
     }
 
-    fn told<'py>(py: Python<'py>, event: ClientEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        client::told(py, event).map(Some)
+    fn notice<'py>(py: Python<'py>, event: ClientEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        client::notice(py, event).map(Some)
     }
 
     fn counters<'py>(py: Python<'py>, stats: &ClientStats) -> PyResult<Bound<'py, PyDict>> {
@@ -106,7 +106,7 @@ impl Spoken for Working {
         asking(name, given).map(WorkingVerb::Call)
     }
 
-    fn told<'py>(
+    fn notice<'py>(
         py: Python<'py>,
         event: WorkingEvent,
         verbs: &Arc<VerbQueue>,
@@ -116,8 +116,8 @@ impl Spoken for Working {
                 let request = PyRequest::new(verbs.clone(), MAX_MESSAGE_BYTES, job, frames, body);
                 ("request", request).into_pyobject(py).map(Some)
             }
-            WorkingEvent::Work(event) => worker::told(py, event),
-            WorkingEvent::Call(event) => client::told(py, event).map(Some),
+            WorkingEvent::Work(event) => worker::notice(py, event),
+            WorkingEvent::Call(event) => client::notice(py, event).map(Some),
         }
     }
 

@@ -35,9 +35,9 @@ impl PyWorker {
     }
 
     /// The connection is the worker's to tell of, not the client's in it.
-    fn notify(&self, py: Python<'_>, notice: WorkingEvent) -> PyResult<()> {
-        if let WorkingEvent::Work(notice) = notice
-            && let Some(notice) = told(py, notice)?
+    fn notify(&self, py: Python<'_>, event: WorkingEvent) -> PyResult<()> {
+        if let WorkingEvent::Work(event) = event
+            && let Some(notice) = notice(py, event)?
         {
             self.on_notice.bind(py).call1(notice)?;
         }
@@ -194,9 +194,9 @@ pub(crate) fn settings(
     Ok(WorkerSettings { service, concurrency, heartbeat_interval, liveness, ..WorkerSettings::default() })
 }
 
-/// What is told of an event, `(kind, *details)`; requests and replies are not told, but given.
-pub(crate) fn told(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
-    let told = match event {
+/// The notice of an event, `(kind, *details)`; requests and replies have none.
+pub(crate) fn notice(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
+    let notice = match event {
         WorkerEvent::Request { .. } | WorkerEvent::Reply { .. } => return Ok(None),
         WorkerEvent::Dropped(dropped) => self::dropped(py, "dcp", &dropped),
         WorkerEvent::Abandoned(_) => ("abandoned",).into_pyobject(py),
@@ -204,7 +204,7 @@ pub(crate) fn told(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<
         WorkerEvent::Lost => ("lost",).into_pyobject(py),
         WorkerEvent::Connection(what) => connection(what).into_pyobject(py),
     };
-    told.map(Some)
+    notice.map(Some)
 }
 
 pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &WorkingStats) -> PyResult<Bound<'py, PyDict>> {

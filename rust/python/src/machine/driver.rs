@@ -136,7 +136,7 @@ impl PyDriver {
     fn poll_event<'py>(&self, py: Python<'py>, now_ns: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.at(py, now_ns, |_, machine| {
             machine.gather();
-            machine.told(py, &self.verbs)
+            machine.next_notice(py, &self.verbs)
         })
     }
 
@@ -174,7 +174,7 @@ impl PyDriver {
                 outputs.append(sends)?;
             }
             machine.gather();
-            while let Some(event) = machine.told(py, &self.verbs)? {
+            while let Some(event) = machine.next_notice(py, &self.verbs)? {
                 events.append(event)?;
             }
             PyResult::Ok((timeout_ns(&*machine), machine.is_closed()))

@@ -27,7 +27,11 @@ pub(crate) trait Spoken: Machine + Send + Sized + 'static {
     fn verb(name: &str, given: &Given<'_>) -> PyResult<Self::Verb>;
 
     /// An event as `(kind, *details)`, unless it is internal; verbs about what is handed out go to the queue.
-    fn told<'py>(py: Python<'py>, event: Self::Event, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>>;
+    fn notice<'py>(
+        py: Python<'py>,
+        event: Self::Event,
+        verbs: &Arc<VerbQueue>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>>;
 
     /// Counters, by name, as the live role has them.
     fn counters<'py>(py: Python<'py>, stats: &Self::Stats) -> PyResult<Bound<'py, PyDict>>;
@@ -41,8 +45,8 @@ pub(crate) trait Driven: AnyMachine {
     /// Does a verb of the machine's own type.
     fn handle(&mut self, now: Nanos, verb: Box<dyn Any + Send>);
 
-    /// The next event that was set aside, see [`Spoken::told`].
-    fn told<'py>(&mut self, py: Python<'py>, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>>;
+    /// The next event that was set aside, see [`Spoken::notice`].
+    fn next_notice<'py>(&mut self, py: Python<'py>, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>>;
 
     /// See [`Spoken::counters`].
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
@@ -60,10 +64,10 @@ impl<M: Spoken> Driven for Numbered<M> {
         }
     }
 
-    fn told<'py>(&mut self, py: Python<'py>, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn next_notice<'py>(&mut self, py: Python<'py>, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         while let Some(event) = self.take() {
-            if let Some(told) = M::told(py, event, verbs)? {
-                return Ok(Some(told));
+            if let Some(notice) = M::notice(py, event, verbs)? {
+                return Ok(Some(notice));
             }
         }
         Ok(None)

@@ -123,8 +123,8 @@ impl PySimulation {
                 Notice::Woken(token) => all.push((None, ("woken", token).into_pyobject(py)?)),
                 Notice::Event(node) => {
                     let queue = world.queue(node);
-                    let told = world.simulation.any(node).told(py, &queue)?;
-                    all.extend(told.map(|told| (Some(node.0), told)));
+                    let notice = world.simulation.any(node).next_notice(py, &queue)?;
+                    all.extend(notice.map(|notice| (Some(node.0), notice)));
                 }
             }
         }

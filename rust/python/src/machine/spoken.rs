@@ -80,7 +80,7 @@ impl Spoken for Bare {
         Ok((to, frames))
     }
 
-    fn told<'py>(py: Python<'py>, event: Received, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    fn notice<'py>(py: Python<'py>, event: Received, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let peer = event.peer.map(|peer| PyBytes::new(py, &peer));
         ("message", frames::tuple(py, event.frames.iter())?, peer).into_pyobject(py).map(Some)
     }

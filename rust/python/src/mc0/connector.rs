@@ -19,15 +19,15 @@ use crate::caller::{Called, Caller, Outgoing, Reply};
 use crate::counters::counters;
 use crate::errors::{LocalProtocolError, MiddlewareError, PeerLostError, dropped};
 use crate::frames::{self, within};
+use crate::notices::PyNotices;
 use crate::reader::{Look, Next, Reader};
 use crate::role::{RoleOptions, connection, seconds, seed, start};
-use crate::told::PyTold;
 
 /// A connector's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.mc0", name = "Connector")]
 pub(crate) struct PyConnector {
     reader: Reader<Connector>,
-    told: Py<PyTold>,
+    notices: Py<PyNotices>,
     max_message_bytes: u64,
 }
 
@@ -165,15 +165,15 @@ impl PyConnector {
         let machine = Connector::new(Nanos::default(), settings, seed()?);
         let (handle, role) = start(py, machine, sink, options, Framing::Mc0, "trunkline-mc0-connector")?;
         let caller = Caller::new(handle.clone(), replies);
-        let told = Py::new(py, PyTold::new(handle.clone(), notices, told))?;
-        let connector = Self { reader: Reader::new(handle), told, max_message_bytes };
+        let notices = Py::new(py, PyNotices::new(handle.clone(), notices, notice))?;
+        let connector = Self { reader: Reader::new(handle), notices, max_message_bytes };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(connector))
     }
 
     /// The notices, for those who tell them.
     #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyTold> {
-        self.told.clone_ref(py)
+    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
+        self.notices.clone_ref(py)
     }
 
     /// A call that subscribes.
@@ -259,8 +259,8 @@ impl PyConnector {
     }
 }
 
-/// What is told of an event, `(kind, *details)`.
-pub(super) fn told(py: Python<'_>, event: ConnectorEvent) -> PyResult<Bound<'_, PyTuple>> {
+/// The notice of an event, `(kind, *details)`.
+pub(super) fn notice(py: Python<'_>, event: ConnectorEvent) -> PyResult<Bound<'_, PyTuple>> {
     let message = |frames: Frames, layout: Layout| Message::of(frames, layout);
     match event {
         ConnectorEvent::Ended(call, Outcome::Done) => ("done", call.0).into_pyobject(py),

@@ -52,8 +52,12 @@ impl Spoken for Connector {
         Ok(ConnectorVerb::Call { call: CallId(given.extract("call")?), asked, timeout })
     }
 
-    fn told<'py>(py: Python<'py>, event: ConnectorEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        connector::told(py, event).map(Some)
+    fn notice<'py>(
+        py: Python<'py>,
+        event: ConnectorEvent,
+        _: &Arc<VerbQueue>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        connector::notice(py, event).map(Some)
     }
 
     fn counters<'py>(py: Python<'py>, stats: &ConnectorStats) -> PyResult<Bound<'py, PyDict>> {
@@ -71,8 +75,12 @@ impl Spoken for Middleware {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: MiddlewareEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        middleware::told(py, event).map(Some)
+    fn notice<'py>(
+        py: Python<'py>,
+        event: MiddlewareEvent,
+        _: &Arc<VerbQueue>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        middleware::notice(py, event).map(Some)
     }
 
     fn counters<'py>(py: Python<'py>, stats: &MiddlewareStats) -> PyResult<Bound<'py, PyDict>> {

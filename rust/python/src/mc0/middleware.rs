@@ -106,7 +106,7 @@ impl PyMiddleware {
 
     /// Notices since the last call, each `(kind, *details)`.
     fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        notices(py, &self.handle, told)
+        notices(py, &self.handle, notice)
     }
 
     /// Counters, by name.
@@ -119,7 +119,7 @@ impl PyMiddleware {
     }
 }
 
-pub(crate) fn told(py: Python<'_>, event: MiddlewareEvent) -> PyResult<Bound<'_, PyTuple>> {
+pub(crate) fn notice(py: Python<'_>, event: MiddlewareEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         MiddlewareEvent::Joined { client: joined } => ("joined", client(py, joined)).into_pyobject(py),
         MiddlewareEvent::Forgotten { client: gone, why } => {

@@ -16,15 +16,15 @@ use super::message::PyReply;
 use crate::caller::{Called, Caller, Outgoing, Reply};
 use crate::counters::counters;
 use crate::errors::{AuthenticationError, LocalProtocolError, PeerLostError, decode_error, dropped};
+use crate::notices::PyNotices;
 use crate::role::{RoleOptions, connection, seconds, start};
-use crate::told::PyTold;
 
 /// A client's engine for commands.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.mtl", name = "Client")]
 pub(crate) struct PyClient {
     handle: Arc<Handle<Client>>,
-    told: Py<PyTold>,
-    asked: Py<PyTold>,
+    notices: Py<PyNotices>,
+    questions: Py<PyNotices>,
 }
 
 impl Called for Client {
@@ -82,8 +82,8 @@ impl PyClient {
         let (handle, role) = start(py, machine, sink, options, Framing::MtlControl, "trunkline-mtl-client")?;
         let caller = Caller::new(handle.clone(), replies);
         let client = Self {
-            told: Py::new(py, PyTold::new(handle.clone(), notices, told))?,
-            asked: Py::new(py, PyTold::new(handle.clone(), questions, told))?,
+            notices: Py::new(py, PyNotices::new(handle.clone(), notices, notice))?,
+            questions: Py::new(py, PyNotices::new(handle.clone(), questions, notice))?,
             handle,
         };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(client))
@@ -91,14 +91,14 @@ impl PyClient {
 
     /// The notices, to be logged.
     #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyTold> {
-        self.told.clone_ref(py)
+    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
+        self.notices.clone_ref(py)
     }
 
     /// The questions to be answered.
     #[getter]
-    fn asked(&self, py: Python<'_>) -> Py<PyTold> {
-        self.asked.clone_ref(py)
+    fn asked(&self, py: Python<'_>) -> Py<PyNotices> {
+        self.questions.clone_ref(py)
     }
 
     /// A call that sends a command; without a name, one that opens a session.
@@ -159,7 +159,7 @@ impl PyClient {
     }
 }
 
-pub(crate) fn told(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
+pub(crate) fn notice(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         ClientEvent::Asked { token, step: LoginStep::Begin { mechanisms }, is_private } => {
             ("begin", token.0, mechanisms, is_private).into_pyobject(py)

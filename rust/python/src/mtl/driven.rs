@@ -98,8 +98,8 @@ impl Spoken for Server {
         Ok(ServerVerb::Answer(token(given)?, answer))
     }
 
-    fn told<'py>(py: Python<'py>, event: ServerEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        server::told(py, event).map(Some)
+    fn notice<'py>(py: Python<'py>, event: ServerEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        server::notice(py, event).map(Some)
     }
 
     fn counters<'py>(py: Python<'py>, stats: &ServerStats) -> PyResult<Bound<'py, PyDict>> {
@@ -133,8 +133,8 @@ impl Spoken for Client {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: ClientEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        client::told(py, event).map(Some)
+    fn notice<'py>(py: Python<'py>, event: ClientEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        client::notice(py, event).map(Some)
     }
 
     fn counters<'py>(py: Python<'py>, stats: &ClientStats) -> PyResult<Bound<'py, PyDict>> {

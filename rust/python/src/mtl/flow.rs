@@ -25,9 +25,9 @@ use crate::fields;
 use crate::frames::{self, counted, within};
 use crate::machine::{Given as Said, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::names::name;
+use crate::notices::PyNotices;
 use crate::reader::{Look, Next, Reader};
 use crate::role::{Role, RoleOptions, connection, seconds, start};
-use crate::told::PyTold;
 
 /// The engine of a data connection.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.mtl", name = "Flow")]
@@ -35,8 +35,8 @@ pub(crate) struct PyFlow {
     reader: Reader<Flow>,
     /// The connection and the sequence of the last content that was taken.
     seen: Mutex<Option<(u32, u64)>>,
-    told: Py<PyTold>,
-    asked: Py<PyTold>,
+    notices: Py<PyNotices>,
+    questions: Py<PyNotices>,
     resources: Vec<String>,
     max_message_bytes: u64,
 }
@@ -273,8 +273,8 @@ impl PyFlow {
         let (handle, role) = start(py, machine, sink, options, Framing::MtlData, who)?;
         let caller = Caller::new(handle.clone(), replies);
         let flow = Self {
-            told: Py::new(py, PyTold::new(handle.clone(), notices, told))?,
-            asked: Py::new(py, PyTold::new(handle.clone(), questions, told))?,
+            notices: Py::new(py, PyNotices::new(handle.clone(), notices, notice))?,
+            questions: Py::new(py, PyNotices::new(handle.clone(), questions, notice))?,
             reader: Reader::new(handle),
             seen: Mutex::default(),
             resources,
@@ -285,14 +285,14 @@ impl PyFlow {
 
     /// The notices, to be logged.
     #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyTold> {
-        self.told.clone_ref(py)
+    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
+        self.notices.clone_ref(py)
     }
 
     /// The questions for a new lease, to be answered.
     #[getter]
-    fn asked(&self, py: Python<'_>) -> Py<PyTold> {
-        self.asked.clone_ref(py)
+    fn asked(&self, py: Python<'_>) -> Py<PyNotices> {
+        self.questions.clone_ref(py)
     }
 
     /// A call that redeems the lease ("open"), or summons or dismisses a resource.
@@ -453,8 +453,8 @@ fn sending(resource: String, properties: &Bound<'_, PyAny>, body: &Bound<'_, PyA
     Ok((FlowVerb::Send { resource, properties, body }, bytes))
 }
 
-/// What is told aside: calls have their own outcomes, and contents are handed out.
-fn told(py: Python<'_>, event: FlowEvent) -> PyResult<Bound<'_, PyTuple>> {
+/// The notice of an event: calls have their own outcomes, and contents are handed out.
+fn notice(py: Python<'_>, event: FlowEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         FlowEvent::Wanted(token) => ("wanted", token.0).into_pyobject(py),
         FlowEvent::Refused { resource, status } => ("summon_refused", resource, status).into_pyobject(py),
@@ -519,8 +519,8 @@ impl Spoken for Flow {
         }
     }
 
-    fn told<'py>(py: Python<'py>, event: FlowEvent, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let told = if let FlowEvent::Content { connection, frames, layout, only } = event {
+    fn notice<'py>(py: Python<'py>, event: FlowEvent, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let notice = if let FlowEvent::Content { connection, frames, layout, only } = event {
             let reader = Arc::clone(verbs) as Arc<dyn Settles>;
             ("content", PyContent { reader, connection, frames, layout, only }).into_pyobject(py)
         } else if let FlowEvent::Ended(call, outcome) = event {
@@ -531,9 +531,9 @@ impl Spoken for Flow {
                 Reply::Unanswered => ("unanswered", call.0).into_pyobject(py),
             }
         } else {
-            told(py, event)
+            notice(py, event)
         };
-        told.map(Some)
+        notice.map(Some)
     }
 
     fn counters<'py>(py: Python<'py>, stats: &FlowStats) -> PyResult<Bound<'py, PyDict>> {

@@ -22,15 +22,15 @@ use super::json;
 use super::message::PyReply;
 use crate::counters::counters;
 use crate::errors::{client, dropped};
+use crate::notices::PyNotices;
 use crate::role::{Role, RoleOptions, connection, seconds, start};
-use crate::told::PyTold;
 
 /// A server's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.mtl", name = "Server")]
 pub(crate) struct PyServer {
     handle: Arc<Handle<Server>>,
-    told: Py<PyTold>,
-    asked: Py<PyTold>,
+    notices: Py<PyNotices>,
+    questions: Py<PyNotices>,
 }
 
 /// A profile: its name, its routing, its resources, whether clients may make queues, and the user's own commands.
@@ -195,8 +195,8 @@ impl PyServer {
             started.ask(verb);
         }
         let server = Self {
-            told: Py::new(py, PyTold::new(started.clone(), notices, told))?,
-            asked: Py::new(py, PyTold::new(started.clone(), questions, told))?,
+            notices: Py::new(py, PyNotices::new(started.clone(), notices, notice))?,
+            questions: Py::new(py, PyNotices::new(started.clone(), questions, notice))?,
             handle: started,
         };
         Ok(PyClassInitializer::from(role).add_subclass(server))
@@ -204,14 +204,14 @@ impl PyServer {
 
     /// The notices, to be logged.
     #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyTold> {
-        self.told.clone_ref(py)
+    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
+        self.notices.clone_ref(py)
     }
 
     /// The questions to be answered.
     #[getter]
-    fn asked(&self, py: Python<'_>) -> Py<PyTold> {
-        self.asked.clone_ref(py)
+    fn asked(&self, py: Python<'_>) -> Py<PyNotices> {
+        self.questions.clone_ref(py)
     }
 
     /// Answers a question: the login continues with this challenge.
@@ -297,7 +297,7 @@ fn change<'py>(py: Python<'py>, op: &Op) -> PyResult<Bound<'py, PyTuple>> {
     }
 }
 
-pub(crate) fn told(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, PyTuple>> {
+pub(crate) fn notice(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, PyTuple>> {
     let bytes = |bytes: &Bytes| PyBytes::new(py, bytes);
     match event {
         ServerEvent::Asked(token, Question::Login(login)) => {

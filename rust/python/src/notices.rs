@@ -1,4 +1,4 @@
-//! The notices of a role whose messages somebody reads, for the thread that tells them.
+//! The notices of a role whose messages are read by its user, for the thread that reports them.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use trunkline_wire::Machine;
 use crate::errors::ended;
 use crate::role::trouble;
 
-/// What an event is told as.
-type Told<E> = for<'py> fn(Python<'py>, E) -> PyResult<Bound<'py, PyTuple>>;
+/// Makes a notice, `(kind, *details)`, of an event.
+type ToNotice<E> = for<'py> fn(Python<'py>, E) -> PyResult<Bound<'py, PyTuple>>;
 
 /// The notices of a role.
 #[pyclass(frozen, module = "trunkline._native", name = "Told")]
-pub(crate) struct PyTold(Box<dyn Telling>);
+pub(crate) struct PyNotices(Box<dyn Pending>);
 
-trait Telling: Send + Sync {
+trait Pending: Send + Sync {
     fn role(&self) -> &dyn Running;
     fn signal(&self) -> &Signal;
     fn is_empty(&self) -> bool;
@@ -28,10 +28,10 @@ trait Telling: Send + Sync {
 struct Of<M: Machine> {
     handle: Arc<Handle<M>>,
     notices: Arc<Notices<M::Event>>,
-    told: Told<M::Event>,
+    to_notice: ToNotice<M::Event>,
 }
 
-impl<M: Machine + Send + 'static> Telling for Of<M> {
+impl<M: Machine + Send + 'static> Pending for Of<M> {
     fn role(&self) -> &dyn Running {
         &*self.handle
     }
@@ -45,31 +45,31 @@ impl<M: Machine + Send + 'static> Telling for Of<M> {
     }
 
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        let told = |notice| match notice {
-            Notice::Event(event) => (self.told)(py, event),
+        let shown = |notice| match notice {
+            Notice::Event(event) => (self.to_notice)(py, event),
             Notice::Trouble(what) => trouble(what).into_pyobject(py),
         };
-        self.notices.take().into_iter().map(told).collect()
+        self.notices.take().into_iter().map(shown).collect()
     }
 }
 
-impl PyTold {
+impl PyNotices {
     pub(crate) fn new<M: Machine + Send + 'static>(
         handle: Arc<Handle<M>>,
         notices: Arc<Notices<M::Event>>,
-        told: Told<M::Event>,
+        to_notice: ToNotice<M::Event>,
     ) -> Self {
-        Self(Box::new(Of { handle, notices, told }))
+        Self(Box::new(Of { handle, notices, to_notice }))
     }
 
-    /// Those of the process this one was forked from are told there.
+    /// Notices of a role from before a fork are reported by the parent.
     fn ours(&self) -> PyResult<&Signal> {
         if self.0.role().is_ours() { Ok(self.0.signal()) } else { Err(ended(self.0.role().name(), None)) }
     }
 }
 
 #[pymethods]
-impl PyTold {
+impl PyNotices {
     /// Whether the role is over.
     #[getter]
     fn closed(&self) -> bool {
