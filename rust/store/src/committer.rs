@@ -11,7 +11,7 @@ const JOINED_BYTES: usize = 64 << 20;
 /// What has become of batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All batches that were submitted up to this one, and with it, are durable, but for those that were told to have failed.
+    /// All batches that were submitted up to this one, and with it, are durable, but for those reported as failed.
     Done(u64),
     /// Nothing of this batch has been kept.
     Failed {
@@ -22,7 +22,7 @@ pub enum Outcome {
     },
 }
 
-/// A store on a thread of its own, whose callers are told when what they submitted is durable.
+/// A store on a thread of its own, whose callers are notified when what they submitted is durable.
 ///
 /// Batches are made durable in the order they were submitted. All that wait when one change has been written are the next,
 /// as one transaction of up to 64 MiB; where that fails, only those batches fail that do by themselves. While nothing
@@ -34,22 +34,22 @@ pub struct Committer {
 }
 
 impl Committer {
-    /// Starts the thread. `tell` is called on it, once for each change and once for each batch that failed.
-    pub fn start(store: Store, tell: impl FnMut(Outcome) + Send + 'static) -> io::Result<Self> {
+    /// Starts the thread. `report` is called on it, once for each change and once for each batch that failed.
+    pub fn start(store: Store, report: impl FnMut(Outcome) + Send + 'static) -> io::Result<Self> {
         let (sender, receiver) = channel();
-        let committing = Committing { store, tell };
+        let committing = Committing { store, report };
         let thread = thread::Builder::new().name("trunkline-store".into()).spawn(move || committing.run(&receiver))?;
         Ok(Self { sender, thread })
     }
 
     /// Hands over a batch, which is kept whole or not at all; never waits.
     ///
-    /// Whether anybody will tell of it: no longer, once `tell` has panicked.
+    /// False where its outcome will not be reported: `report` has panicked.
     pub fn submit(&self, number: u64, ops: Vec<Op>) -> bool {
         self.sender.send(Batch { number, ops }).is_ok()
     }
 
-    /// Waits until all that was submitted has been told of, and closes the store.
+    /// Waits until the outcomes of all batches are reported, and closes the store.
     pub fn close(self) -> Result<(), StoreError> {
         drop(self.sender);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -58,7 +58,7 @@ impl Committer {
 
 struct Committing<F> {
     store: Store,
-    tell: F,
+    report: F,
 }
 
 impl<F: FnMut(Outcome)> Committing<F> {
@@ -83,7 +83,7 @@ impl<F: FnMut(Outcome)> Committing<F> {
             match receiver.try_recv() {
                 Ok(batch) => return Some(batch),
                 Err(TryRecvError::Disconnected) => return None,
-                // An error of it changes nothing: whoever writes next will meet it, and be told.
+                // An error of it changes nothing: the next commit meets it, and reports it.
                 Err(TryRecvError::Empty) if matches!(self.store.tidy(), Ok(true)) => {}
                 Err(TryRecvError::Empty) => return receiver.recv().ok(),
             }
@@ -93,8 +93,8 @@ impl<F: FnMut(Outcome)> Committing<F> {
     /// Commits them as one; where that fails by halves, so that few that do not fit cost the others little.
     fn commit(&mut self, batches: &[Batch]) {
         match (self.store.commit_each(lasting(batches).into_iter()), batches) {
-            (Ok(()), [.., last]) => (self.tell)(Outcome::Done(last.number)),
-            (Err(reason), [batch]) => (self.tell)(Outcome::Failed { number: batch.number, reason }),
+            (Ok(()), [.., last]) => (self.report)(Outcome::Done(last.number)),
+            (Err(reason), [batch]) => (self.report)(Outcome::Failed { number: batch.number, reason }),
             _ => {
                 let (former, latter) = batches.split_at(batches.len() / 2);
                 self.commit(former);

@@ -24,10 +24,10 @@ fn stored(directory: &Path) -> Restored {
 fn a_child_that_commits() {
     let (mut store, _) = Store::open(Path::new(&std::env::var("STORE").unwrap())).unwrap();
     let first: u64 = std::env::var("FIRST").unwrap().parse().unwrap();
-    let mut told = std::io::stdout().lock();
+    let mut output = std::io::stdout().lock();
     for number in first.. {
         store.commit(&batch(number)).unwrap();
-        writeln!(told, "\ncommitted {number}").unwrap();
+        writeln!(output, "\ncommitted {number}").unwrap();
     }
 }
 
@@ -53,7 +53,7 @@ fn a_process_that_is_killed_loses_nothing_it_committed() {
         let last = committed.last();
         child.wait().unwrap();
         let found = stored(directory.path());
-        // The last one may have been committed, but not yet told.
+        // The last one may have been committed, but not yet reported.
         let at_least = last.map_or(next, |last| last + 1);
         next = (at_least..at_least + 40).find(|number| before(*number).stored(false) == found).expect("a whole state");
         assert!(last.is_none() || next <= at_least + 1, "{next} after {last:?}");
