@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     #[cfg(unix)]
-    fn removing_the_file_lets_nobody_in() {
+    fn removing_the_file_does_not_release_the_lock() {
         let directory = tempfile::tempdir().unwrap();
         let lock = Lock::acquire(directory.path(), Access::Umask).unwrap();
         std::fs::remove_file(directory.path().join(files::LOCK)).unwrap();

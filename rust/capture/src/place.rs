@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capture_is_told() {
+    fn what_is_no_capture_is_reported() {
         let scratch = tempfile::tempdir().unwrap();
         let place = |name: &str| {
             Place::in_store(format!("s3://{name}"), Arc::new(Directory(scratch.path().join(name), Arc::default())))

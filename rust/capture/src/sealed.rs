@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_told() {
+    fn what_is_cut_short_is_reported() {
         let file = seal(Path::new("s"), b"{}").unwrap();
         for end in 0..file.len() {
             assert!(unseal(Path::new("s"), &file[..end]).is_err(), "{end}");

@@ -765,7 +765,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_disk_is_told_and_ends_it() {
+    fn a_failing_disk_is_reported_and_ends_it() {
         let scratch = tempfile::tempdir().unwrap();
         let disk = FaultyDisk::default();
         let (wake, woken) = channel();
@@ -787,7 +787,7 @@ mod tests {
     }
 
     #[test]
-    fn little_space_is_told_at_the_start_already() {
+    fn little_space_is_reported_at_the_start_already() {
         let scratch = tempfile::tempdir().unwrap();
         for (low, critical, expected) in
             [(1 << 20, 1 << 20, None), (2 << 20, 1 << 20, Some(false)), (0, 2 << 20, Some(true))]

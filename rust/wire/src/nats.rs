@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_nobody_sends_takes_no_memory() {
+    fn a_size_that_is_only_announced_takes_no_memory() {
         let mut inflow = Inflow::default();
         inflow.feed(b"MSG a 7 60000000\r\nabc", |_, _, _| panic!("it is not whole")).unwrap();
         assert!(inflow.begun.capacity() <= 2 * MOST_AHEAD);

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn asks_about_each_and_lets_nobody_wait_for_another() {
+    fn asks_about_each_and_none_waits_for_another() {
         let mut zap = Authenticator::new(Rule::Asked);
         let mut tokens = vec![];
         for peer in 1..=3 {

@@ -94,7 +94,7 @@ fn of_a_run(variant: Variant, kind: char, id: &str) -> Frames {
 }
 
 #[test]
-fn runs_that_begin_and_end_are_told_before_and_after_their_messages() {
+fn runs_that_begin_and_end_are_reported_before_and_after_their_messages() {
     for variant in [Variant::B, Variant::Two] {
         let mut receiver = receiver(None);
         let mut order = String::new();

@@ -185,7 +185,7 @@ fn many_requests_have_one_answer() {
 }
 
 #[test]
-fn copies_of_a_request_are_told_once() {
+fn copies_of_a_request_are_reported_once() {
     let mut beacon = beacon(settings());
     for now in [0, MILLISECOND, 99 * MILLISECOND, SECOND] {
         hear(&mut beacon, now, &from_other(Kind::Request, "other", 0));

@@ -459,7 +459,7 @@ fn a_stopping_worker_does_not_wait_for_a_broker_that_does_not_know_it() {
 }
 
 #[test]
-fn who_asks_for_the_service_of_those_that_leave_is_told_that_nobody_does_it() {
+fn a_request_for_the_reserved_service_has_an_empty_reply() {
     let mut bench = Bench::new(1);
     bench.sent();
     bench.request("1");

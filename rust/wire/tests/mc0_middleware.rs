@@ -336,7 +336,7 @@ fn nothing_follows_the_confirmation_of_an_unsub() {
 }
 
 #[test]
-fn who_subscribes_to_how_it_is_is_told_at_once() {
+fn a_new_subscriber_of_the_status_gets_it_at_once() {
     let mut bus = bus();
     bus.say("s", &["SUB", "ID", "1", "", "runs"]);
     let said = bus.say("c", &["SUB", "ID", "2", "", "trunkline.status"]);
@@ -467,7 +467,7 @@ fn all_queues_together_are_bounded_and_a_message_counts_once() {
 }
 
 #[test]
-fn who_has_read_all_pays_for_nobody_else() {
+fn a_peer_that_has_read_all_pays_for_no_other() {
     for overflow in [Overflow::DropNewest, Overflow::DropOldest, Overflow::Disconnect] {
         let settings = MiddlewareSettings { overflow, queue_bytes: 100_000, ..MiddlewareSettings::default() };
         let mut bus = Bus::new(settings);
@@ -711,7 +711,7 @@ fn what_is_left_at_the_end_is_said() {
 }
 
 #[test]
-fn drops_are_told_once_until_the_peer_reads() {
+fn drops_are_reported_once_until_the_peer_reads() {
     let mut bus = queue(Overflow::DropNewest, 1);
     bus.say("a", &["SUB", "", "t"]);
     let notices = |bus: &mut Bus| {

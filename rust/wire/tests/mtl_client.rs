@@ -349,7 +349,7 @@ fn a_reply_that_is_none_ends_the_call_and_not_the_client() {
 }
 
 #[test]
-fn a_reply_that_nobody_asked_for_is_nothing() {
+fn a_reply_to_no_call_is_nothing() {
     let mut bench = Bench::inside();
     bench.says(200, "OK");
     bench.unauthorized();

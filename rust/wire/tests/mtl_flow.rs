@@ -274,7 +274,7 @@ fn a_lease_that_is_not_answered_is_given_up_and_waits_grow() {
 }
 
 #[test]
-fn where_there_will_be_no_lease_everybody_is_told() {
+fn all_calls_end_where_there_will_be_no_lease() {
     let mut bench = Bench::reader();
     bench.disconnect();
     bench.events();

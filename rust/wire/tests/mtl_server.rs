@@ -981,7 +981,7 @@ fn each_request_of_many_at_once_has_its_reply() {
 }
 
 #[test]
-fn replies_are_counted_and_those_that_reach_nobody_too() {
+fn replies_are_counted_and_those_that_reach_no_peer_too() {
     let mut bench = Bench::open();
     bench.enter("ada", "queue");
     assert_eq!(bench.server.stats().sent, 2);

@@ -571,7 +571,7 @@ fn a_first_run_can_be_stopped_before_any_call() {
 }
 
 #[test]
-fn any_call_that_fails_is_told_and_final() {
+fn any_call_that_fails_is_reported_and_final() {
     for (error, kind) in
         [(io::ErrorKind::StorageFull, CaptureErrorKind::Full), (io::ErrorKind::Other, CaptureErrorKind::Unwritable)]
     {
@@ -586,7 +586,7 @@ fn any_call_that_fails_is_told_and_final() {
 }
 
 #[test]
-fn any_read_that_fails_is_told_and_loses_nothing() {
+fn any_read_that_fails_is_reported_and_loses_nothing() {
     // All there is to be read: what is known, a journal that was left, and a segment nobody has counted.
     let left = || {
         let disk = second_run();
@@ -717,7 +717,7 @@ fn runs_that_are_over_do_not_pile_up_in_memory() {
 }
 
 #[test]
-fn a_file_that_is_no_record_of_runs_is_told() {
+fn a_file_that_is_no_record_of_runs_is_reported() {
     let disk = FaultyDisk::default();
     record(&disk).1.unwrap();
     let last = *list_notes(&disk, Path::new(DIRECTORY)).unwrap().last().unwrap();
