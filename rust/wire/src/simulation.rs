@@ -89,14 +89,14 @@ struct Socket {
     dialled: Vec<String>,
     routing_id: Option<Bytes>,
     /// Messages waiting for a connection.
-    letters: VecDeque<Letter>,
+    outgoing: VecDeque<Outgoing>,
     /// Messages received, but not wanted yet.
     unread: VecDeque<(Option<Bytes>, Frames)>,
     /// Its connections, in the order they take turns.
     links: VecDeque<u64>,
 }
 
-struct Letter {
+struct Outgoing {
     id: Option<SendId>,
     frames: Frames,
     until: Option<Nanos>,
@@ -417,13 +417,13 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
             Output::Open(open) => self.open(node, *open),
             Output::Send { id, socket, to, frames, until } => {
                 let frames = frames.into();
-                self.send(node, socket, to, Letter { id, frames, until });
+                self.send(node, socket, to, Outgoing { id, frames, until });
             }
             Output::Withdraw { socket, id } => {
                 let member = &mut self.members[node.0];
-                let Some(letters) = member.sockets.get_mut(&socket).map(|socket| &mut socket.letters) else { return };
-                if let Some(at) = letters.iter().position(|letter| letter.id == Some(id)) {
-                    letters.remove(at);
+                let Some(outgoing) = member.sockets.get_mut(&socket).map(|socket| &mut socket.outgoing) else { return };
+                if let Some(at) = outgoing.iter().position(|send| send.id == Some(id)) {
+                    outgoing.remove(at);
                     member.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Expired));
                 }
             }
@@ -451,8 +451,8 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         let (taken, bound): (Vec<_>, Vec<_>) =
             real.into_iter().partition(|endpoint| is_alone(kind) && self.listener(endpoint).is_some());
         let SocketOptions { routing_id, .. } = options;
-        let (letters, unread, links) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        let opened = Socket { kind, bound: bound.clone(), dialled: connect, routing_id, letters, unread, links };
+        let (outgoing, unread, links) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        let opened = Socket { kind, bound: bound.clone(), dialled: connect, routing_id, outgoing, unread, links };
         let member = &mut self.members[node.0];
         member.sockets.insert(socket, opened);
         for endpoint in bound {
@@ -491,7 +491,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
         let member = &mut self.members[node.0];
         let Some(closed) = member.sockets.remove(&socket) else { return };
-        for id in closed.letters.into_iter().filter_map(|letter| letter.id) {
+        for id in closed.outgoing.into_iter().filter_map(|send| send.id) {
             member.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
         }
         member.machine.handle_socket(now, socket, SocketEvent::Closed);
@@ -501,29 +501,29 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    fn send(&mut self, node: Node, socket: usize, to: Option<Bytes>, letter: Letter) {
+    fn send(&mut self, node: Node, socket: usize, to: Option<Bytes>, outgoing: Outgoing) {
         let kind = self.members[node.0].sockets.get(&socket).map(|socket| socket.kind);
-        let Letter { id, .. } = letter;
+        let Outgoing { id, .. } = outgoing;
         let fate = match (kind, to) {
             (None, _) => Some(Unsent::Closed),
             (Some(SocketKind::Udp), to) => {
-                self.cast(node, socket, to.as_deref().unwrap_or_default(), &letter.frames);
+                self.cast(node, socket, to.as_deref().unwrap_or_default(), &outgoing.frames);
                 None
             }
             (Some(SocketKind::Nats), to) => {
-                self.publish(&to.unwrap_or_default(), &letter.frames);
+                self.publish(&to.unwrap_or_default(), &outgoing.frames);
                 None
             }
             (Some(_), Some(to)) => match self.routes.get(&(node, socket, to)) {
                 Some(&link) => {
-                    self.post(link, node, &letter.frames);
+                    self.post(link, node, &outgoing.frames);
                     None
                 }
                 None => Some(Unsent::Unreachable),
             },
             (Some(_), None) => {
                 if let Some(socket) = self.members[node.0].sockets.get_mut(&socket) {
-                    socket.letters.push_back(letter);
+                    socket.outgoing.push_back(outgoing);
                 }
                 return self.empty(node, socket);
             }
@@ -586,9 +586,9 @@ impl<B: AnyMachine + ?Sized> Member<B> {
 
     fn handle_timeout(&mut self, now: Nanos) {
         for (at, socket) in &mut self.sockets {
-            let is_late = |letter: &Letter| letter.until.is_some_and(|until| until <= now);
-            while let Some(late) = socket.letters.iter().position(is_late) {
-                if let Some(Letter { id: Some(id), .. }) = socket.letters.remove(late) {
+            let is_late = |send: &Outgoing| send.until.is_some_and(|until| until <= now);
+            while let Some(late) = socket.outgoing.iter().position(is_late) {
+                if let Some(Outgoing { id: Some(id), .. }) = socket.outgoing.remove(late) {
                     self.machine.handle_socket(now, *at, SocketEvent::Unsent(id, Unsent::Expired));
                 }
             }
@@ -597,7 +597,7 @@ impl<B: AnyMachine + ?Sized> Member<B> {
     }
 
     fn poll_timeout(&self) -> Option<Nanos> {
-        let letters = self.sockets.values().flat_map(|socket| &socket.letters);
-        letters.filter_map(|letter| letter.until).chain(self.machine.poll_timeout()).min()
+        let outgoing = self.sockets.values().flat_map(|socket| &socket.outgoing);
+        outgoing.filter_map(|send| send.until).chain(self.machine.poll_timeout()).min()
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{AnyMachine, End, Happens, Letter, Life, Link, Network, Node, Simulation, Socket, host_of, is_alone};
+use super::{AnyMachine, End, Happens, Life, Link, Network, Node, Outgoing, Simulation, Socket, host_of, is_alone};
 use crate::cdt::subject::matches;
 use crate::{Frames, Nanos, SocketEvent, SocketKind};
 
@@ -76,7 +76,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
     pub(super) fn empty(&mut self, node: Node, socket: usize) {
         while let Some(open) = self.members[node.0].sockets.get_mut(&socket) {
             let Some(&link) = open.links.front() else { return };
-            let Some(Letter { id, mut frames, .. }) = open.letters.pop_front() else { return };
+            let Some(Outgoing { id, mut frames, .. }) = open.outgoing.pop_front() else { return };
             open.links.rotate_left(1);
             if open.kind == SocketKind::Req {
                 frames.insert(0, Bytes::new());

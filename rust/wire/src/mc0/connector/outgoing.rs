@@ -36,14 +36,14 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Letter {
+struct Message {
     what: What,
     frames: Frames,
     bytes: usize,
     state: State,
 }
 
-impl Letter {
+impl Message {
     const fn is_held(&self) -> bool {
         matches!(self.what, What::Plain | What::Call(_))
     }
@@ -63,7 +63,7 @@ pub(super) enum Fate {
 /// The messages of a connector.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    letters: HashMap<Place, Letter>,
+    messages: HashMap<Place, Message>,
     waiting: BTreeSet<Place>,
     greetings: VecDeque<Place>,
     next: Place,
@@ -76,13 +76,13 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     fn keep(&mut self, what: What, frames: Frames) -> Place {
-        let letter = Letter { what, bytes: cost(&frames), frames, state: State::Waiting };
-        if letter.is_held() {
+        let message = Message { what, bytes: cost(&frames), frames, state: State::Waiting };
+        if message.is_held() {
             self.held.messages += 1;
-            self.held.bytes += letter.bytes;
+            self.held.bytes += message.bytes;
         }
         self.next += 1;
-        self.letters.insert(self.next, letter);
+        self.messages.insert(self.next, message);
         self.next
     }
 
@@ -116,26 +116,26 @@ impl Outgoing {
             return None;
         }
         let place = self.greetings.pop_front().or_else(|| self.waiting.pop_first())?;
-        let letter = self.letters.get_mut(&place)?;
-        letter.state = State::Offered(self.connection);
+        let message = self.messages.get_mut(&place)?;
+        message.state = State::Offered(self.connection);
         self.offered += 1;
-        Some((SendId(place), letter.frames.clone()))
+        Some((SendId(place), message.frames.clone()))
     }
 
     /// The transport has taken or refused a message. Returns its purpose if taken.
     pub(super) fn settle(&mut self, send: SendId, unsent: Option<Unsent>) -> Option<What> {
         let place = send.0;
-        let letter = self.letters.get_mut(&place)?;
-        let State::Offered(connection) = letter.state else { return None };
+        let message = self.messages.get_mut(&place)?;
+        let State::Offered(connection) = message.state else { return None };
         self.offered -= 1;
         let is_over = connection != self.connection;
-        let what = letter.what.clone();
+        let what = message.what.clone();
         match (&what, unsent) {
             (What::Call(_) | What::Plain, Some(Unsent::Expired)) => self.wait(place),
             // It was sent on a connection that is over.
             (What::Call(_), None) if is_over => self.wait(place),
             // The transport would refuse it again.
-            (What::Call(_), _) => letter.state = State::Gone,
+            (What::Call(_), _) => message.state = State::Gone,
             (What::Greeting | What::Plain | What::Forgotten(_), _) => {
                 self.drop(place);
             }
@@ -144,37 +144,37 @@ impl Outgoing {
     }
 
     fn wait(&mut self, place: Place) {
-        if let Some(letter) = self.letters.get_mut(&place) {
-            letter.state = State::Waiting;
+        if let Some(message) = self.messages.get_mut(&place) {
+            message.state = State::Waiting;
             self.waiting.insert(place);
         }
     }
 
-    fn drop(&mut self, place: Place) -> Option<Letter> {
-        let letter = self.letters.remove(&place)?;
-        if letter.is_held() {
+    fn drop(&mut self, place: Place) -> Option<Message> {
+        let message = self.messages.remove(&place)?;
+        if message.is_held() {
             self.held.messages -= 1;
-            self.held.bytes -= letter.bytes;
+            self.held.bytes -= message.bytes;
         }
-        Some(letter)
+        Some(message)
     }
 
     /// Whether it may have reached the middleware.
     pub(super) fn may_be_there(&self, place: Place) -> bool {
-        self.letters.get(&place).is_some_and(|letter| letter.state != State::Waiting)
+        self.messages.get(&place).is_some_and(|message| message.state != State::Waiting)
     }
 
     /// Drops a message; if it is sent all the same, the topics in `unwanted` have to be unsubscribed.
     pub(super) fn forget(&mut self, place: Place, unwanted: Vec<Bytes>) -> Fate {
-        let Some(mut letter) = self.drop(place) else { return Fate::Gone };
-        match letter.state {
+        let Some(mut message) = self.drop(place) else { return Fate::Gone };
+        match message.state {
             State::Waiting => {
                 self.waiting.remove(&place);
                 Fate::Kept
             }
             State::Offered(_) => {
-                letter.what = What::Forgotten(unwanted);
-                self.letters.insert(place, letter);
+                message.what = What::Forgotten(unwanted);
+                self.messages.insert(place, message);
                 Fate::Offered(SendId(place))
             }
             State::Gone => Fate::Gone,
@@ -189,12 +189,12 @@ impl Outgoing {
             self.drop(place);
         }
         let mut offered = vec![];
-        for (place, letter) in &mut self.letters {
-            match letter.state {
+        for (place, message) in &mut self.messages {
+            match message.state {
                 State::Waiting => {}
                 State::Offered(_) => offered.push(SendId(*place)),
                 State::Gone => {
-                    letter.state = State::Waiting;
+                    message.state = State::Waiting;
                     self.waiting.insert(*place);
                 }
             }
@@ -207,9 +207,9 @@ impl Outgoing {
     pub(super) fn clear(&mut self) {
         self.greetings.clear();
         self.waiting.clear();
-        self.letters.retain(|_, letter| matches!(letter.state, State::Offered(_)));
-        for letter in self.letters.values_mut() {
-            letter.what = What::Forgotten(vec![]);
+        self.messages.retain(|_, message| matches!(message.state, State::Offered(_)));
+        for message in self.messages.values_mut() {
+            message.what = What::Forgotten(vec![]);
         }
         self.held = Backlog::default();
     }

@@ -1,6 +1,6 @@
 //! The middleware: delivers messages to the subscribers of their topics.
 
-mod letter;
+mod outgoing;
 mod peers;
 mod settings;
 mod topics;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use self::letter::Letter;
+use self::outgoing::Outgoing;
 use self::peers::{Bounds, Duty, Excess, Peers, Standing};
 use self::topics::Topics;
 use super::{Layout, Verb, decode, id};
@@ -207,7 +207,7 @@ impl Middleware {
         let text = status.at(now, || self.stats(), ("topics", "topic"), names);
         self.status = status;
         let peer = self.client(now, sender);
-        self.peers.send(peer, &Letter::own(STATUS, text));
+        self.peers.send(peer, &Outgoing::own(STATUS, text));
     }
 
     fn unsubscribe(&mut self, peer: Slot, topic: Slot) {
@@ -225,8 +225,8 @@ impl Middleware {
             return Err((DropKind::Forbidden.into(), format!("you may not put messages to {}", shown(topic))));
         }
         let Some(found) = self.topics.find(topic) else { return Ok(()) };
-        let letter = Letter::message(frames, layout, topic);
-        if letter.len() > MAX_FRAMES {
+        let outgoing = Outgoing::message(frames, layout, topic);
+        if outgoing.len() > MAX_FRAMES {
             // With the empty frames that its sender may omit, receivers would have to reject it.
             let error = DecodeError { kind: ErrorKind::TooManyFrames, frame: frames.len() - 1, offset: 0 };
             return Err((error.into(), error.to_string()));
@@ -237,7 +237,7 @@ impl Middleware {
         found.messages += found.subscribers.len() as u64;
         for subscriber in &found.subscribers {
             if self.peers.get(*subscriber).is_client() {
-                self.peers.send(*subscriber, &letter);
+                self.peers.send(*subscriber, &outgoing);
             }
         }
         Ok(())
@@ -247,7 +247,7 @@ impl Middleware {
     fn confirm(&mut self, now: Nanos, sender: &mut Sender) {
         if let Some(id) = sender.id.take() {
             let peer = self.remembered(now, sender);
-            self.peers.send(peer, &Letter::ok(id, sender.is_delimited));
+            self.peers.send(peer, &Outgoing::ok(id, sender.is_delimited));
         }
     }
 
@@ -258,7 +258,7 @@ impl Middleware {
         let is_answer = matches!(verb, Some(Verb::Ok | Verb::Error));
         if !is_answer && (sender.id.is_some() || self.throttle.allows(now, &sender.address, 1)) {
             let peer = self.remembered(now, sender);
-            self.peers.send(peer, &Letter::error(text, sender.id.take(), Some(sender.is_delimited)));
+            self.peers.send(peer, &Outgoing::error(text, sender.id.take(), Some(sender.is_delimited)));
         }
         self.drop(reason, Origin::new(sender.address.clone(), sender.user.clone()), frames);
     }
@@ -347,7 +347,7 @@ impl Middleware {
             let text = format!("the policy has changed: {} of your subscriptions ended, one to {topic}", lost.len());
             let (client, subscriptions) = (peer.origin(), lost.len() as u64);
             self.events.push_back(MiddlewareEvent::Curtailed { client, subscriptions });
-            self.peers.send(slot, &Letter::error(text, None, None));
+            self.peers.send(slot, &Outgoing::error(text, None, None));
             for topic in lost {
                 self.unsubscribe(slot, topic);
             }
@@ -365,7 +365,7 @@ impl Middleware {
                     let lost = self.peers.clear(peer);
                     self.lost(DropKind::PeerFull, peer, lost);
                     let text = "disconnected: you do not read, and nothing is kept for you any more";
-                    self.peers.send(peer, &Letter::error(text.to_owned(), None, None));
+                    self.peers.send(peer, &Outgoing::error(text.to_owned(), None, None));
                     self.forget(peer, Farewell::Full);
                 }
             }
@@ -391,7 +391,7 @@ impl Middleware {
         if self.stats.clients > GHOSTS + 2 * self.stats.peers {
             for _ in 0..ASKED {
                 if let Some(peer) = self.peers.seek() {
-                    self.peers.send(peer, &Letter::noop());
+                    self.peers.send(peer, &Outgoing::noop());
                 }
             }
         }
@@ -477,7 +477,7 @@ impl Machine for Middleware {
         while let Some((peer, duty)) = self.peers.due(now) {
             match duty {
                 Duty::Forget => self.forget_all(peer, Farewell::Silent, DropKind::Unroutable),
-                Duty::Greet => self.peers.send(peer, &Letter::noop()),
+                Duty::Greet => self.peers.send(peer, &Outgoing::noop()),
                 Duty::Nothing => {}
             }
         }
@@ -512,10 +512,10 @@ impl Machine for Middleware {
             self.bound();
             self.peers.offer()
         });
-        let (peer, letter) = offered?;
-        let kind = if letter.is_message { IS_MESSAGE } else { 0 };
+        let (peer, outgoing) = offered?;
+        let kind = if outgoing.is_message { IS_MESSAGE } else { 0 };
         let peer_of = self.peers.get(peer);
-        let (to, frames) = (Some(peer_of.address.clone()), letter.frames(peer_of.is_delimited));
+        let (to, frames) = (Some(peer_of.address.clone()), outgoing.frames(peer_of.is_delimited));
         Some(Output::Send { id: Some(SendId(u64::from(peer) | kind)), socket: Front, to, frames, until: None })
     }
 

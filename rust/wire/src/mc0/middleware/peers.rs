@@ -8,7 +8,7 @@ use bytes::Bytes;
 use foldhash::quality::RandomState;
 
 use super::Overflow;
-use super::letter::Letter;
+use super::outgoing::Outgoing;
 use super::topics::Subscriptions;
 use crate::slab::{Slab, Slot};
 use crate::{Nanos, Origin};
@@ -48,7 +48,7 @@ pub(super) struct Peer {
     /// When to check it again, if it has a TTL.
     due: Option<Nanos>,
     pub(super) subscriptions: Subscriptions,
-    queue: VecDeque<Arc<Letter>>,
+    queue: VecDeque<Arc<Outgoing>>,
     queue_bytes: usize,
     /// How many messages the transport was offered, and has neither taken nor refused.
     offered: u32,
@@ -259,13 +259,13 @@ impl Peers {
     }
 
     /// Queues a message.
-    pub(super) fn send(&mut self, slot: Slot, letter: &Arc<Letter>) {
-        if Arc::strong_count(letter) == 1 {
-            self.held += letter.cost;
+    pub(super) fn send(&mut self, slot: Slot, outgoing: &Arc<Outgoing>) {
+        if Arc::strong_count(outgoing) == 1 {
+            self.held += outgoing.cost;
         }
         let peer = &mut self.all[slot];
-        peer.queue_bytes += letter.cost;
-        peer.queue.push_back(Arc::clone(letter));
+        peer.queue_bytes += outgoing.cost;
+        peer.queue.push_back(Arc::clone(outgoing));
         self.waiting += 1;
         if peer.offered == 0 {
             self.make_ready(slot);
@@ -287,16 +287,16 @@ impl Peers {
     }
 
     /// The next message for the transport.
-    pub(super) fn offer(&mut self) -> Option<(Slot, Arc<Letter>)> {
+    pub(super) fn offer(&mut self) -> Option<(Slot, Arc<Outgoing>)> {
         while let Some(&slot) = self.ready.front() {
             let peer = &mut self.all[slot];
             let has_room = peer.offered < BATCH && peer.offered_bytes < BATCH_BYTES;
-            if let Some(letter) = has_room.then(|| peer.queue.pop_front()).flatten() {
+            if let Some(outgoing) = has_room.then(|| peer.queue.pop_front()).flatten() {
                 peer.offered += 1;
-                peer.offered_bytes += letter.cost;
-                peer.queue_bytes -= letter.cost;
-                self.release(&letter);
-                return Some((slot, letter));
+                peer.offered_bytes += outgoing.cost;
+                peer.queue_bytes -= outgoing.cost;
+                self.release(&outgoing);
+                return Some((slot, outgoing));
             }
             peer.is_ready = false;
             self.ready.pop_front();
@@ -310,9 +310,9 @@ impl Peers {
     }
 
     /// A message left a queue: its last copy counts no more.
-    fn release(&mut self, letter: &Arc<Letter>) {
-        if Arc::strong_count(letter) == 1 {
-            self.held -= letter.cost;
+    fn release(&mut self, outgoing: &Arc<Outgoing>) {
+        if Arc::strong_count(outgoing) == 1 {
+            self.held -= outgoing.cost;
         }
     }
 
@@ -390,10 +390,10 @@ impl Peers {
             Overflow::DropOldest => peer.queue.pop_front(),
             Overflow::DropNewest | Overflow::Disconnect => peer.queue.pop_back(),
         };
-        if let Some(letter) = lost {
-            peer.queue_bytes -= letter.cost;
+        if let Some(outgoing) = lost {
+            peer.queue_bytes -= outgoing.cost;
             self.waiting -= 1;
-            self.release(&letter);
+            self.release(&outgoing);
         }
     }
 

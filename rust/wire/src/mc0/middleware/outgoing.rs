@@ -9,7 +9,7 @@ use crate::{Frames, Parcel, cost};
 
 /// A message to one or many.
 #[derive(Debug)]
-pub(super) struct Letter {
+pub(super) struct Outgoing {
     /// With the leading empty frame.
     frames: Arc<Frames>,
     pub(super) cost: usize,
@@ -18,7 +18,7 @@ pub(super) struct Letter {
     style: Option<bool>,
 }
 
-impl Letter {
+impl Outgoing {
     fn new(frames: Frames, style: Option<bool>) -> Arc<Self> {
         let cost = cost(&frames);
         Arc::new(Self { frames: Arc::new(frames), cost, is_message: false, style })
