@@ -74,7 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Reader {
     peer: String,
     window: usize,
-    in_hand: BTreeMap<u64, u64>,
+    unsettled: BTreeMap<u64, u64>,
     last: u64,
     /// The last command.
     sequence: u64,
@@ -202,8 +202,8 @@ impl World {
         format!("w{at}")
     }
 
-    fn in_hand(&self) -> usize {
-        self.readers.iter().flatten().map(|reader| reader.in_hand.len()).sum()
+    fn unsettled(&self) -> usize {
+        self.readers.iter().flatten().map(|reader| reader.unsettled.len()).sum()
     }
 
     fn step(&mut self, step: Step) {
@@ -238,7 +238,7 @@ impl World {
         *sequence += 1;
         open.insert(*sequence, id);
         let frames = data::content(*sequence, "", &EMPTY_TABLE, Bytes::from(id.to_string()));
-        let is_full = self.waiting.len() + self.in_hand() >= MOST;
+        let is_full = self.waiting.len() + self.unsettled() >= MOST;
         self.bench.take(CONTROL, &peer, None, frames);
         self.written.insert(id, self.bench.now);
         if is_full {
@@ -259,17 +259,17 @@ impl World {
         let peer = format!("r{}", self.names);
         self.bench.reader(&peer, "jobs", "full", window);
         let window = usize::try_from(window).unwrap();
-        let (in_hand, last, sequence) = (BTreeMap::new(), 0, 2);
-        self.readers[at] = Some(Reader { peer, window, in_hand, last, sequence, is_summoned: true, is_alive: true });
+        let (unsettled, last, sequence) = (BTreeMap::new(), 0, 2);
+        self.readers[at] = Some(Reader { peer, window, unsettled, last, sequence, is_summoned: true, is_alive: true });
     }
 
     /// Takes from a reader what this settles, if the reader is alive.
     fn settled(&mut self, at: usize, which: u8, multiple: bool) -> Option<(String, u64, Vec<u64>)> {
         let reader = self.readers[at].as_mut().filter(|reader| reader.is_alive)?;
-        let sequences: Vec<_> = reader.in_hand.keys().copied().collect();
+        let sequences: Vec<_> = reader.unsettled.keys().copied().collect();
         let sequence = *sequences.get(usize::from(which) % sequences.len().max(1))?;
         let all = sequences.into_iter().filter(|other| *other == sequence || multiple && *other < sequence);
-        let ids = all.map(|sequence| reader.in_hand.remove(&sequence).unwrap()).collect();
+        let ids = all.map(|sequence| reader.unsettled.remove(&sequence).unwrap()).collect();
         Some((reader.peer.clone(), sequence, ids))
     }
 
@@ -342,7 +342,7 @@ impl World {
 
     fn leave(&mut self, at: usize) {
         self.turn(at, false);
-        let last = self.readers[at].as_ref().map_or(0, |reader| reader.in_hand.len());
+        let last = self.readers[at].as_ref().map_or(0, |reader| reader.unsettled.len());
         if last > 0 {
             self.reject(at, u8::try_from(last - 1).unwrap(), true, true);
         }
@@ -409,7 +409,7 @@ impl World {
                 let id = id(body);
                 self.storing.remove(&id);
                 let is_held =
-                    self.readers.iter().flatten().any(|reader| reader.in_hand.values().any(|held| *held == id));
+                    self.readers.iter().flatten().any(|reader| reader.unsettled.values().any(|held| *held == id));
                 if !self.waiting.remove(&id) && is_held {
                     self.failed.insert(id);
                 }
@@ -469,7 +469,7 @@ impl World {
             self.read(at, said);
             let reader = self.readers[at].take().unwrap();
             assert!(!reader.is_alive);
-            for id in reader.in_hand.into_values().rev() {
+            for id in reader.unsettled.into_values().rev() {
                 self.give_back(id);
             }
             ended = true;
@@ -520,7 +520,7 @@ impl World {
             Kind::Reject => {
                 let id = open.remove(&layout.sequence).unwrap();
                 let is_held =
-                    self.readers.iter().flatten().any(|reader| reader.in_hand.values().any(|held| *held == id));
+                    self.readers.iter().flatten().any(|reader| reader.unsettled.values().any(|held| *held == id));
                 assert!(!is_held && !self.waiting.contains(&id), "it is rejected, and there");
                 let is_done = self.confirmed.contains(&id) && !self.buried.contains(&id);
                 assert!(!is_done, "it is rejected, and done with");
@@ -548,29 +548,29 @@ impl World {
             assert!(reader.is_summoned, "it was not asked for");
             reader.last += 1;
             assert_eq!(layout.sequence, reader.last);
-            let is_rising = reader.in_hand.values().last().is_none_or(|last| *last < id);
+            let is_rising = reader.unsettled.values().last().is_none_or(|last| *last < id);
             assert!(is_rising || is_marked, "order is lost");
-            reader.in_hand.insert(layout.sequence, id);
-            assert!(reader.in_hand.len() <= reader.window, "more than its window");
+            reader.unsettled.insert(layout.sequence, id);
+            assert!(reader.unsettled.len() <= reader.window, "more than its window");
         }
     }
 
     fn check(&mut self) {
-        let has_room = |reader: &Reader| reader.is_summoned && reader.in_hand.len() < reader.window;
+        let has_room = |reader: &Reader| reader.is_summoned && reader.unsettled.len() < reader.window;
         if self.readers.iter().flatten().any(has_room) {
             assert!(self.waiting.is_empty(), "{:?} wait, and somebody has room", self.waiting);
         }
         let jobs = self.bench.info("jobs");
         let said = |name: &str| usize::try_from(jobs[name].as_u64().unwrap()).unwrap();
         assert_eq!(said("messages"), self.waiting.len());
-        assert_eq!(said("unconfirmed"), self.in_hand());
+        assert_eq!(said("unconfirmed"), self.unsettled());
         assert_eq!(said("readers"), self.readers.iter().flatten().filter(|reader| reader.is_summoned).count());
         assert_eq!(said("writers"), usize::from(WRITERS));
         assert_eq!(self.bench.info("jobs.dead")["messages"], json!(self.dead.len()));
         // Each content confirmed to its writer is in one place.
         for id in &self.accepted {
-            let hands = self.readers.iter().flatten().flat_map(|reader| reader.in_hand.values());
-            let places = hands.filter(|held| *held == id).count()
+            let unsettled = self.readers.iter().flatten().flat_map(|reader| reader.unsettled.values());
+            let places = unsettled.filter(|held| *held == id).count()
                 + [&self.waiting, &self.confirmed, &self.dead, &self.dropped]
                     .iter()
                     .filter(|place| place.contains(id))
@@ -593,7 +593,7 @@ impl World {
         self.join(0, 1000);
         self.absorb();
         assert!(self.waiting.is_empty() && self.storing.is_empty() && self.failed.is_empty());
-        let held: Vec<_> = self.readers[0].as_ref().unwrap().in_hand.values().copied().collect();
+        let held: Vec<_> = self.readers[0].as_ref().unwrap().unsettled.values().copied().collect();
         assert!(held.is_sorted());
         for (_, open) in &self.writers {
             assert!(open.is_empty(), "{open:?} have no answer");

@@ -94,7 +94,7 @@ pub struct Flow {
     /// What is summoned, or will be once there is a lease: then with the pending call.
     summoned: BTreeMap<String, Option<CallId>>,
     /// Contents received, but neither confirmed nor rejected.
-    in_hand: BTreeSet<u64>,
+    unsettled: BTreeSet<u64>,
     /// The last content received.
     last: u64,
     /// Contents to confirm.
@@ -132,7 +132,7 @@ impl Flow {
             commands: HashMap::new(),
             calls: BTreeMap::new(),
             summoned: BTreeMap::new(),
-            in_hand: BTreeSet::new(),
+            unsettled: BTreeSet::new(),
             last: 0,
             to_confirm: BTreeSet::new(),
             seen: None,
@@ -192,7 +192,7 @@ impl Flow {
         self.stats.at_risk += self.writing.lose();
         self.outgoing.clear();
         self.offered.clear();
-        self.in_hand.clear();
+        self.unsettled.clear();
         self.to_confirm.clear();
         self.last = 0;
         for (_, sent) in std::mem::take(&mut self.commands) {
@@ -326,7 +326,7 @@ impl Flow {
         self.stats.contents += 1;
         self.last = layout.sequence;
         if self.settings.is_confirmed {
-            self.in_hand.insert(layout.sequence);
+            self.unsettled.insert(layout.sequence);
         }
         let only = self.only.clone();
         self.events.push_back(FlowEvent::Content { connection: self.connection, frames, layout, only });
@@ -379,10 +379,10 @@ impl Flow {
     /// Sends confirmations: one for all up to the last, if every earlier content is settled.
     fn confirm(&mut self) {
         let Some(&last) = self.to_confirm.last() else { return };
-        if self.in_hand.first().is_none_or(|first| *first > last) {
+        if self.unsettled.first().is_none_or(|first| *first > last) {
             self.outgoing.push_back(data::confirm(last, self.to_confirm.len() > 1));
         } else {
-            let first = self.in_hand.first().copied().unwrap_or_default();
+            let first = self.unsettled.first().copied().unwrap_or_default();
             let later = self.to_confirm.split_off(&first);
             if let Some(last) = self.to_confirm.last() {
                 self.outgoing.push_back(data::confirm(*last, self.to_confirm.len() > 1));
@@ -399,10 +399,10 @@ impl Flow {
             return vec![];
         }
         if !multiple {
-            return self.in_hand.take(&sequence).into_iter().collect();
+            return self.unsettled.take(&sequence).into_iter().collect();
         }
-        let later = sequence.checked_add(1).map(|next| self.in_hand.split_off(&next)).unwrap_or_default();
-        std::mem::replace(&mut self.in_hand, later).into_iter().collect()
+        let later = sequence.checked_add(1).map(|next| self.unsettled.split_off(&next)).unwrap_or_default();
+        std::mem::replace(&mut self.unsettled, later).into_iter().collect()
     }
 
     /// The row of a message names its resource.
@@ -467,7 +467,7 @@ impl Flow {
         if self.link == Link::Up && self.settings.reads {
             // Unsettled contents are returned at once, rather than when the server notices our silence.
             self.confirm();
-            self.outgoing.extend(self.in_hand.last().map(|last| data::reject(*last, true, true)));
+            self.outgoing.extend(self.unsettled.last().map(|last| data::reject(*last, true, true)));
         }
         let socket = self.socket();
         for frames in std::mem::take(&mut self.outgoing) {
@@ -711,7 +711,7 @@ impl Machine for Flow {
     }
 
     fn stats(&self) -> FlowStats {
-        let unconfirmed = if self.settings.reads { self.in_hand.len() } else { self.writing.backlog().messages };
+        let unconfirmed = if self.settings.reads { self.unsettled.len() } else { self.writing.backlog().messages };
         FlowStats {
             unconfirmed: unconfirmed as u64,
             latency: self.writing.latency.clone(),

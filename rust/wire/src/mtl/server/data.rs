@@ -325,45 +325,45 @@ impl Server {
     }
 
     /// The contents that a reader's Confirm or Reject settles; empty if there are none.
-    fn settled_by(&mut self, slot: Slot, layout: &Layout) -> Vec<super::flows::InHand> {
+    fn settled_by(&mut self, slot: Slot, layout: &Layout) -> Vec<super::flows::Unsettled> {
         let Some(flow) = self.flows.get_mut(slot) else { return vec![] };
         if !flow.terms.reads || !flow.terms.is_confirmed || layout.sequence > flow.last {
             return vec![];
         }
         if !layout.multiple {
-            return flow.in_hand.remove(&layout.sequence).into_iter().collect();
+            return flow.unsettled.remove(&layout.sequence).into_iter().collect();
         }
-        let later = flow.in_hand.split_off(&(layout.sequence.saturating_add(1)));
-        std::mem::replace(&mut flow.in_hand, later).into_values().collect()
+        let later = flow.unsettled.split_off(&(layout.sequence.saturating_add(1)));
+        std::mem::replace(&mut flow.unsettled, later).into_values().collect()
     }
 
     fn on_confirm(&mut self, slot: Slot, layout: &Layout) {
-        for in_hand in self.settled_by(slot, layout) {
-            if let Some(resource) = self.realm.get_mut(in_hand.resource) {
+        for unsettled in self.settled_by(slot, layout) {
+            if let Some(resource) = self.realm.get_mut(unsettled.resource) {
                 resource.stats.confirmed += 1;
             }
-            self.arrive(in_hand.resource, &in_hand.content);
+            self.arrive(unsettled.resource, &unsettled.content);
         }
         self.wake(slot);
     }
 
     fn on_reject(&mut self, slot: Slot, layout: &Layout) {
         // The last one first: each returns in front of those that came after it.
-        for mut in_hand in self.settled_by(slot, layout).into_iter().rev() {
-            if let Some(resource) = self.realm.get_mut(in_hand.resource) {
+        for mut unsettled in self.settled_by(slot, layout).into_iter().rev() {
+            if let Some(resource) = self.realm.get_mut(unsettled.resource) {
                 resource.stats.rejected += 1;
             }
             if layout.recycle {
                 // Returning all contents of a dismissed resource does not count as an attempt: the reader has not
                 // looked at them.
                 let is_summoned =
-                    |slot| self.flows.get(slot).is_some_and(|flow| flow.summoned.contains(&in_hand.resource));
+                    |slot| self.flows.get(slot).is_some_and(|flow| flow.summoned.contains(&unsettled.resource));
                 if layout.multiple && !is_summoned(slot) {
-                    in_hand.content.attempts = in_hand.content.attempts.saturating_sub(1);
+                    unsettled.content.attempts = unsettled.content.attempts.saturating_sub(1);
                 }
-                self.give_back(slot, in_hand);
+                self.give_back(slot, unsettled);
             } else {
-                self.bury(in_hand.resource, &in_hand.content);
+                self.bury(unsettled.resource, &unsettled.content);
             }
         }
         self.wake(slot);
@@ -382,8 +382,8 @@ impl Server {
         for resource in std::mem::take(&mut flow.summoned) {
             self.leave(slot, resource);
         }
-        for in_hand in std::mem::take(&mut flow.in_hand).into_values().rev() {
-            self.give_back(slot, in_hand);
+        for unsettled in std::mem::take(&mut flow.unsettled).into_values().rev() {
+            self.give_back(slot, unsettled);
         }
         self.events.push_back(ServerEvent::LeaseEnded { client, why });
     }

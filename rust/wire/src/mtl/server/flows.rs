@@ -52,7 +52,7 @@ impl Terms {
 
 /// A content that its reader has not settled.
 #[derive(Debug)]
-pub(super) struct InHand {
+pub(super) struct Unsettled {
     pub(super) resource: Slot,
     pub(super) content: Content,
 }
@@ -106,7 +106,7 @@ pub(super) struct Flow {
     /// Contents of queues that a reader has received since it last summoned nothing.
     pub(super) taken: usize,
     /// Contents of queues that a reader has not settled.
-    pub(super) in_hand: BTreeMap<u64, InHand>,
+    pub(super) unsettled: BTreeMap<u64, Unsettled>,
     /// A writer's contents that are being stored.
     pub(super) pending: VecDeque<u64>,
     /// A writer's contents to confirm.
@@ -124,7 +124,7 @@ impl Flow {
     /// How many contents of queues a reader may receive now.
     pub(super) fn room(&self) -> usize {
         // Without confirmations nothing shows that a content has arrived.
-        let open = if self.terms.is_confirmed { self.in_hand.len() } else { self.taken };
+        let open = if self.terms.is_confirmed { self.unsettled.len() } else { self.taken };
         let most = if self.bytes < BATCH_BYTES { BATCH.saturating_sub(self.outgoing.len()) } else { 0 };
         self.terms.window.saturating_sub(open).min(most)
     }
@@ -213,7 +213,7 @@ impl Flows {
             is_woken: false,
             turn: Slot::default(),
             taken: 0,
-            in_hand: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
             pending: VecDeque::new(),
             to_confirm: vec![],
             has_rejected: false,

@@ -450,15 +450,15 @@ impl Server {
             }
             // Without confirmations, its delivery settles it.
             let done =
-                self.flows.get_mut(slot).filter(|_| !is_confirmed).and_then(|flow| flow.in_hand.remove(&sequence));
+                self.flows.get_mut(slot).filter(|_| !is_confirmed).and_then(|flow| flow.unsettled.remove(&sequence));
             if let Some(done) = done {
                 self.arrive(done.resource, &done.content);
             }
-        } else if let Some(in_hand) = self.flows.get_mut(slot).and_then(|flow| flow.in_hand.remove(&sequence)) {
+        } else if let Some(unsettled) = self.flows.get_mut(slot).and_then(|flow| flow.unsettled.remove(&sequence)) {
             if let Some(flow) = self.flows.get_mut(slot) {
                 flow.taken = flow.taken.saturating_sub(1);
             }
-            self.give_back(slot, in_hand);
+            self.give_back(slot, unsettled);
         } else {
             self.lose(DropKind::PeerFull, Some(slot), true);
         }

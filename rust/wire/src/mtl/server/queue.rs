@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::control::{Asked, Outcome, object, ok, resource_name, says, text};
 use super::data::{Unanswered, Unstored};
-use super::flows::{Flow, InHand};
+use super::flows::{Flow, Unsettled};
 use super::realm::{Content, Place, Queue};
 use super::sessions::Rights;
 use super::settings::{Bounds, Routing, ServerEvent};
@@ -108,8 +108,8 @@ impl Server {
     }
 
     /// Returns a content to its position, unless it was recycled too often.
-    pub(super) fn give_back(&mut self, reader: Slot, in_hand: InHand) {
-        let InHand { resource, mut content } = in_hand;
+    pub(super) fn give_back(&mut self, reader: Slot, unsettled: Unsettled) {
+        let Unsettled { resource, mut content } = unsettled;
         if content.attempts > self.settings.max_recycle {
             let name = self.realm.get(resource).map(|found| found.name.clone());
             if !self.bury(resource, &content) {
@@ -186,11 +186,11 @@ impl Server {
 
     /// Stores how often contents were delivered, for the next start.
     pub(super) fn keep_attempts(&mut self) {
-        let in_hand = self.flows.iter().flat_map(|flow| flow.in_hand.values());
-        let in_hand = in_hand.map(|in_hand| (in_hand.resource, &in_hand.content));
+        let unsettled = self.flows.iter().flat_map(|flow| flow.unsettled.values());
+        let unsettled = unsettled.map(|unsettled| (unsettled.resource, &unsettled.content));
         let returned =
             self.realm.iter().flat_map(|(slot, resource)| resource.queue.returned().map(move |it| (slot, it)));
-        let ops: Vec<_> = in_hand
+        let ops: Vec<_> = unsettled
             .chain(returned)
             .filter_map(|(slot, content)| {
                 let queue = self.realm.get(slot)?.queue.number;
@@ -306,7 +306,7 @@ impl Server {
             &content.properties
         };
         let frames = data::content(sequence, &resource.name, properties, content.body.clone());
-        flow.in_hand.insert(sequence, InHand { resource: slot, content });
+        flow.unsettled.insert(sequence, Unsettled { resource: slot, content });
         self.flows.deliver(reader, sequence, slot, frames.into());
         let has_room = self.flows.get(reader).is_some_and(Flow::has_room);
         if has_room {
@@ -448,9 +448,9 @@ impl Server {
             if let Some(flow) = self.flows.get_mut(reader) {
                 flow.summoned.remove(&slot);
                 flow.passed.remove(&slot);
-                let before = flow.in_hand.len();
-                flow.in_hand.retain(|_, in_hand| in_hand.resource != slot);
-                flow.taken = flow.taken.saturating_sub(before - flow.in_hand.len());
+                let before = flow.unsettled.len();
+                flow.unsettled.retain(|_, unsettled| unsettled.resource != slot);
+                flow.taken = flow.taken.saturating_sub(before - flow.unsettled.len());
                 self.wake(reader);
             }
         }
