@@ -255,7 +255,7 @@ impl Board {
         self.workers[worker].service
     }
 
-    pub(super) fn has_in_hand(&self, worker: Slot) -> bool {
+    pub(super) fn has_held(&self, worker: Slot) -> bool {
         !self.workers[worker].held.is_empty()
     }
 

@@ -112,7 +112,7 @@ impl Broker {
     fn on_ping(&mut self, now: Nanos, peer: &Bytes, worker: Option<Slot>) {
         let Some(worker) = worker else { return self.send_header(peer, MessageType::Reconnect) };
         self.send_header(peer, MessageType::Pong);
-        if self.settings.busy_ping_grants || !self.board.has_in_hand(worker) {
+        if self.settings.busy_ping_grants || !self.board.has_held(worker) {
             self.free(now, worker);
         }
     }
