@@ -1,5 +1,5 @@
-//! The least broker of DCP that passes for one: one service, workers that grant by replies and pings; no limit, no
-//! heartbeat, no account of what a worker has. What a broker on libzmq costs before it does anything for anybody.
+//! The smallest broker of DCP: one service, workers that grant by replies and pings; no limit, no heartbeat, no record
+//! of a worker's requests. It shows the least cost of a broker on libzmq.
 //!
 //! `least_broker ENDPOINT`; `TRUNKLINE_LIBZMQ` names the library.
 
@@ -25,7 +25,7 @@ struct Request {
 }
 
 impl Request {
-    /// Of the message received last.
+    /// The request in the last message received.
     fn of(zmq: &Zmq) -> Self {
         let (mut bytes, mut ends) = (Vec::with_capacity(128), SmallVec::new());
         for frame in

@@ -1,5 +1,5 @@
-//! The least bus of mc0 that passes for one: topics, subscribers and their messages; no limit, no liveness, no counters.
-//! What a bus on a ROUTER of libzmq costs before it does anything for anybody.
+//! The smallest bus of mc0: topics, subscribers and their messages; no limit, no liveness, no counters. It shows the
+//! least cost of a bus on a ROUTER of libzmq.
 //!
 //! `least_bus ENDPOINT`; `TRUNKLINE_LIBZMQ` names the library.
 
@@ -35,7 +35,7 @@ impl Message {
     }
 }
 
-/// The value of a header of the message received last, and its first positional frame.
+/// The value of a header of the last message received, and its first positional frame.
 fn headers(zmq: &Zmq, key: &[u8]) -> (Option<usize>, usize) {
     let (mut at, mut value) = (3, None);
     while at + 1 < zmq.frames() && !zmq.frame(at).is_empty() {
@@ -47,7 +47,7 @@ fn headers(zmq: &Zmq, key: &[u8]) -> (Option<usize>, usize) {
     (value, at + 1)
 }
 
-#[allow(clippy::print_stdout)] // it says that it runs
+#[allow(clippy::print_stdout)] // it reports that it runs
 fn main() {
     let endpoint = std::env::args().nth(1).expect("see the top of this file");
     let mut zmq = Zmq::new();

@@ -1,7 +1,7 @@
 //! Load for the benches: sends CDTP messages as fast as libzmq takes them, or receives as fast as it gives them.
 //!
-//! `push send|pour ENDPOINT COUNT PAYLOAD_BYTES` or `push receive ENDPOINT COUNT`; `TRUNKLINE_LIBZMQ` names the library. `pour` writes
-//! to TCP by itself, which takes a tenth of what libzmq does.
+//! `push send|pour ENDPOINT COUNT PAYLOAD_BYTES` or `push receive ENDPOINT COUNT`; `TRUNKLINE_LIBZMQ` names the
+//! library. `pour` writes to TCP itself, at a tenth of libzmq's cost.
 
 mod wire;
 mod zmq;
@@ -42,7 +42,7 @@ fn pour(endpoint: &str, count: u64, bytes: usize) {
         wire.flush_if_full();
     });
     wire.flush();
-    // What the peer has not read is lost with a stream that is closed before it has hung up.
+    // A stream closed before the peer has hung up loses what the peer has not read.
     wire.stream.shutdown(Shutdown::Write).expect("a stream");
     while wire.stream.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
 }
@@ -60,7 +60,8 @@ fn messages(count: u64, bytes: usize, mut send: impl FnMut(&[&[u8]])) {
     }
 }
 
-/// Receives and does nothing else: what no receiver on libzmq can pass. Prints the endpoint, then wall and CPU seconds.
+/// Receives and does nothing else: the upper bound of a receiver on libzmq. Prints the endpoint, then wall and CPU
+/// seconds.
 #[allow(clippy::print_stdout)] // the result
 fn receive(endpoint: &str, count: u64) {
     let mut zmq = Zmq::new();
@@ -75,7 +76,7 @@ fn receive(endpoint: &str, count: u64) {
     zmq.close(Duration::ZERO);
 }
 
-/// What this process has taken so far, all threads.
+/// CPU time of this process so far, all threads.
 fn cpu() -> Duration {
     let mut taken = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the clock writes to the place it is given.

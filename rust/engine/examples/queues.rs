@@ -1,4 +1,5 @@
-//! Load for the benches of queues: a writer that has each content confirmed, and a reader that confirms them, on raw sockets.
+//! Load for the benches of queues: a writer whose contents are all confirmed, and a reader that confirms them, on raw
+//! sockets.
 //!
 //! `queues mtl|classic|quorum|nats ENDPOINT memory|durable WINDOW COUNT BYTES [SERVER_KEY]`; `TRUNKLINE_LIBZMQ` names the
 //! library, and `classic` and `quorum` are queues over AMQP 0-9-1. WINDOW contents are unconfirmed at one time, and twice as many
@@ -22,7 +23,7 @@ use zmq::{DEALER, Zmq};
 
 const QUEUE: &str = "bench";
 
-/// How long a thread waits before it looks whether all is over.
+/// How long a thread waits before it checks whether all is over.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// One end of a queue.
@@ -114,7 +115,7 @@ impl End {
         }
     }
 
-    /// Takes contents in and confirms them all at once; tells how many.
+    /// Receives contents and confirms them all at once; gives their number.
     fn consumed(&mut self) -> usize {
         match self {
             Self::Mtl(zmq, last) => {
@@ -139,7 +140,7 @@ impl End {
         }
     }
 
-    /// What was sent goes out.
+    /// Flushes and closes.
     fn close(self) {
         if let Self::Mtl(zmq, _) = self {
             zmq.close(GLANCE);
@@ -151,7 +152,7 @@ impl End {
 struct Confirms {
     sent_at: Vec<Instant>,
     is_confirmed: Vec<bool>,
-    /// The first that is open.
+    /// The first pending one.
     open: usize,
     count: usize,
     took: Vec<Duration>,

@@ -57,7 +57,7 @@ impl Protocol {
         }
     }
 
-    /// Which frame of a reply is the number of its request.
+    /// The frame of a reply that holds the number of its request.
     fn number(self) -> usize {
         match self {
             Self::Dcp | Self::Proxy => 5,
@@ -66,7 +66,7 @@ impl Protocol {
     }
 }
 
-/// How long a thread waits before it looks whether all is over.
+/// How long a thread waits before it checks whether all is over.
 const GLANCE: Duration = Duration::from_millis(100);
 
 fn dealers(endpoint: &str, count: usize, server_key: Option<&str>) -> Zmq {
@@ -78,8 +78,8 @@ fn dealers(endpoint: &str, count: usize, server_key: Option<&str>) -> Zmq {
     zmq
 }
 
-/// What a worker knows of the requests it is due: a grant made while another is unused counts for nothing, and nobody
-/// says so (DCP-33).
+/// What a worker knows of the requests it is due: a grant made while another is unused counts for nothing, and is not
+/// reported (DCP-33).
 struct Grants {
     made: VecDeque<Instant>,
     unused: u32,

@@ -22,10 +22,10 @@ const TOPIC: &[u8] = b"bench";
 /// The only resource of MTL's test profile.
 const RESOURCE: &str = "resource";
 
-/// How long a thread waits before it looks whether all is over.
+/// How long a thread waits before it checks whether all is over.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// The number of a message that only asks whether everybody is there.
+/// The number of a message that only checks whether all subscribers are connected.
 const PROBE: u64 = u64::MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,14 +98,14 @@ impl Links {
         }
     }
 
-    /// What is put goes out now.
+    /// Flushes what was put.
     fn flush(&mut self) {
         if let Self::Wires(wires) = self {
             wires.flush();
         }
     }
 
-    /// Waits for messages, and gives the beginning of each body with the number of its receiver.
+    /// Receives messages, and gives the beginning of each body with the number of its receiver.
     fn hear(&mut self, mut heard: impl FnMut(usize, &[u8])) {
         match self {
             Self::Wires(wires) => wires.hear(GLANCE, heard),
@@ -114,7 +114,7 @@ impl Links {
                 for at in 0..zmq.sockets() {
                     while zmq.is_readable(at) && zmq.receive(at, false) {
                         match zmq.frame(zmq.frames() - 1) {
-                            // A Ping of MTL's.
+                            // A Ping of MTL.
                             [] => zmq.send(at, &[mtl::PONG, b""]),
                             body => heard(at, body),
                         }
@@ -131,7 +131,7 @@ impl Links {
     }
 }
 
-/// What the two threads know of each other.
+/// The state shared by the two threads.
 struct Shared {
     delivered: AtomicUsize,
     is_ready: AtomicBool,
@@ -142,7 +142,7 @@ fn nanos(origin: Instant) -> u64 {
     u64::try_from(origin.elapsed().as_nanos()).expect("not for centuries")
 }
 
-/// Counts deliveries until there were so many; gives how long each took after the first tenth, and all of these.
+/// Counts deliveries until there are so many; gives how long each took after the first tenth, and all of these.
 fn listen(
     mut links: Links,
     subscribers: usize,

@@ -1,4 +1,4 @@
-//! What goes on between a role of CDTP and the beacon beside it (CDTP-15, CDTP-16).
+//! Connects a role of CDTP to its beacon (CDTP-15, CDTP-16).
 
 use std::net::Ipv4Addr;
 use trunkline_wire::Machine;
@@ -9,7 +9,7 @@ use trunkline_wire::chirp::{Beacon, BeaconEvent, BeaconVerb, Kind, News, Place, 
 
 use crate::together::Glue;
 
-/// Lets a beacon announce where its sender listens: at one port, since a host has a service once.
+/// Lets a beacon announce where its sender listens: at one port, since a host announces a service once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Announcing {
     announced: bool,

@@ -26,11 +26,11 @@ use crate::tap::Tap;
 use crate::transport::{Interest, Received, Transport, TransportError};
 use crate::udp::Udp;
 
-/// Messages read off one socket before the others have their turn. What they give rise to goes out together: a transport
-/// that is woken once sends more with each call.
+/// Messages read from one socket before the others have their turn. What they cause is sent together: a transport that
+/// is woken once sends more with each call.
 const BURST: usize = 512;
 
-/// Sends after which they are written, where a burst gives rise to more: peers work on them while we make the next.
+/// Sends after which they are written, where a burst causes more: peers work on them while the next are made.
 const WRITTEN: usize = 256;
 
 /// Bytes after which a burst ends too.
@@ -39,7 +39,8 @@ const BURST_BYTES: usize = 512 << 10;
 /// How much longer a transport may try to send than its user waits.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// How long the transport of a role that ends at once may still try: what is ready goes out, and it is known whether it did.
+/// How long the transport of a role that ends at once may still try: it sends what is ready and reports whether it
+/// could.
 const GLIMPSE: Duration = Duration::from_millis(50);
 
 /// How long a transport may take to end when it has nothing more to send.
@@ -47,7 +48,7 @@ const PARTING: Duration = Duration::from_secs(1);
 
 /// The engine of one role, on its own thread.
 pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
-    /// Locked while the engine works, so that counters are read between two rounds.
+    /// Locked while the engine works, so counters are read between two rounds.
     core: ArcMutexGuard<RawMutex, Core<M>>,
     /// Before the transport: a context ends when its sockets are closed.
     slots: Vec<Slot<M::Socket, T::Socket>>,
@@ -57,25 +58,25 @@ pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
     sink: S,
     origin: Instant,
     events: Vec<M::Event>,
-    /// Sends to peers, until they are sorted: for a transport that writes each at once.
+    /// Sends to peers, before they are sorted: for a transport that writes each at once.
     outgoing: Vec<Output<M::Socket>>,
     /// Their order.
     sorted: Vec<(u64, usize)>,
     verbs: Vec<M::Verb>,
     orders: Vec<Order>,
     room: Backlog,
-    /// What the peers of the role may have waiting together.
+    /// The pending bytes allowed for all peers of the role together.
     outbox_bytes: usize,
-    /// Whether the machine knows that messages wait unread.
+    /// Whether the machine knows that messages are unread.
     pressed: bool,
     /// Set until the role's first sockets are open: a failure there fails the start.
     starting: bool,
-    /// When the role is to be over, once it was asked to end.
+    /// The deadline of the role's end, once it was asked to end.
     closing: Option<Nanos>,
-    /// When it is over whatever its machine still waits for, once it was asked to end sooner.
+    /// The deadline whatever its machine still waits for, once it was asked to end sooner.
     given_up: Option<Nanos>,
     failure: Option<StartError>,
-    /// When what closed sockets had taken to send must be sent at the latest.
+    /// The deadline for sending what closed sockets had taken.
     lingers: Option<Nanos>,
 }
 
@@ -86,7 +87,7 @@ struct Slot<I, S> {
     socket: S,
     /// The endpoint in the rows of a capture: none where there are several.
     endpoint: Option<Arc<str>>,
-    /// The endpoints in the role's list: where it listens, and what the machine has found by itself.
+    /// The endpoints in the role's list: where it listens, and what the machine has discovered.
     listed: Vec<String>,
     outboxes: Outboxes,
     readable: bool,
@@ -95,7 +96,7 @@ struct Slot<I, S> {
 }
 
 impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
-    /// Runs until the machine is closed or can go on no more.
+    /// Runs until the machine is closed or cannot go on.
     pub(crate) fn run(mut self) {
         let end = loop {
             if let Err(end) = self.round() {
@@ -106,12 +107,12 @@ impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
             }
         };
         if !self.core.machine.is_closed() && !self.udp.is_empty() {
-            // All that wait for this role learn of its end.
+            // Wakes all threads that wait for this role.
             let now = self.now();
             self.core.machine.handle_close(now, Duration::ZERO);
             self.drain(now);
         }
-        // What the transport of one that was given up still holds may be with the system in a moment.
+        // The system may soon have what a transport that was given up still holds.
         self.close_all(if end == End::Closed { GLIMPSE } else { Duration::ZERO });
         self.publish();
         let ending = Ending::start(self.transport.ending(), &self.shared);
@@ -135,10 +136,10 @@ impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
         self.shared.finish(end);
     }
 
-    /// Waits until the transport has ended; notes whether it was given up with messages that it had taken.
+    /// Waits until the transport has ended; notes whether it was given up with pending messages.
     fn wait_for(&mut self, ending: &Ending) {
         let lingers = self.lingers.map(|until| until + MARGIN / 2);
-        // What is listened on is to be free for another role.
+        // Another role needs the endpoints that are listened on.
         let mut until = lingers.max(Some(self.now() + PARTING)).unwrap_or_default();
         while ending.over().is_none() && self.now() < until {
             let ready = || ending.over().is_some() || !self.shared.is_outbox_empty();
@@ -152,7 +153,7 @@ impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
             }
             self.shared.settle(handed);
         }
-        // Of one that does not know, what took longer than it might was given up.
+        // If the transport does not know whether all was sent, a late end counts as given up.
         let is_in_time = |at: Instant| lingers.is_none_or(|until| Nanos(0) + (at - self.origin) <= until);
         let all_sent = ending.over().is_some_and(|over| over.all_sent.unwrap_or_else(|| is_in_time(over.at)));
         self.shared.unsent.store(!all_sent, Ordering::SeqCst);
@@ -219,7 +220,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         Nanos(0) + self.origin.elapsed()
     }
 
-    /// One pass: the user's wishes, what is due, what has come in; then a wait if there was nothing.
+    /// One pass: the user's requests, what is due, what has come in; then a wait if there was nothing.
     fn round(&mut self) -> Result<(), End> {
         self.look_at_capture()?;
         self.take_orders();
@@ -319,7 +320,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         for at in 0..self.slots.len() {
             let Some(slot) = self.slots.get(at) else { break };
             let (mut messages, mut bytes) = (0, 0);
-            // These want an answer before there is another message.
+            // A REQ needs its answer before there is another message.
             let in_step = slot.kind == SocketKind::Req;
             let (now, burst) = (self.now(), if in_step { 1 } else { BURST });
             while messages < burst && bytes < BURST_BYTES && self.may_read(at) {
@@ -361,7 +362,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         room && self.core.tap.as_ref().is_none_or(Tap::has_room)
     }
 
-    /// Pressure leaves messages where they are, so that the sender feels it.
+    /// Under pressure messages stay unread, so the sender is slowed down.
     fn may_read(&self, at: usize) -> bool {
         let Some(slot) = self.slots.get(at) else { return false };
         match slot.kind {
@@ -388,7 +389,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         }
         let seen = self.events.len();
         while let Some(mut event) = self.core.machine.poll_event() {
-            // It may also bring about something for others, which did not come from there.
+            // The message may also cause events for other senders.
             if let Some(origin) = event.origin().filter(|origin| origin.peer == sender) {
                 let slot = &self.slots[at];
                 origin.address = self.transport.address(&slot.socket);
@@ -397,7 +398,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             }
             self.emit(event);
         }
-        // What came of it may take more than it did on the wire.
+        // The events may take more memory than the message did on the wire.
         let weight = self.events[seen..].iter().map(|event| match event.weight() {
             Weight::Lossless(bytes) => bytes,
             Weight::Notice(_) => 0,
@@ -406,7 +407,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         size
     }
 
-    /// Does what the machine wants done, and collects what it has to say.
+    /// Does what the machine asks for, and collects its events.
     fn drain(&mut self, now: Nanos) {
         let writes_on_flush = self.transport.capabilities().writes_on_flush;
         let most = if writes_on_flush { WRITTEN } else { BURST };
@@ -455,7 +456,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         self.slots.iter().position(|slot| slot.id == socket)
     }
 
-    /// Carries an output out; leaves frames in it that were not kept.
+    /// Carries out an output; frames that were not kept stay in it.
     fn act(&mut self, now: Nanos, output: &mut Output<M::Socket>) {
         match output {
             Output::Send { id, socket, to, frames, until } => {
@@ -478,7 +479,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             Output::Open(open) => self.open(now, open),
             Output::Connect { socket, endpoint } => {
                 let Some(at) = self.find(*socket) else { return };
-                // Who had one endpoint has another now.
+                // A slot with one endpoint has another now.
                 if let Some(only) = &mut self.slots[at].endpoint {
                     *only = Arc::from(endpoint.as_str());
                 }
@@ -488,7 +489,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             }
             Output::Disconnect { socket, endpoint } => {
                 if let Some(at) = self.find(*socket) {
-                    // An endpoint that is gone already is as good as let go of.
+                    // An endpoint that is already gone counts as disconnected.
                     let _ = self.transport.disconnect(&mut self.slots[at].socket, endpoint);
                 }
             }
@@ -576,7 +577,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         }
     }
 
-    /// Those of a role that comes to its end stay as they were.
+    /// The endpoints of a role that ends stay as they were.
     fn list_endpoints(&self) {
         if self.closing.is_none() {
             self.shared.set_endpoints(self.slots.iter().flat_map(|slot| slot.listed.clone()).collect());
@@ -591,7 +592,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         self.core.machine.handle_socket(now, socket, event);
     }
 
-    /// Lets the user see what has happened, and wakes one who waits for it.
+    /// Shows the user what has happened, and wakes a waiting user.
     fn publish(&mut self) {
         let shared = &self.shared;
         let news = !self.events.is_empty();
@@ -614,7 +615,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         }
     }
 
-    /// The flush that is done; any is where nothing is recorded.
+    /// The last flush that is done; the highest number where nothing is recorded.
     fn flushed(&self) -> u64 {
         self.core.tap.as_ref().map_or(u64::MAX, Tap::flushed)
     }
@@ -628,7 +629,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         let capture = capture.map(|at| at.saturating_duration_since(self.origin + (now - Nanos(0))));
         let mut timeout = deadline.into_iter().chain(capture).min();
         self.shared.engine.arm();
-        // What was signalled before this was not noticed: look once more.
+        // A signal before this was missed: look once more.
         self.look_at_capture()?;
         let relieved = self.room == Backlog::default() && !self.shared.pressed.load(Ordering::SeqCst);
         let untold = self.pressed == self.has_room() || self.shared.flushed.load(Ordering::SeqCst) != self.flushed();
@@ -670,7 +671,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         self.udp.clear();
     }
 
-    /// Closes a socket, whose transport has a little longer than it is given here: so it is known whether it was in time.
+    /// Closes a socket. Its transport gets a little longer than `linger`, so that it can report whether it was in time.
     fn close_socket(&mut self, socket: T::Socket, linger: Duration) {
         if linger.is_zero() {
             return self.transport.close(socket, linger);
@@ -681,7 +682,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 }
 
 impl<M: Machine, T: Transport, S: Sink<M>> Drop for Engine<M, T, S> {
-    /// However it ended, a machine that may be broken is not read any more.
+    /// However it ended, a machine that may be broken is never read again.
     fn drop(&mut self) {
         self.shared.show(None);
     }

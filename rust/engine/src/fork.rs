@@ -10,7 +10,7 @@ extern "C" fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// How many forks lie between this process and the one where it was first asked for: different in parent and child.
+/// The number of forks since the first call, through all ancestors: it differs in parent and child.
 pub(crate) fn generation() -> u64 {
     // SAFETY: the handler does nothing that is forbidden between fork and exec.
     WATCHED.call_once(|| unsafe {

@@ -1,4 +1,4 @@
-//! Who is let in to the sockets of one context.
+//! Admission of clients to the sockets of one context.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use crate::sink::Queued;
 use crate::transport::{Transport, TransportError};
 use crate::zmtp::{Admission, Asking};
 
-/// Answers a transport's questions about CURVE clients (ZAP 1.0), on a thread of its own: clients do not wait for a busy role.
+/// Answers a transport's questions about CURVE clients (ZAP 1.0), on its own thread: clients do not wait for a busy
+/// role.
 pub struct Guard {
     handle: Arc<Handle<Authenticator>>,
 }
 
 impl Guard {
-    /// Lets in whom the rule says, at the sockets of this context. Where the context ends, so does the guard.
+    /// Admits clients by `rule` at the sockets of this context. The guard ends with the context.
     ///
     /// # Errors
     /// When the context has an authenticator already.
@@ -28,7 +29,7 @@ impl Guard {
         Self::over(move || Ok(LibzmqTransport::new(zmq, context.borrowed(), vec![], Connections::default())), rule)
     }
 
-    /// Lets in whom the rule says, where it is asked so.
+    /// Admits clients by `rule`, where `admission` asks.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -50,17 +51,17 @@ impl Guard {
         &self.handle
     }
 
-    /// Lets in the holders of these keys from now on; who is in stays in.
+    /// Admits the holders of these keys from now on; connected clients stay.
     pub fn allow(&self, allowed: Allowed) {
         self.handle.ask(ZapVerb::Allow(allowed));
     }
 
-    /// Answers a question: with the client's name where it is let in.
+    /// Answers a question: with the client's name if it is admitted.
     pub fn answer(&self, token: Token, name: Option<String>) {
         self.handle.ask(ZapVerb::Answer(token, name));
     }
 
-    /// Who was refused, and who is asked about, since the last call.
+    /// The clients that were refused, and those asked about, since the last call.
     pub fn read(&self) -> VecDeque<ZapEvent> {
         let mut events = VecDeque::new();
         self.handle.read(&mut events);

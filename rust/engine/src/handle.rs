@@ -1,4 +1,4 @@
-//! The user's hold on a running role.
+//! The user's handle of a running role.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -23,13 +23,13 @@ use crate::trouble::Trouble;
 
 /// Everything about a role that is not its protocol.
 pub struct Settings {
-    /// What may wait between engine and user.
+    /// Limits of what is queued between engine and user.
     pub bounds: Bounds,
-    /// What may wait for all peers of the role together, in bytes: the fullest loses first.
+    /// The pending bytes allowed for all peers of the role together: the fullest peer loses first.
     pub outbox_bytes: usize,
     /// Where to record.
     pub capture: Option<Capture>,
-    /// Dropped when the engine has ended: what its transport needs alive.
+    /// What its transport needs alive; dropped when the engine has ended.
     pub keep_alive: Option<Box<dyn Any + Send>>,
     /// The thread's name.
     pub name: String,
@@ -85,8 +85,8 @@ pub trait Running: Send + Sync {
     /// Messages taken in since the start.
     fn progress(&self) -> u64;
 
-    /// Wakes the user once, when so many messages have been taken in. Announced anew before each wait, so any number may
-    /// wait for numbers of their own.
+    /// Wakes the user once, when so many messages have been taken in. Announced anew before each wait, so any number of
+    /// threads may wait, each for its own number.
     fn await_progress(&self, count: u64);
 
     /// Whether [`offer`](Self::offer) would find room.
@@ -113,13 +113,13 @@ pub trait Running: Send + Sync {
     /// What wakes a reader of events.
     fn events(&self) -> &Signal;
 
-    /// What wakes those who wait for room, a flush or the end.
+    /// What wakes threads that wait for room, a flush or the end.
     fn changes(&self) -> &Signal;
 
-    /// How long it may take to end unless the user says.
+    /// How long it may take to end unless the user gives a time.
     fn grace(&self) -> Duration;
 
-    /// Whether this process started the role; a child after fork has only a memory of it.
+    /// Whether this process started the role; a child after fork holds only a copy.
     fn is_ours(&self) -> bool;
 
     /// Waits until the engine's thread has ended.
@@ -134,10 +134,10 @@ pub fn join_orphans() {
     let orphans = std::mem::take(&mut *ORPHANS.lock().unwrap_or_else(PoisonError::into_inner));
     for (process, thread) in orphans {
         if process == fork::generation() {
-            // Its panics are caught inside.
+            // The thread catches its panics.
             let _ = thread.join();
         } else {
-            // A thread of the parent, which does not exist here.
+            // A thread of the parent does not exist in the child.
             std::mem::forget(thread);
         }
     }
@@ -180,7 +180,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
                 process: fork::generation(),
             }),
             Ok(Err(error)) => {
-                // It has nothing left to do but to end.
+                // The role can only end now.
                 let _ = thread.join();
                 Err(error)
             }
@@ -205,12 +205,12 @@ impl<M: Machine + Send + 'static> Handle<M> {
         self.shared.bursts()
     }
 
-    /// The next thing that has come up with the capture.
+    /// The next event of the capture.
     pub fn read_trouble(&self) -> Option<Trouble> {
         self.shared.read_trouble()
     }
 
-    /// Hands a verb over if there is room; `bytes` is its size.
+    /// Hands over a verb if there is room; `bytes` is its size.
     pub fn offer(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {
         self.shared.offer(verb, bytes)
     }
@@ -220,13 +220,13 @@ impl<M: Machine + Send + 'static> Handle<M> {
         self.shared.ask(verb);
     }
 
-    /// Has the engine look again for what it may do: its sink has room once more.
+    /// Wakes the engine: its sink has room again.
     pub fn wake(&self) {
         self.shared.engine.notify();
     }
 
-    /// Counters as they are now, or as they were where the role is over or not ours. Never waits for the engine longer
-    /// than a tenth of a second.
+    /// Counters as they are now; the last known ones where the role is over or not ours. Never waits for the engine
+    /// longer than a tenth of a second.
     pub fn stats(&self) -> Snapshot<M::Stats> {
         if self.is_ours() { self.shared.counters() } else { self.shared.remembered_counters() }
     }
@@ -313,7 +313,7 @@ impl<M: Machine + Send + 'static> Running for Handle<M> {
     fn join(&self) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
-            // Its panics are caught inside.
+            // The thread catches its panics.
             let _ = thread.join();
         }
     }
@@ -324,7 +324,7 @@ impl<M: Machine> Drop for Handle<M> {
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return };
         if self.process != fork::generation() {
-            // After fork the thread is the parent's, and a lock of ours may be held for ever.
+            // After fork the thread is the parent's, and our locks may stay locked forever.
             std::mem::forget(thread);
             return;
         }
@@ -365,13 +365,13 @@ fn run<M: Machine + Send + 'static, T: Transport>(
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn words(panic: &(dyn Any + Send)) -> String {
     let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
     words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "for no stated reason".to_owned())
 }
 
-/// Starts a thread that no signal is delivered to: they are Python's.
+/// Starts a thread that receives no signals: they are Python's.
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     // SAFETY: both sets are initialised by the calls; the mask of this thread is put back.
     unsafe {

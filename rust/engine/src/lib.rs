@@ -1,4 +1,4 @@
-//! Runs the machines of `trunkline-wire` over real sockets: one thread a role, a queue to and from its user.
+//! Runs the machines of `trunkline-wire` over real sockets: one thread for each role, a queue to and from its user.
 
 mod discovery;
 mod engine;

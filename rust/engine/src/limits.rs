@@ -1,4 +1,4 @@
-//! How many connections a role admits, and for how long a silent one is kept, whatever its transport.
+//! How many connections a role admits, and how long a silent one is kept, for all transports.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 use foldhash::quality::RandomState;
 use nix::sys::resource::{Resource, getrlimit};
 
-/// Descriptors that connections leave to the rest of the process: its captures have to go on.
+/// Descriptors that stay free for the rest of the process: its captures must go on.
 const KEPT_BACK: u64 = 64;
 
-/// TCP asks an idle peer whether it is there: a host that lost its power would else keep its routing id for ever.
+/// TCP probes an idle peer: a host that lost its power would otherwise keep its routing id forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Keepalive {
     /// After this long.
     pub(crate) idle: Duration,
-    /// The peer is lost after so many questions without an answer.
+    /// The peer is lost after so many probes without an answer.
     pub(crate) probes: u32,
     /// Between two of them.
     pub(crate) interval: Duration,
@@ -28,14 +28,14 @@ impl Default for Keepalive {
     }
 }
 
-/// What happens over and over is reported once, until it has not happened for a second.
+/// Reports a repeated event once, until it has not happened for a second.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats(Option<Instant>);
 
 impl Repeats {
     const PAUSE: Duration = Duration::from_secs(1);
 
-    /// It has happened: whether that is to be reported.
+    /// It has happened: whether to report it.
     pub(crate) fn is_news(&mut self) -> bool {
         self.0.replace(Instant::now()).is_none_or(|last| last.elapsed() >= Self::PAUSE)
     }
@@ -52,7 +52,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// At most so many in all, and by host.
+    /// Limits of all connections and of those of one host.
     pub(crate) fn new(connections: Option<usize>, by_host: Option<usize>) -> Self {
         Self { connections, by_host, count: 0, hosts: HashMap::default(), turned_away: 0 }
     }
@@ -62,7 +62,7 @@ impl Limits {
         self.turned_away
     }
 
-    /// Admits the connection with this descriptor, or gives the reason why not.
+    /// Admits the connection with this descriptor, or gives the reason of the refusal.
     pub(crate) fn enter(&mut self, descriptor: RawFd, host: Option<IpAddr>) -> Result<(), String> {
         let of_host = host.and_then(|host| self.hosts.get(&host)).copied().unwrap_or_default();
         let reason = match (self.connections, self.by_host, last_descriptor()) {
@@ -87,7 +87,7 @@ impl Limits {
         Err(reason)
     }
 
-    /// A connection that was admitted has ended.
+    /// An admitted connection has ended.
     pub(crate) fn leave(&mut self, host: Option<IpAddr>) {
         self.count -= 1;
         let Some(host) = host else { return };
@@ -100,10 +100,10 @@ impl Limits {
     }
 }
 
-/// The highest number that a descriptor of a connection may have. They are given out from the lowest number up, so that the
-/// number of a new one shows how many there are left.
+/// The highest number that a descriptor of a connection may have. The system gives out the lowest free number, so the
+/// number of a new one shows how many are left.
 fn last_descriptor() -> Option<u64> {
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
-    // Where there are few, a quarter of them is enough.
+    // With few descriptors a quarter of them is enough.
     Some(limit - KEPT_BACK.min(limit / 4))
 }

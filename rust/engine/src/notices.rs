@@ -1,4 +1,4 @@
-//! Notices of a role whose messages are read by its user: a queue of their own, so that they do not wait for that.
+//! Notices of a role whose user reads messages: they have their own queue, so they do not wait for that user.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::trouble::Trouble;
 pub enum Notice<E> {
     /// An event of the machine.
     Event(E),
-    /// What has come up with the capture.
+    /// An event of the capture.
     Trouble(Trouble),
 }
 
@@ -34,7 +34,7 @@ struct Ring<E> {
 }
 
 impl<E> Notices<E> {
-    /// None yet.
+    /// Without notices.
     ///
     /// # Errors
     /// When the operating system gives no descriptor.
@@ -42,7 +42,7 @@ impl<E> Notices<E> {
         Ok(Self { ring: Mutex::new(Ring { notices: VecDeque::new(), bytes: 0 }), signal: Signal::new()? })
     }
 
-    /// All there are.
+    /// Takes all notices.
     pub fn take(&self) -> VecDeque<Notice<E>> {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.bytes = 0;
@@ -67,19 +67,19 @@ impl<E> Notices<E> {
     }
 }
 
-/// Sets notices aside, and has another sink take the rest.
+/// Sets notices aside, and gives the rest to another sink.
 #[derive(Debug)]
 pub struct Aside<M: Machine, S> {
     notices: Arc<Notices<M::Event>>,
-    /// What is set aside, and its bytes.
+    /// Picks what is set aside, and gives its bytes.
     picks: fn(&M::Event) -> Option<usize>,
-    /// Whether it has what comes up with the capture, too.
+    /// Whether events of the capture are set aside too.
     has_trouble: bool,
     rest: S,
 }
 
 impl<M: Machine, S: Sink<M>> Aside<M, S> {
-    /// Sets them aside there.
+    /// Sets notices aside in `notices`.
     pub fn new(notices: Arc<Notices<M::Event>>, rest: S) -> Self {
         let picks = |event: &M::Event| match event.weight() {
             Weight::Notice(bytes) => Some(bytes),
@@ -88,7 +88,7 @@ impl<M: Machine, S: Sink<M>> Aside<M, S> {
         Self { notices, picks, has_trouble: true, rest }
     }
 
-    /// Sets aside what this picks, with its bytes; the rest is another's.
+    /// Sets aside what `picks` picks, with its bytes; `rest` gets the others.
     pub fn picking(notices: Arc<Notices<M::Event>>, picks: fn(&M::Event) -> Option<usize>, rest: S) -> Self {
         Self { notices, picks, has_trouble: false, rest }
     }
@@ -116,7 +116,7 @@ impl<M: Machine + 'static, S: Sink<M>> Sink<M> for Aside<M, S> {
 }
 
 impl<M: Machine, S> Drop for Aside<M, S> {
-    /// However the engine ended, no reader waits for ever.
+    /// However the engine ended, no reader waits forever.
     fn drop(&mut self) {
         self.notices.signal.latch();
     }

@@ -7,14 +7,14 @@ use bytes::Bytes;
 use foldhash::quality::RandomState;
 use trunkline_wire::{Nanos, Parcel, SendId, Unsent, cost};
 
-/// What one peer of a ROUTER may have waiting; beyond it the newest is dropped.
+/// Pending messages of one peer of a ROUTER; beyond it the newest is dropped.
 const PEER_MESSAGES: usize = 10_000;
 const PEER_BYTES: usize = 16 << 20;
 
-/// What all peers of a role may have waiting together, unless it says otherwise.
+/// Pending bytes of all peers of a role together, by default.
 pub(crate) const OUTBOX_BYTES: usize = 256 << 20;
 
-/// A full peer is tried again after this long, twice as long each time, where the transport does not say when it drains.
+/// The first wait before a full peer is retried, doubled each time, where the transport does not report when it drains.
 const FIRST_RETRY: Duration = Duration::from_millis(1);
 const LAST_RETRY: Duration = Duration::from_millis(50);
 
@@ -22,7 +22,7 @@ const LAST_RETRY: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct To(pub(crate) Option<Bytes>);
 
-/// A send that waits.
+/// A pending send.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
     pub(crate) id: Option<SendId>,
@@ -34,9 +34,9 @@ pub(crate) struct Pending {
 struct Peer {
     queue: VecDeque<Pending>,
     bytes: usize,
-    /// No send of the queue is to be given up before this.
+    /// No send of the queue is given up before this.
     first_limit: Option<Nanos>,
-    /// When it is tried again; not before the transport says that it has drained, where this is none.
+    /// When to retry; where this is none, only after the transport reports that the peer has drained.
     retry_at: Option<Nanos>,
     retry: Duration,
 }
@@ -48,20 +48,20 @@ impl Peer {
     }
 }
 
-/// The sends that wait, a queue for each peer of a ROUTER, one queue on other sockets.
+/// The pending sends: a queue for each peer of a ROUTER, one queue on other sockets.
 #[derive(Debug, Default)]
 pub(crate) struct Outboxes {
     peers: HashMap<To, Peer, RandomState>,
-    /// The peers of a ROUTER by what waits for them.
+    /// The peers of a ROUTER by their pending bytes.
     by_bytes: BTreeSet<(usize, To)>,
-    /// What waits for all of them.
+    /// The pending bytes of all of them.
     bytes: usize,
-    /// Whether the transport says when a peer has drained.
+    /// Whether the transport reports when a peer has drained.
     reports_drained: bool,
 }
 
 impl Outboxes {
-    /// Without sends. `reports_drained`: the transport says when a peer has drained.
+    /// Without sends. `reports_drained`: the transport reports when a peer has drained.
     pub(crate) fn new(reports_drained: bool) -> Self {
         Self { reports_drained, ..Self::default() }
     }
@@ -74,17 +74,17 @@ impl Outboxes {
         !self.peers.is_empty() && self.peers.contains_key(&To(to.cloned()))
     }
 
-    /// Whether a send to any peer waits for the socket to be writable.
+    /// Whether a send to any peer waits until the socket is writable.
     pub(crate) fn wants_writable(&self) -> bool {
         self.peers.contains_key(&To(None))
     }
 
-    /// What waits for the peers of a ROUTER, in bytes.
+    /// The pending bytes of the peers of a ROUTER.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What waits for the peer that has the most, if that is more than a single send.
+    /// The pending bytes of the peer that has the most, if that is more than a single send.
     pub(crate) fn most(&self) -> Option<usize> {
         let (bytes, to) = self.by_bytes.last()?;
         let is_one = self.peers.get(to).is_some_and(|peer| peer.queue.len() == 1);
@@ -97,7 +97,7 @@ impl Outboxes {
         self.change(&to, |peer| peer.queue.pop_back().into_iter().collect()).pop()
     }
 
-    /// Changes a queue by `change`, which gives what it took out; forgets a peer that nothing waits for.
+    /// Changes a queue by `change`, which gives what it took out; forgets a peer without pending sends.
     fn change(&mut self, to: &To, change: impl FnOnce(&mut Peer) -> Vec<Pending>) -> Vec<Pending> {
         let Some(peer) = self.peers.get_mut(to) else { return vec![] };
         let before = peer.bytes;
@@ -122,7 +122,7 @@ impl Outboxes {
         }
     }
 
-    /// Queues a send, or says why not.
+    /// Queues a send, or gives the reason why not.
     pub(crate) fn push(&mut self, now: Nanos, to: &To, pending: Pending) -> Result<(), Unsent> {
         let bounded = to.0.is_some();
         let retry_at = (!self.reports_drained).then(|| now + FIRST_RETRY);
@@ -144,14 +144,14 @@ impl Outboxes {
         Ok(())
     }
 
-    /// When a peer wants another try, or a send is given up.
+    /// When to retry a peer, or to give up a send.
     pub(crate) fn deadline(&self) -> Option<Nanos> {
         let retries = self.peers.iter().filter(|(to, _)| to.0.is_some()).filter_map(|(_, peer)| peer.retry_at);
         let limits = self.peers.values().filter_map(|peer| peer.first_limit);
         retries.chain(limits).min()
     }
 
-    /// Takes out what is past its time.
+    /// Takes out the sends past their deadline.
     pub(crate) fn expire(&mut self, now: Nanos) -> Vec<Pending> {
         let is_late = |limit: Option<Nanos>| limit.is_some_and(|limit| limit <= now);
         let late = self.peers.iter().filter(|(_, peer)| is_late(peer.first_limit)).map(|(to, _)| to.clone());
@@ -168,7 +168,7 @@ impl Outboxes {
         late.iter().flat_map(|to| self.change(to, expire)).collect()
     }
 
-    /// Takes out one send; false if it is not here.
+    /// Takes out one send; false if it is not queued.
     pub(crate) fn withdraw(&mut self, id: SendId) -> bool {
         let find = |peer: &Peer| peer.queue.iter().position(|pending| pending.id == Some(id));
         let found = self.peers.iter().find_map(|(to, peer)| find(peer).map(|at| (to.clone(), at)));
@@ -177,7 +177,7 @@ impl Outboxes {
         true
     }
 
-    /// The peers whose turn it is to be tried again.
+    /// The peers to retry now.
     pub(crate) fn due(&self, now: Nanos, writable: bool) -> Vec<To> {
         let is_due = |(to, peer): &(&To, &Peer)| {
             if to.0.is_some() { peer.retry_at.is_some_and(|at| at <= now) } else { writable }
@@ -252,7 +252,7 @@ mod tests {
         let each = 1000 + trunkline_wire::FRAME_COST;
         assert_eq!((outboxes.bytes(), outboxes.most()), (12 * each, Some(5 * each)));
         assert_eq!(id(outboxes.pop_most()), Some(24));
-        // Of two with as much either may.
+        // Of two peers with as much, either may lose.
         assert_eq!((id(outboxes.pop_most()), id(outboxes.pop_most())), (Some(33), Some(23)));
         assert_eq!((outboxes.bytes(), outboxes.most()), (9 * each, Some(3 * each)));
         assert_eq!(id(outboxes.pop(&to(2))), Some(20));

@@ -1,4 +1,4 @@
-//! A capture that the engines of several roles may feed: one owns it, and it ends with that one.
+//! A capture that the engines of several roles may feed: it ends with the one that owns it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Recording {
         self.pen.lock()
     }
 
-    /// Has an engine woken whenever the writer has progressed; gives the number it leaves by.
+    /// Wakes an engine whenever the writer has progressed; gives the number for leaving.
     pub(crate) fn join(&self, wake: Waker) -> u64 {
         let mut engines = self.engines.lock();
         engines.last += 1;
@@ -56,13 +56,13 @@ struct Engines {
     wakers: Vec<(u64, Waker)>,
 }
 
-/// What one engine at a time has in hand.
+/// The writer and its state, which one engine at a time locks.
 pub(crate) struct Pen {
     /// None once it has failed or is closed.
     pub(crate) writer: Option<Writer>,
     clock: RowClock,
     low_space: Option<LowSpace>,
-    /// What is reported once, by the first engine that notices it.
+    /// Whether the loss of rows was reported, by the first engine that noticed it.
     is_losing_told: bool,
     is_let_go_told: bool,
     is_unfollowed_told: bool,
@@ -84,13 +84,13 @@ impl Pen {
         self.clock.now_ns()
     }
 
-    /// Reports that rows are lost, unless that is known or nothing is recorded any more.
+    /// Reports that rows are lost, unless that was reported or nothing is recorded any more.
     pub(crate) fn losing(&mut self) -> Option<Trouble> {
         let is_news = self.writer.is_some() && !std::mem::replace(&mut self.is_losing_told, true);
         is_news.then_some(Trouble::Losing)
     }
 
-    /// What of a writer's progress was not reported yet.
+    /// The changes of a writer's progress that were not reported yet.
     pub(crate) fn news(&mut self, progress: &Progress) -> Vec<Trouble> {
         let level = |low_space: Option<LowSpace>| low_space.map(|low_space| low_space.is_critical);
         let mut troubles = vec![];

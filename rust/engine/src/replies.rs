@@ -1,4 +1,4 @@
-//! The outcomes of calls, which go straight to who waits for them.
+//! The outcomes of calls, which go straight to their callers.
 
 use std::collections::HashMap;
 use std::mem;
@@ -14,7 +14,7 @@ use crate::signal::Signal;
 use crate::sink::Sink;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a panic leaves behind is whole: every change is one assignment.
+    // A panic leaves it consistent: every change is one assignment.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -51,15 +51,15 @@ pub struct Replies<O> {
     state: Mutex<State<O>>,
     bounds: Bounds,
     pressed: AtomicBool,
-    /// Wakes the taker of the outcomes that no thread waits for by itself.
+    /// Wakes the reader of outcomes without a waiting thread of their own.
     pub signal: Signal,
 }
 
 #[derive(Debug)]
 struct State<O> {
-    /// Who waits for each.
+    /// The waiting thread of each call.
     waiting: HashMap<CallId, Option<Arc<Slot<O>>>, RandomState>,
-    /// Outcomes that no thread waits for by itself, until someone takes them all.
+    /// Outcomes without a waiting thread of their own, until they are all taken.
     ended: Vec<(CallId, O)>,
     bytes: usize,
     /// Set when nothing ends any more.
@@ -67,7 +67,7 @@ struct State<O> {
 }
 
 impl<O> Replies<O> {
-    /// None yet. When more outcomes wait than the bounds allow, the role reads no more.
+    /// Without calls. When more outcomes wait than the bounds allow, the role stops reading.
     ///
     /// # Errors
     /// When the operating system gives no descriptor.
@@ -76,8 +76,8 @@ impl<O> Replies<O> {
         Ok(Self { state: Mutex::new(state), bounds, pressed: AtomicBool::new(false), signal: Signal::new()? })
     }
 
-    /// Expects the outcome of a call that is about to be handed over, in the slot or else among those to take. False
-    /// where it would never come.
+    /// Expects the outcome of a call that is about to be handed over, in the slot or else among those to take. False if
+    /// it would never come.
     pub fn expect(&self, call: CallId, slot: Option<Arc<Slot<O>>>) -> bool {
         let mut state = lock(&self.state);
         if !state.over {
@@ -86,12 +86,12 @@ impl<O> Replies<O> {
         !state.over
     }
 
-    /// Expects an outcome no more.
+    /// Forgets a call.
     pub fn forget(&self, call: CallId) {
         lock(&self.state).waiting.remove(&call);
     }
 
-    /// All there are to take, and whether the engine is to learn that there is room again.
+    /// Takes all outcomes; gives also whether the engine must learn that there is room again.
     pub fn take(&self) -> (Vec<(CallId, O)>, bool) {
         let mut state = lock(&self.state);
         state.bytes = 0;
@@ -129,7 +129,7 @@ impl<O> Replies<O> {
 pub struct Answering<M: Calling>(Arc<Replies<M::Outcome>>);
 
 impl<M: Calling> Answering<M> {
-    /// To those who expect them here.
+    /// Hands them to those that `replies` expects.
     pub fn new(replies: Arc<Replies<M::Outcome>>) -> Self {
         Self(replies)
     }
@@ -153,7 +153,7 @@ impl<M: Calling + 'static> Sink<M> for Answering<M> {
 }
 
 impl<M: Calling> Drop for Answering<M> {
-    /// However the engine ended, no thread waits for ever.
+    /// However the engine ended, no thread waits forever.
     fn drop(&mut self) {
         let waiting = {
             let mut state = lock(&self.0.state);

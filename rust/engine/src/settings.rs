@@ -7,11 +7,11 @@ use crate::transport::TransportError;
 
 /// Where a role's traffic is recorded.
 pub struct Capture {
-    /// What it is added to.
+    /// The recording that it is added to.
     pub recording: Recording,
     /// Whether the recording ends with the role.
     pub is_owner: bool,
-    /// What its rows speak.
+    /// The framing of its rows.
     pub framing: trunkline_wire::Framing,
     /// What happens when it cannot keep up.
     pub overflow: CaptureOverflow,

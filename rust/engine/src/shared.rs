@@ -1,4 +1,4 @@
-//! What an engine's thread and its user's threads have in common.
+//! The state shared by an engine's thread and its user's threads.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -14,13 +14,13 @@ use crate::signal::Signal;
 use crate::tap::Tap;
 use crate::trouble::Trouble;
 
-/// Notices a user who does not keep up may have waiting; more are counted and lost.
+/// Unread notices that are kept for a slow user; more are counted and lost.
 pub(crate) const NOTICES: usize = 65_536;
 
-/// Bytes of frames that waiting notices may hold.
+/// Bytes of frames that unread notices may hold.
 pub(crate) const NOTICE_BYTES: usize = 64 << 20;
 
-/// Bursts are put together up to this many events; a reader takes one at a time.
+/// Bursts are merged up to this many events; a reader takes one at a time.
 const BURST: usize = 512;
 
 /// How much may wait between an engine and its user, either way.
@@ -28,7 +28,7 @@ const BURST: usize = 512;
 pub struct Bounds {
     /// Messages.
     pub messages: usize,
-    /// Bytes of their frames; one larger message is taken when nothing waits.
+    /// Bytes of their frames; one larger message is taken when nothing else is queued.
     pub bytes: usize,
 }
 
@@ -55,7 +55,7 @@ pub enum End {
     Closed,
     /// Its ZeroMQ context was terminated.
     Terminated,
-    /// Its transport failed in a way that cannot be mended.
+    /// Its transport failed for good.
     Transport(String),
     /// Its capture could not be written.
     Capture(String),
@@ -63,7 +63,7 @@ pub enum End {
     Panicked(String),
 }
 
-/// What came of an attempt to hand a verb over.
+/// The outcome of handing over a verb.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Offered<V> {
     /// The engine has it.
@@ -74,7 +74,7 @@ pub enum Offered<V> {
     Over(V),
 }
 
-/// Something the engine itself is asked for.
+/// A request to the engine itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// End in an orderly way, within the grace.
@@ -83,7 +83,7 @@ pub(crate) enum Order {
     Flush { ticket: u64, publish: bool },
 }
 
-/// Events that are handed on together, and never one by one.
+/// Events that are handed over together, never one by one.
 struct Burst<E> {
     events: Vec<E>,
     lossless: Backlog,
@@ -95,7 +95,7 @@ pub(crate) struct Inbox<E> {
     /// The memory of a burst that was read.
     spare: Vec<E>,
     queued: Backlog,
-    /// Events a reader has taken and may not have handed out yet.
+    /// Events that a reader has taken and may not have handed out yet.
     taken: Backlog,
     notices: Backlog,
     lost_notices: u64,
@@ -146,7 +146,7 @@ impl<E: Event> Inbox<E> {
         }
     }
 
-    /// Loses the notices there is no room for; gives the weight of the others.
+    /// Drops the notices there is no room for; gives the weight of the others.
     fn thin_out(&mut self, events: &mut Vec<E>) -> Backlog {
         let mut kept = Backlog::default();
         events.retain(|event| {
@@ -164,7 +164,7 @@ impl<E: Event> Inbox<E> {
         kept
     }
 
-    /// The oldest burst. `events` is empty, and its memory is used again.
+    /// Takes the oldest burst. `events` is empty, and its memory is used again.
     fn pop(&mut self, events: &mut VecDeque<E>) {
         self.taken = Backlog::default();
         let Some(burst) = self.bursts.pop_front() else { return };
@@ -180,10 +180,10 @@ pub(crate) struct Outbox<V> {
     pub(crate) orders: Vec<Order>,
     /// Verbs and orders handed over so far.
     handed: u64,
-    /// What waits here, and what the machine still holds.
+    /// What is queued here, and what the machine still holds.
     pending: Backlog,
     backlog: Backlog,
-    /// Set while a user who found no room may wait for some.
+    /// Set while a user that found no room may wait for some.
     is_wanted: bool,
 }
 
@@ -193,7 +193,7 @@ impl<V> Outbox<V> {
     }
 }
 
-/// How much of what was handed over the machine has had, and how many wait for more.
+/// How many of the verbs and orders the machine has had, and how many threads wait for more.
 #[derive(Debug, Default)]
 struct Settled {
     handed: u64,
@@ -205,23 +205,23 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) bounds: Bounds,
     inbox: Mutex<Inbox<M::Event>>,
     outbox: Mutex<Outbox<M::Verb>>,
-    /// What counters are read from while the engine runs, and what they were when they were last read.
+    /// Where counters are read while the engine runs, and their last values.
     core: Mutex<Weak<parking_lot::Mutex<Core<M>>>>,
     snapshot: Mutex<Snapshot<M::Stats>>,
     settled: Mutex<Settled>,
     settling: Condvar,
-    /// The flush that is done.
+    /// The last flush that is done.
     pub(crate) flushed: AtomicU64,
     endpoints: Mutex<Vec<String>>,
     troubles: Mutex<VecDeque<Trouble>>,
     has_troubles: AtomicBool,
     end: Mutex<Option<End>>,
     over: AtomicBool,
-    /// Set at the end where the transport was given up with messages that it had taken.
+    /// Set at the end if the transport was given up with pending messages.
     pub(crate) unsent: AtomicBool,
     /// Set while a full inbox keeps the engine from reading.
     pub(crate) pressed: AtomicBool,
-    /// What the machine has taken in, and how much of it a user waits for.
+    /// What the machine has taken in, and the number that a user waits for.
     pub(crate) progress: AtomicU64,
     pub(crate) awaited: AtomicU64,
     /// Wakes the readers of events.
@@ -232,7 +232,7 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) engine: Signal,
 }
 
-/// What an engine counts with.
+/// The machine and the engine's counters.
 pub(crate) struct Core<M> {
     pub(crate) machine: M,
     pub(crate) tap: Option<Tap>,
@@ -261,7 +261,7 @@ impl<M: Machine> Core<M> {
     }
 }
 
-/// How long who looks at counters waits for an engine that is at work: a round takes far less.
+/// How long a reader of counters waits for a busy engine: a round takes far less.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Counters of a role at one moment.
@@ -275,11 +275,11 @@ pub struct Snapshot<S> {
     pub capture_lost: u64,
     /// Sends refused because a peer's outbox was full.
     pub peer_full: u64,
-    /// Sends to peers that are not there.
+    /// Sends to peers that are not connected.
     pub unroutable: u64,
-    /// Peers that were turned away since there was no room for another.
+    /// Connections refused for want of room.
     pub turned_away: u64,
-    /// Connections that were given up, by why, where the transport knows.
+    /// Connections that were given up, by reason, if the transport knows it.
     pub failures: Tally,
     /// Events that wait for the user.
     pub queued: Backlog,
@@ -288,11 +288,11 @@ pub struct Snapshot<S> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while a lock was held leaves counters and queues that are still whole.
+    // A panic under the lock leaves counters and queues consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a forked child finds: the thread that would release a lock does not exist there.
+/// The value in a forked child, where the thread that would release a lock does not exist.
 fn remembered<T: Clone + Default>(mutex: &Mutex<T>) -> T {
     match mutex.try_lock() {
         Ok(value) => value.clone(),
@@ -336,7 +336,7 @@ impl<M: Machine> Shared<M> {
 
     // The engine's side.
 
-    /// Hands a burst of events to the user; gives the room that is left.
+    /// Hands a burst of events to the user; gives the room left.
     pub(crate) fn publish(&self, burst: &mut Vec<M::Event>) -> Backlog {
         let mut inbox = lock(&self.inbox);
         inbox.push(burst);
@@ -351,7 +351,7 @@ impl<M: Machine> Shared<M> {
         }
     }
 
-    /// Gives how many have been handed over, these and those before: [`settle`](Self::settle) is to hear of it.
+    /// Gives how many have been handed over so far, these included: [`settle`](Self::settle) is called with it.
     pub(crate) fn take_outbox(&self, verbs: &mut Vec<M::Verb>, orders: &mut Vec<Order>) -> u64 {
         let mut outbox = lock(&self.outbox);
         mem::swap(&mut outbox.verbs, verbs);
@@ -362,7 +362,7 @@ impl<M: Machine> Shared<M> {
         outbox.handed
     }
 
-    /// Says that the machine has had so many verbs and orders.
+    /// Reports that the machine has had so many verbs and orders.
     pub(crate) fn settle(&self, handed: u64) {
         let is_awaited = {
             let mut settled = lock(&self.settled);
@@ -380,8 +380,8 @@ impl<M: Machine> Shared<M> {
         outbox.verbs.is_empty() && outbox.orders.is_empty()
     }
 
-    /// Says what the machine still holds. True when there is plenty of room for a user who found none, or nothing is
-    /// left.
+    /// Reports what the machine still holds. True when there is plenty of room for a user that found none, or nothing
+    /// is left.
     pub(crate) fn set_backlog(&self, backlog: Backlog) -> bool {
         let mut outbox = lock(&self.outbox);
         let before = outbox.waiting();
@@ -392,12 +392,12 @@ impl<M: Machine> Shared<M> {
         is_relieved || (before.messages > 0 && now.messages == 0)
     }
 
-    /// Says what counters are read from: nothing once the engine is over.
+    /// Sets where counters are read: nowhere once the engine is over.
     pub(crate) fn show(&self, core: Option<&Arc<parking_lot::Mutex<Core<M>>>>) {
         *lock(&self.core) = core.map(Arc::downgrade).unwrap_or_default();
     }
 
-    /// Shows these counters from now on: the engine is about to end, or has.
+    /// Shows these counters from now on: the engine is ending, or has ended.
     pub(crate) fn remember(&self, snapshot: Snapshot<M::Stats>) {
         let mut last = lock(&self.snapshot);
         self.show(None);
@@ -424,8 +424,7 @@ impl<M: Machine> Shared<M> {
 
     // The user's side.
 
-    /// Moves the first of what has come in to `events`, which the user has emptied. False when the role is over and
-    /// nothing is left.
+    /// Moves the first burst to `events`, which the user has emptied. False when the role is over and nothing is left.
     pub(crate) fn read(&self, events: &mut VecDeque<M::Event>) -> bool {
         let over = self.over.load(Ordering::SeqCst);
         let relieved = {
@@ -476,7 +475,7 @@ impl<M: Machine> Shared<M> {
         Offered::Taken
     }
 
-    /// Hands over a verb that is not a message and so never waits for room.
+    /// Hands over a verb that is no message and so never waits for room.
     pub(crate) fn ask(&self, verb: M::Verb) {
         {
             let mut outbox = lock(&self.outbox);
@@ -507,7 +506,7 @@ impl<M: Machine> Shared<M> {
     }
 
     /// Counters as they are now; those of a role that is over, as they were at its end. What was handed over before
-    /// counts, which an engine that is awake takes in within a round.
+    /// counts: an engine that is awake takes it in within a round.
     pub(crate) fn counters(&self) -> Snapshot<M::Stats> {
         let handed = lock(&self.outbox).handed;
         let core = lock(&self.core).upgrade();
@@ -522,7 +521,7 @@ impl<M: Machine> Shared<M> {
         let now = core.as_ref().and_then(|core| core.try_lock_until(until)).map(|core| core.snapshot());
         let mut counters = {
             let mut last = lock(&self.snapshot);
-            // Unless the engine has had the last word meanwhile.
+            // Unless the engine has shown its last counters meanwhile.
             if let Some(now) = now.filter(|_| lock(&self.core).strong_count() > 0) {
                 *last = now;
             }
@@ -537,12 +536,12 @@ impl<M: Machine> Shared<M> {
         lock(&self.endpoints).clone()
     }
 
-    /// The endpoints at the time of the fork, for a child: none where a thread of the parent was at them just then.
+    /// The endpoints at the time of the fork, for a child: none if a thread of the parent was using them.
     pub(crate) fn remembered_endpoints(&self) -> Vec<String> {
         remembered(&self.endpoints)
     }
 
-    /// The counters at the time of the fork, for a child; those last looked at where the engine was at work just then.
+    /// The counters at the time of the fork, for a child; the last ones read if the engine was working.
     pub(crate) fn remembered_counters(&self) -> Snapshot<M::Stats> {
         let core = remembered(&self.core).upgrade();
         let then = core.as_ref().and_then(|core| core.try_lock()).map(|core| core.snapshot());

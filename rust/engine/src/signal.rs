@@ -1,4 +1,4 @@
-//! Wakes those who wait: any number of threads, and one event loop.
+//! Wakes waiting threads, any number of them, and one event loop.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -13,8 +13,8 @@ pub type Waker = Box<dyn Fn() + Send + Sync>;
 
 /// Wakes waiting threads, and costs no system call while there is none.
 ///
-/// Threads call [`wait`](Self::wait); each has a standing of its own. One event loop, or one thread that polls, listens
-/// on the descriptor: it calls [`arm`](Self::arm), looks once more whether there is still reason to wait, waits until the
+/// Threads call [`wait`](Self::wait), each independently. One event loop, or one thread that polls, listens on the
+/// descriptor: it calls [`arm`](Self::arm), looks once more whether there is still reason to wait, waits until the
 /// descriptor is readable, then calls [`disarm`](Self::disarm). Neither takes a wake-up from the other.
 #[derive(Debug)]
 pub struct Signal {
@@ -50,9 +50,9 @@ impl Signal {
         fence(Ordering::SeqCst);
     }
 
-    /// Wakes waiting threads. What they wait for has happened before.
+    /// Wakes waiting threads. Their condition must already hold.
     pub fn notify(&self) {
-        // A thread that is not seen here has yet to look, and will see what happened.
+        // A thread that is not seen here has yet to look, and will see the condition.
         fence(Ordering::SeqCst);
         self.wake_threads();
         if self.armed.swap(false, Ordering::SeqCst) {
@@ -70,7 +70,7 @@ impl Signal {
 
     fn wake_threads(&self) {
         if self.threads.load(Ordering::SeqCst) > 0 {
-            // One that has looked and not gone to sleep yet holds the lock.
+            // A thread that has looked but not yet slept holds the lock.
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.changed.notify_all();
         }
@@ -128,12 +128,12 @@ mod descriptor {
         }
 
         pub(super) fn set(&self) {
-            // One that can count no further is readable already.
+            // A full counter is readable already.
             let _ = self.0.write(1);
         }
 
         pub(super) fn clear(&self) {
-            // One that was not set gives nothing, which is as well.
+            // Reading one that was not set is harmless.
             let _ = self.0.read();
         }
 
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_thread_is_woken_by_what_it_waits_for() {
-        // With waits that have no end a single lost wake-up hangs.
+        // Without time-outs a single lost wake-up hangs.
         let (signal, number, done) = (Signal::new().expect("a descriptor"), AtomicU64::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {

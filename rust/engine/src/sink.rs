@@ -9,16 +9,16 @@ pub trait Sink<M: Machine>: Send + 'static {
     /// Takes an event, or gives it back for the queue.
     fn take(&mut self, event: M::Event) -> Option<M::Event>;
 
-    /// Takes what has come up with the capture, or gives it back for the reader of events.
+    /// Takes an event of the capture, or gives it back for the reader of events.
     fn take_trouble(&mut self, trouble: Trouble) -> Option<Trouble> {
         Some(trouble)
     }
 
-    /// Whether there is room for what messages give rise to; they are left where they are otherwise.
+    /// Whether there is room for what messages cause; else they stay unread.
     fn has_room(&self) -> bool;
 }
 
-/// Has everything queued.
+/// Queues everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Queued;
 

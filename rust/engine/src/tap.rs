@@ -14,7 +14,7 @@ use crate::trouble::Trouble;
 /// What a role adds to a recording.
 pub(crate) struct Tap {
     recording: Recording,
-    /// What the engine is known by there.
+    /// The engine's number there.
     number: u64,
     /// Whether the recording ends with the role.
     is_owner: bool,
@@ -57,7 +57,7 @@ impl Tap {
         verdict: &Verdict,
     ) -> Option<u64> {
         let mut pen = self.recording.pen();
-        // In the order of the rows, so that time never goes back from one to the next.
+        // In the order of the rows, so that time never goes back.
         let received_at_ns = pen.now_ns();
         let writer = match &mut pen.writer {
             Some(writer) if self.overflow != CaptureOverflow::Count || writer.has_room() => writer,
@@ -98,7 +98,7 @@ impl Tap {
         }
     }
 
-    /// Looks at how far the writer has come. An error ends the role.
+    /// Checks the writer's progress. An error ends the role.
     pub(crate) fn look(&mut self) -> Result<(), CaptureError> {
         let mut pen = self.recording.pen();
         let Some(writer) = &pen.writer else {
@@ -135,7 +135,7 @@ impl Tap {
         self.recording.pen().writer.as_ref().map(Writer::progress)
     }
 
-    /// Ends the recording, or has what this role added made durable.
+    /// Ends the recording, or makes what this role added durable.
     pub(crate) fn close(self) -> Result<Option<Progress>, CaptureError> {
         if !self.is_owner {
             let mut pen = self.recording.pen();

@@ -24,19 +24,19 @@ impl<A: Event, B: Event> Event for Either<A, B> {
     }
 }
 
-/// What goes on between two machines: it takes each event first and may use the other's verbs.
+/// Connects two machines: it takes each event first and may use the other's verbs.
 pub trait Glue<A: Machine, B: Machine>: Send + 'static {
     /// The events of the user.
     type Event: Event;
 
-    /// Takes an event of the first; gives the event of the user that it becomes.
+    /// Takes an event of the first; gives the user's event that it becomes.
     fn handle_first(&mut self, now: Nanos, event: A::Event, second: Option<&mut B>) -> Option<Self::Event>;
 
-    /// Takes an event of the second; gives the event of the user that it becomes.
+    /// Takes an event of the second; gives the user's event that it becomes.
     fn handle_second(&mut self, now: Nanos, event: B::Event, first: &mut A) -> Option<Self::Event>;
 }
 
-/// Glue that leaves the two alone.
+/// Glue that does not connect them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Apart;
 
@@ -52,14 +52,14 @@ impl<A: Machine, B: Machine> Glue<A, B> for Apart {
     }
 }
 
-/// Two machines on one engine, or the first alone. The first is the role's heart: its backlog and progress are the role's,
-/// and when it has come to its end the second goes as well.
+/// Two machines on one engine, or the first alone. The backlog and progress of the role are the first's, and when the
+/// first has ended the second is closed.
 pub struct Together<A: Machine, B: Machine, G: Glue<A, B>> {
     first: A,
     second: Option<B>,
     glue: G,
     events: VecDeque<G::Event>,
-    /// Set while the first comes to its end.
+    /// Set while the first ends.
     closing: Option<Duration>,
 }
 
@@ -69,7 +69,7 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Together<A, B, G> {
         Self { first, second, glue, events: VecDeque::new(), closing: None }
     }
 
-    /// Lets the glue see every event. Where the first is alone, nothing comes of its events.
+    /// Shows the glue every event. Where the first is alone, its events cause nothing.
     #[inline]
     fn settle(&mut self, now: Nanos) {
         if self.second.is_some() {
@@ -77,7 +77,7 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Together<A, B, G> {
         }
     }
 
-    /// What the glue does of one event may make more.
+    /// The glue may cause more events.
     fn settle_both(&mut self, now: Nanos) {
         let Some(second) = &mut self.second else { return };
         if self.closing.is_some() && self.first.is_closed() {
@@ -103,7 +103,7 @@ impl<A: Machine, B: Machine, G: Glue<A, B>> Machine for Together<A, B, G> {
     type Verb = Either<A::Verb, B::Verb>;
     type Stats = (A::Stats, B::Stats);
 
-    #[allow(clippy::inline_always)] // a message is large, and would go from hand to hand
+    #[allow(clippy::inline_always)] // a message is large, and would be copied at each call
     #[inline(always)]
     fn handle_message(&mut self, now: Nanos, incoming: Incoming<Self::Socket>) -> Verdict {
         let Incoming { socket, peer, user_id, host, frames } = incoming;

@@ -19,24 +19,24 @@ pub trait Transport {
     /// Opens a socket and sets its options.
     fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<Self::Socket, TransportError>;
 
-    /// Listens; gives the real endpoint, where the port was left open.
+    /// Listens; gives the real endpoint if the port was left open.
     fn bind(&mut self, socket: &mut Self::Socket, endpoint: &str) -> Result<String, TransportError>;
 
-    /// Where a socket that was handed over was bound or connected last.
+    /// Where a socket that was handed over was last bound or connected.
     fn adopted_endpoint(&self, _socket: &Self::Socket) -> Option<String> {
         None
     }
 
-    /// Dials, and dials again whenever the connection is lost.
+    /// Dials, and redials whenever the connection is lost.
     fn connect(&mut self, socket: &mut Self::Socket, endpoint: &str) -> Result<(), TransportError>;
 
-    /// Stops listening at, or lets go of, an endpoint.
+    /// Stops listening on an endpoint, or disconnects from it.
     fn disconnect(&mut self, socket: &mut Self::Socket, endpoint: &str) -> Result<(), TransportError>;
 
     /// The next whole message that has arrived, if any.
     fn receive(&mut self, socket: &mut Self::Socket) -> Result<Option<Received>, TransportError>;
 
-    /// Where the peer connected from whose message was received last, as `tcp://127.0.0.1:37492`, if that can be said.
+    /// The address that the last message's sender connected from, as `tcp://127.0.0.1:37492`, if known.
     fn address(&self, _socket: &Self::Socket) -> Option<Box<str>> {
         None
     }
@@ -49,35 +49,36 @@ pub trait Transport {
         frames: &[Bytes],
     ) -> Result<Taken, TransportError>;
 
-    /// The next peer of a ROUTER that did not take a message for want of room, and has room again or is gone, where the
-    /// transport [says so](Capabilities::reports_drained).
+    /// The next peer of a ROUTER that refused a message for want of room, and has room again or is gone, where the
+    /// transport [reports it](Capabilities::reports_drained).
     fn poll_drained(&mut self, _socket: &mut Self::Socket) -> Option<Bytes> {
         None
     }
 
-    /// Writes what waits for peers, as far as there is room: what comes of one burst is under way while the rest is worked on.
+    /// Writes pending messages, as far as there is room: the first of a burst are in flight while the engine works on
+    /// the rest.
     fn flush(&mut self) {}
 
-    /// How many peers were turned away since there was no room for another.
+    /// Connections refused for want of room.
     fn turned_away(&self) -> u64 {
         0
     }
 
-    /// The connections that were given up, by why, where it knows.
+    /// The connections that were given up, by reason, if known.
     fn failures(&self) -> Option<&Tally> {
         None
     }
 
-    /// What it has taken and not sent yet, in bytes, where it knows.
+    /// Bytes taken and not sent yet, if known.
     fn waiting(&self) -> usize {
         0
     }
 
-    /// The next connection that came, went or was refused, if any.
+    /// The next connection that was made, lost or refused, if any.
     fn poll_monitor(&mut self, socket: &mut Self::Socket) -> Option<SocketEvent>;
 
-    /// Waits until a socket can do what it is asked about, one of `others` is readable, or the time is up; notes which
-    /// sockets can, or may. True where one of `others` was seen to be readable.
+    /// Waits until a socket can do what is asked, one of `others` is readable, or the time is up; notes which sockets
+    /// can, or may. True if one of `others` was readable.
     fn wait(
         &mut self,
         sockets: &mut [Interest<'_, Self::Socket>],
@@ -85,18 +86,18 @@ pub trait Transport {
         timeout: Option<Duration>,
     ) -> Result<bool, TransportError>;
 
-    /// Closes a socket; what it has taken to send it may go on sending for `linger`.
+    /// Closes a socket; for `linger` it may go on sending what it has taken.
     fn close(&mut self, socket: Self::Socket, linger: Duration);
 
-    /// Ends the transport once all its sockets are closed: gives what waits for that, on another thread.
+    /// Ends the transport once all its sockets are closed: gives the wait for that, to run on another thread.
     fn ending(&mut self) -> Ending;
 }
 
-/// Returns when all that closed sockets had taken to send is with the system, or their linger is over, and when what they
-/// listened on is free again. Gives whether all was sent, where the transport knows.
+/// Returns when the system has all that closed sockets had taken to send, or their linger is over, and when their
+/// endpoints are free again. Gives whether all was sent, if the transport knows.
 pub type Ending = Box<dyn FnOnce() -> Option<bool> + Send>;
 
-/// What a socket is waited for, and what came of it.
+/// What a socket is waited for, and the outcome.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools)] // a list of yes and no is what it is
 pub struct Interest<'a, S> {
@@ -110,35 +111,35 @@ pub struct Interest<'a, S> {
     pub readable: bool,
     /// A message can be sent.
     pub writable: bool,
-    /// A connection came, went or was refused.
+    /// A connection was made, lost or refused.
     pub monitored: bool,
 }
 
-/// One whole message off a socket.
+/// One whole message from a socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
     /// The sender's routing id, on a ROUTER.
     pub peer: Option<Bytes>,
-    /// What authentication found the sender to be.
+    /// The sender's user id, from authentication.
     pub user_id: Option<Bytes>,
-    /// The sender's host, where it is asked for.
+    /// The sender's host, if asked for.
     pub host: Option<Box<str>>,
     /// The frames, without routing id.
     pub frames: Frames,
 }
 
-/// What became of a message that was to be sent.
+/// The outcome of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// The transport has it.
     Yes,
-    /// Not now: try again when the socket is writable, or the peer has drained.
+    /// Not now: retry when the socket is writable, or the peer has drained.
     Full,
-    /// A ROUTER knows no such peer.
+    /// A ROUTER has no such peer.
     Unreachable,
 }
 
-/// A wait in whole milliseconds, as `poll` takes it: it must not end just before its time.
+/// A wait in whole milliseconds, as `poll` takes it: rounded up, so that it does not end early.
 pub(crate) fn whole_ms(timeout: Option<Duration>) -> i32 {
     timeout.map_or(-1, |timeout| i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX))
 }
@@ -155,24 +156,24 @@ pub struct Capabilities {
     pub zap: bool,
     /// Endpoints within the process.
     pub inproc: bool,
-    /// A full peer refuses a send instead of making it wait.
+    /// A full peer refuses a send instead of keeping it waiting.
     pub full_peer_refuses: bool,
-    /// A send to a peer that is not there says so.
+    /// A send to a peer that is not connected is reported.
     pub reports_unreachable: bool,
-    /// A lost connection is made again.
+    /// A lost connection is restored.
     pub reconnects: bool,
-    /// It says when a full peer has room again.
+    /// It reports when a full peer has room again.
     pub reports_drained: bool,
-    /// It writes what it was given when it is flushed or waits, what is for one peer in one go.
+    /// It writes when it is flushed or waits, and what is for one peer in one go.
     pub writes_on_flush: bool,
 }
 
-/// Why a transport did not do what it was asked.
+/// Why a transport did not do what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransportError {
     /// The context was terminated: every socket is lost.
     Terminated,
-    /// It can do no such thing; named.
+    /// It has no such feature; named.
     Unsupported(&'static str),
     /// A socket that was handed over is of another pattern than the role's.
     WrongSocket {
@@ -185,7 +186,7 @@ pub enum TransportError {
     Failed {
         /// Its number.
         errno: i32,
-        /// Its words.
+        /// Its message.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What may come up with a capture.
+//! Events of a capture that its user should know.
 
 use trunkline_capture::LowSpace;
 
@@ -9,9 +9,9 @@ pub enum Trouble {
     LowSpace(LowSpace),
     /// Rows are lost from now on, since the disk cannot keep up.
     Losing,
-    /// The rows of an open run are deleted, since what is kept leaves no room for them.
+    /// The rows of an open run are deleted, since the limit on kept data leaves no room for them.
     RunsLetGo,
-    /// Senders come whose runs cannot be followed beside the others'.
+    /// There are more senders than runs can be followed.
     RunsUnfollowed,
     /// The capture has ended; the role goes on without.
     Failed(String),

@@ -16,7 +16,7 @@ use crate::transport::TransportError;
 /// No datagram is larger.
 const LARGEST: usize = 1 << 16;
 
-/// A socket that shares its port with others on this host, all of which hear multicasts and broadcasts.
+/// A socket that shares its port with others on this host; all of them receive multicasts and broadcasts.
 pub(crate) struct Udp {
     socket: UdpSocket,
     multicast: Option<Multicast>,
@@ -39,8 +39,8 @@ impl Udp {
                 .and_then(|address| address.parse().ok())
                 .ok_or_else(|| io::Error::from(ErrorKind::InvalidInput))?;
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-            // On Linux this alone lets several listen at one port, and all of them get what is sent to all; peers that set
-            // SO_REUSEPORT as well do not mind. The systems that come from BSD ask for that one.
+            // On Linux this option is enough for several sockets to listen on one port, and all of them receive what is
+            // sent to all; peers that also set SO_REUSEPORT do no harm. BSD systems need that one.
             socket.set_reuse_address(true)?;
             #[cfg(not(any(target_os = "linux", target_os = "android")))]
             socket.set_reuse_port(true)?;
@@ -64,8 +64,8 @@ impl Udp {
         SockRef::from(&self.socket)
     }
 
-    /// Joins the group on every network. Those that are joined already say so, and one that cannot be joined leaves the
-    /// others; only a host where no network can is an error.
+    /// Joins the group on every network. Networks already joined report an error, and one that cannot be joined leaves
+    /// the others; only a host where all fail is an error.
     fn join(&self, networks: &[Network]) -> io::Result<()> {
         let Some(Multicast { group, .. }) = self.multicast else { return Ok(()) };
         let joined = networks.iter().filter(|network| network.multicast).map(|network| {
@@ -77,14 +77,14 @@ impl Udp {
         joined.reduce(Result::or).unwrap_or(Ok(()))
     }
 
-    /// The next datagram that has come in, and where it came from.
+    /// The next datagram, and where it came from.
     pub(crate) fn receive(&mut self) -> Option<(Bytes, Bytes)> {
-        // An error belongs to something that was sent, and says nothing about what came in.
+        // An error belongs to an earlier send, not to what came in.
         let (length, from) = self.socket.recv_from(&mut self.buffer).ok()?;
         Some((Bytes::copy_from_slice(&self.buffer[..length]), from.to_string().into()))
     }
 
-    /// Sends a datagram, as [`SocketKind::Udp`](trunkline_wire::SocketKind::Udp) says. False when it went nowhere.
+    /// Sends a datagram, as [`SocketKind::Udp`](trunkline_wire::SocketKind::Udp) says. False if no network took it.
     pub(crate) fn send(&self, to: &[u8], datagram: &[u8]) -> bool {
         let to = str::from_utf8(to).unwrap_or_default();
         let (to, only) = to.split_once('@').unwrap_or((to, ""));
@@ -93,7 +93,7 @@ impl Udp {
         if !to.ip().is_multicast() && !to.ip().is_broadcast() {
             return send(*to.ip());
         }
-        // Networks come and go; what is announced on a new one is to be received as well.
+        // Networks come and go; announcements on a new one must be received as well.
         let mut networks = networks();
         let _ = self.join(&networks);
         if networks.iter().any(|network| Some(network.address) == only) {
@@ -103,7 +103,7 @@ impl Udp {
             if to.ip().is_broadcast() {
                 return network.broadcast.is_some_and(send);
             }
-            // Processes of this host hear it on one network: the loopback network, unless that is left out.
+            // Processes of this host receive it on one network: the loopback network, unless that is left out.
             let is_heard_here = network.address.is_loopback() || only == Some(network.address);
             network.multicast
                 && self.options().set_multicast_if_v4(&network.address).is_ok()
@@ -120,7 +120,7 @@ impl AsFd for Udp {
     }
 }
 
-/// The networks of this host that are up, the loopback network first: who hears several of them keeps to the first.
+/// The networks of this host that are up, the loopback network first: a receiver on several of them keeps to the first.
 fn networks() -> Vec<Network> {
     let mut networks = vec![Network {
         address: Ipv4Addr::LOCALHOST,

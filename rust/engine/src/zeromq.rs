@@ -1,6 +1,6 @@
 //! The pure-Rust `zeromq` crate as a transport: for `cargo test`, for Rust users, and where pyzmq exports no libzmq.
 //!
-//! A worker thread of its own runs the crate's tasks; bounded channels lie between them and the engine.
+//! Its worker thread runs the crate's tasks; bounded channels connect them to the engine.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -24,16 +24,16 @@ use crate::reactor::{self, Address};
 use crate::signal::Signal;
 use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError, whole_ms};
 
-/// Messages between a task and the engine, where the options do not say.
+/// Messages between a task and the engine, by default.
 const CHANNEL: usize = 1000;
 
-/// A send that finds no peer is tried again after this long.
+/// The wait before a send without a peer is retried.
 const NO_PEER: Duration = Duration::from_millis(10);
 
-/// An endpoint whose connection was lost or refused is dialled again after this long.
+/// The wait before an endpoint is redialled whose connection was lost or refused.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The time a dial has. The crate doubles the time between its attempts until then: to less than two seconds.
+/// The time limit of a dial. The crate doubles the time between its attempts until then: to less than two seconds.
 const DIAL: Duration = Duration::from_secs(4);
 
 /// The `zeromq` crate and the thread it runs on.
@@ -42,7 +42,7 @@ pub struct ZeromqTransport {
     /// None once the transport has ended.
     runtime: Option<Runtime>,
     signal: Arc<Signal>,
-    /// What goes on sending for as long as its linger says, and until when it may at the latest.
+    /// Tasks that go on sending for their linger, and the latest of their deadlines.
     closing: Vec<JoinHandle<()>>,
     lingers: Instant,
 }
@@ -66,10 +66,10 @@ macro_rules! each {
     };
 }
 
-/// A socket: one of the crate that listens, and one for each endpoint that is dialled. The crate dials an endpoint once, waits
-/// for each before the next, and lets go of none.
+/// A socket: one of the crate that listens, and one for each endpoint that is dialled. The crate dials an endpoint
+/// once, waits for each before the next, and never disconnects from one.
 pub struct Socket {
-    /// What listens, until it is handed to its task for good.
+    /// The listening pattern, until its task takes it for good.
     listening: Option<Pattern>,
     dialled: HashMap<String, JoinHandle<()>>,
     shared: Arc<Shared>,
@@ -92,9 +92,9 @@ struct Shared {
     to_send: tokio::sync::Mutex<ToSend>,
 }
 
-/// Messages for whichever connection is ready for one.
+/// Messages for any connection that is ready for one.
 struct ToSend {
-    /// One that found no peer.
+    /// A message that found no peer.
     returned: Option<ZmqMessage>,
     waiting: Receiver<ZmqMessage>,
 }
@@ -117,7 +117,7 @@ impl ZeromqTransport {
         })
     }
 
-    /// Hands what listens to its task, once all that it listens at is said.
+    /// Gives the listening pattern to its task, once it is bound to all its endpoints.
     fn launch(&self, socket: &mut Socket) {
         let Some(pattern) = socket.listening.take() else { return };
         let shared = Arc::clone(&socket.shared);
@@ -148,7 +148,8 @@ impl Shared {
         self.signal.notify();
     }
 
-    /// Whether a peer is connected: until then messages are better kept where they are counted. A ROUTER knows its peers by name.
+    /// Whether a peer is connected: until then messages stay where they are counted. A ROUTER addresses its peers by
+    /// routing id.
     fn is_connected(&self) -> bool {
         self.kind == SocketKind::Router || self.connections.load(Relaxed) > 0
     }
@@ -167,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// Waits until connections have taken all that was to be sent.
+    /// Waits until connections have taken all pending messages.
     async fn all_is_taken(&self) {
         loop {
             let to_send = self.to_send.lock().await;
@@ -180,7 +181,7 @@ impl Shared {
     }
 }
 
-/// Counts a connection that was dialled, for as long as it is there.
+/// Counts a dialled connection while it is open.
 struct Connected<'a>(&'a AtomicUsize);
 
 impl<'a> Connected<'a> {
@@ -196,7 +197,7 @@ impl Drop for Connected<'_> {
     }
 }
 
-/// Hangs up for a PULL once it is dropped: unlike the other sockets of the crate it leaves its connections open.
+/// Hangs up for a PULL when dropped: unlike the crate's other sockets it leaves its connections open.
 struct HangingUp(Arc<dyn MultiPeerBackend>);
 
 impl Drop for HangingUp {
@@ -205,7 +206,8 @@ impl Drop for HangingUp {
     }
 }
 
-/// Tells of who comes to what listens, and of who leaves it: the crate names the latter by their routing ids.
+/// Reports peers that connect to the listening socket and those that leave it: the crate names the latter by their
+/// routing ids.
 async fn watch(mut monitor: impl Stream<Item = ZeromqEvent> + Unpin, shared: Arc<Shared>) {
     while let Some(event) = monitor.next().await {
         match event {
@@ -264,8 +266,8 @@ async fn dial(endpoint: String, at: String, shared: Arc<Shared>) {
     }
 }
 
-/// Sends and receives, until the socket is closed and all that was to be sent then has been; receives until it is dropped. What
-/// it has received and there is no room for is held.
+/// Sends and receives, until the socket is closed and all pending messages are sent; receives until it is dropped. A
+/// message received without room for it is held.
 async fn serve(pattern: Pattern, shared: &Shared, held: &mut Option<ZmqMessage>) {
     match pattern {
         Pattern::Dealer(socket) => both_ways(socket.split(), shared, held).await,
@@ -342,7 +344,7 @@ fn written(address: &Address) -> Result<String, TransportError> {
     }
 }
 
-/// Whether the crate has such endpoints, of those that our own transport has.
+/// Whether the crate has such endpoints, among those of our own transport.
 pub fn takes_endpoint(endpoint: &str) -> bool {
     endpoint != "ipc://*"
 }
@@ -388,7 +390,7 @@ impl Transport for ZeromqTransport {
             received,
             to_send: tokio::sync::Mutex::new(ToSend { returned: None, waiting }),
         };
-        // What kinds there are not is said at once.
+        // An unsupported kind is an error at once.
         shared.pattern()?;
         Ok(Socket {
             listening: None,
@@ -408,7 +410,7 @@ impl Transport for ZeromqTransport {
             None if !socket.tasks.is_empty() => return Err(TransportError::Unsupported("binding once it runs")),
             none => {
                 let mut pattern = socket.shared.pattern()?;
-                // Before it is bound: a peer may be there sooner than the engine comes to wait for it.
+                // Before it is bound: a peer may connect before the engine waits for it.
                 let monitor = each!(&mut pattern, socket => socket.monitor());
                 socket.tasks.push(self.handle.spawn(watch(monitor, Arc::clone(&socket.shared))));
                 none.insert(pattern)
@@ -443,7 +445,7 @@ impl Transport for ZeromqTransport {
         let mut frames = loop {
             let Ok(message) = socket.incoming.try_recv() else { return Ok(None) };
             let mut frames = message.into_vec().into_iter();
-            // What has no empty frame in front is no reply.
+            // A message without an empty first frame is no reply.
             if kind != SocketKind::Req || frames.next().is_some_and(|first| first.is_empty()) {
                 break frames;
             }
@@ -511,7 +513,7 @@ impl Transport for ZeromqTransport {
     }
 
     fn close(&mut self, mut socket: Socket, linger: Duration) {
-        // Without a sender the tasks end when they have sent what it held.
+        // Without a sender the tasks end when they have sent the rest.
         socket.outgoing = None;
         socket.incoming.close();
         let Socket { shared, tasks, dialled, .. } = socket;
@@ -521,7 +523,7 @@ impl Transport for ZeromqTransport {
         }
         self.closing.push(self.handle.spawn(async move {
             if sends {
-                // What is left by then is given up.
+                // What is left after that is given up.
                 let _ = tokio::time::timeout(linger, shared.all_is_taken()).await;
             }
             tasks.iter().chain(dialled.values()).for_each(JoinHandle::abort);
@@ -534,10 +536,10 @@ impl Transport for ZeromqTransport {
         Box::new(move || {
             runtime.block_on(async {
                 for socket in closing {
-                    // As above.
+                    // An error leaves nothing to wait for.
                     let _ = socket.await;
                 }
-                // The crate writes in tasks of its own, which end when they have nothing left.
+                // The crate writes in its own tasks, which end when they have nothing left.
                 while Instant::now() < lingers && runtime.metrics().num_alive_tasks() > 0 {
                     tokio::time::sleep(NO_PEER).await;
                 }

@@ -153,14 +153,14 @@ fn a_receiver_finds_a_sender_and_lets_go_of_it<T: Tested>() {
     close(&receiver);
 }
 
-/// What listens on one network is announced there, and nowhere else.
+/// What listens on one network is announced only there.
 fn tells_one_network_alone<T: Tested>() {
     let (peer, port) = peer();
     let sender = start::<T, _>(sender(port, "tcp://127.0.0.1:*"));
     let offered = hear(&peer, Kind::Offer);
     close(&sender);
     assert_eq!(hear(&peer, Kind::Depart), Datagram { kind: Kind::Depart, ..offered });
-    // Nothing came twice: the next is what is sent now.
+    // Nothing came twice: the next datagram is the one sent now.
     peer.send_to(&Datagram { kind: Kind::Offer, port: 1, ..offered }.encode(), (GROUP, port)).expect("sent");
     assert_eq!(hear(&peer, Kind::Offer).port, 1);
 }

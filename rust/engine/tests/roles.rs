@@ -66,7 +66,7 @@ over_all! {
     lets_in_whom_the_authenticator_knows
 }
 
-/// Whether the transport can do what a test is about; says so where it cannot.
+/// Whether the transport lacks what a test is about; prints it if so.
 fn skips<T: Tested>(can: impl Fn(trunkline_engine::Capabilities) -> bool, what: &str) -> bool {
     let capabilities = T::make(context()).expect("a transport").capabilities();
     let lacks = !can(capabilities);
@@ -147,7 +147,7 @@ fn a_machine_that_panics_ends_its_role_alone<T: Tested>() {
     assert_eq!(server.end(), Some(End::Panicked("on purpose".to_owned())));
     server.join();
     assert_eq!(server.offer(Ask::Panic, 0), Offered::Over(Ask::Panic));
-    // Nobody asks a machine that may be broken.
+    // A machine that may be broken is never read.
     assert_eq!(server.stats().machine, 0);
     let again = start::<T, _>(Echo::server(&endpoint, SocketOptions::default()));
     assert_eq!(again.endpoints(), [endpoint.as_str()]);
@@ -155,7 +155,7 @@ fn a_machine_that_panics_ends_its_role_alone<T: Tested>() {
     close(&again);
 }
 
-/// Counters while the engine sleeps, while it works, and from many threads at once: each look is whole and none waits.
+/// Counters while the engine sleeps, while it works, and from many threads at once: each is consistent and none waits.
 fn counters_are_read_without_the_engine<T: Tested>() {
     let (server, endpoint) = echo_server::<T>();
     let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
@@ -237,7 +237,7 @@ fn stops_reading_when_the_user_does<T: Tested>() {
         assert!(Instant::now() < end);
         server.changes().wait(|| server.progress() >= 100, Some(Duration::from_millis(100)));
     }
-    // The engine has answered: it has done all it is going to do without a reader.
+    // The engine has answered: it does nothing more without a reader.
     let queued = server.stats().queued.messages;
     assert_eq!(server.stats().queued.messages, queued);
     assert!(queued <= 100, "{queued} messages wait");
@@ -334,7 +334,7 @@ fn counts_what_a_closed_sender_could_not_send<T: Tested>() {
     if skips::<T>(|can| can.reconnects, "way to wait for a peer that is not there yet") {
         return;
     }
-    // Nobody ever listens at the discard port of this host.
+    // Nothing listens at the discard port of this host.
     let sender = start::<T, _>(sender("tcp://127.0.0.1:9"));
     offer_all(&sender, raw(300));
     sender.close(Duration::from_millis(50));
@@ -343,7 +343,7 @@ fn counts_what_a_closed_sender_could_not_send<T: Tested>() {
     assert_eq!(sender.stats().machine.sent, 0);
 }
 
-/// What makes a role record everything in this directory.
+/// Settings of a role that records everything in this directory.
 fn recording(directory: &Path, framing: Framing) -> Settings {
     let recording =
         Recording::open(directory, trunkline_capture::Settings::default()).expect("nobody else writes there");
@@ -401,7 +401,7 @@ fn several_add_to_one_recording<T: Tested>() {
     wait(&guest, &|| guest.flushed(ticket));
     assert_eq!(guest.stats().capture.map(|capture| capture.durable), Some(1000));
     close(&owner);
-    // It ends with its owner: the directory is another's, and what the guest still hears is lost.
+    // The recording ends with its owner: the directory is free, and what the guest still receives is lost.
     let rows = trunkline_capture::Capture::open(directory.path()).expect("a capture").info().expect("rows");
     assert_eq!((rows.messages, rows.segments), (1000, 1));
     Recording::open(directory.path(), trunkline_capture::Settings::default()).expect("nobody writes there");
@@ -446,7 +446,7 @@ fn rows_say_what_the_machine_alone_knows<T: Tested>() {
         (Some(way.to_owned()), Some(protocol.to_owned()), topic.map(str::to_owned))
     };
     for way in ["in", "out"] {
-        // What is no text is no topic: the frames say it, if anything does.
+        // What is no text is no topic: only the frames can hold it.
         let expected = [row(way, "dcp", None), row(way, "mc0", Some("news")), row(way, "mc0", None)];
         let of_way: Vec<_> = seen.iter().filter(|(seen, ..)| seen.as_deref() == Some(way)).cloned().collect();
         assert_eq!(of_way, expected);
@@ -462,7 +462,7 @@ fn refuses_what_the_transport_lacks<T: Tested>() {
     assert!(matches!(error, Some(StartError::Open { error: TransportError::Unsupported("CURVE"), .. })));
 }
 
-/// A slow peer costs the others nothing: its messages wait in an outbox of their own.
+/// A slow peer costs the others nothing: its messages have their own outbox.
 fn a_full_peer_costs_only_itself<T: Tested>() {
     if skips::<T>(|can| can.full_peer_refuses, "refusal of full peers") {
         return;
@@ -498,7 +498,7 @@ fn a_full_peer_costs_only_itself<T: Tested>() {
     }
 }
 
-/// All outboxes together have a bound: the fullest loses first, and a message is accounted for one way or the other.
+/// All outboxes together have a limit: the fullest loses first, and every message is accounted for.
 fn deaf_peers_have_one_bound_together<T: Tested>() {
     const BUDGET: usize = 12 << 20;
     const EACH: usize = 64 << 10;
@@ -522,7 +522,7 @@ fn deaf_peers_have_one_bound_together<T: Tested>() {
             client
         })
         .collect();
-    // The first gets fifty times what the others get: it alone has lost something in the end.
+    // The first gets fifty times what the others get: only it has lost messages in the end.
     let counts = [2000, 40, 40, 40, 40];
     for (name, count) in names.iter().zip(counts) {
         for _ in 0..count {
@@ -531,7 +531,7 @@ fn deaf_peers_have_one_bound_together<T: Tested>() {
     }
     let dropped = || usize::try_from(server.stats().peer_full).expect("as the test made it");
     let end = Instant::now() + PATIENCE;
-    // Besides what waits here, the transport and the system hold some at either end.
+    // Besides what is pending here, the transport and the system hold some at either end.
     while dropped() < 1500 {
         assert!(Instant::now() < end, "{} were dropped", dropped());
         std::thread::sleep(Duration::from_millis(5));

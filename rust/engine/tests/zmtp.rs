@@ -1,5 +1,5 @@
-//! What our own transport holds of strangers, and how it lets them go.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // somebody has to be the stranger
+//! How much our own transport holds for unknown peers, and how it disconnects them.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // the peer is written by hand
 
 mod common;
 
@@ -63,7 +63,7 @@ fn a_large_message_that_comes_along_outlives_those_that_were_begun_and_left() {
     fourth.write_all(&head(1 << 20)).expect("it reads");
     fourth.write_all(&vec![0; 1 << 20]).expect("it reads");
     fourth.write_all(b"\0\x01x").expect("it reads");
-    // It is echoed: by two frames, of which the first is as long as it was.
+    // It is echoed: in two frames, the first as long as it was.
     let mut echoed = vec![0; 1 << 20];
     fourth.read_exact(&mut echoed).expect("it is answered");
     assert!(server.stats().failures.of(Reason::Crowded) >= 1);
@@ -101,7 +101,7 @@ fn empty_messages_of_many_leave_others_their_turn() {
         read_until(&client, |events| messages(events) == 1);
         passed.push(server.stats().machine - before);
     }
-    // A turn of each, and what was read and waits for the user: not all that fits in the buffers of all.
+    // A turn of each, and what was read and is queued for the user: not all that fits in the buffers of all.
     passed.sort_unstable();
     assert!(passed[4] < 100_000, "{passed:?} messages went before each");
     for handle in [&client, &server] {
@@ -118,7 +118,7 @@ fn a_peer_that_floods_and_never_hangs_up_keeps_no_role_from_its_end() {
     let mut flooding = stranger(&endpoint);
     let flood = std::thread::spawn(move || {
         let message = [&[0, 200][..], &[7; 200]].concat().repeat(500);
-        // Until it is hung up on.
+        // Until the connection is closed.
         while flooding.write_all(&message).is_ok() {}
     });
     let flooded = |_: &[Told]| server.stats().machine > 1000;
@@ -139,13 +139,13 @@ fn what_is_held_for_an_endpoint_survives_its_connections() {
     for _ in 0..2000 {
         client.ask(common::Ask::Send { to: None, frames: large.clone(), id: None });
     }
-    // The first peer takes little, and is gone.
+    // The first peer reads little, and is gone.
     let (mut first, _) = listener.accept().expect("it dials");
     first.write_all(&handshake("ROUTER")).expect("it reads");
     let mut some = vec![0; 300 << 10];
     first.read_exact(&mut some).expect("it writes");
     drop(first);
-    // The next has all that was not written to the first: that is what is with the system, and one window.
+    // The next gets all that was not written to the first: all but what the system holds and one window.
     let (mut second, _) = listener.accept().expect("it dials again");
     second.write_all(&handshake("ROUTER")).expect("it reads");
     second.set_read_timeout(Some(std::time::Duration::from_millis(500))).expect("a socket");

@@ -1,4 +1,4 @@
-//! The least client of AMQP 0-9-1 that a load of one queue needs: publisher confirms, and contents that are acknowledged.
+//! The smallest client of AMQP 0-9-1 for a load of one queue: publisher confirms, and contents that are acknowledged.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) struct Amqp {
     queue: Vec<u8>,
 }
 
-/// The first frame: its kind and what it holds, and where it ends.
+/// The first frame: its kind and contents, and where it ends.
 fn frame(bytes: &[u8]) -> Option<((u8, &[u8]), usize)> {
     let length = u32::from_be_bytes(*bytes.get(3..)?.first_chunk()?) as usize;
     let payload = bytes.get(7..7 + length + 1)?;
@@ -49,7 +49,7 @@ impl Amqp {
         amqp.method(0, START_OK, &[&[0; 4], b"\x05PLAIN", b"\0\0\0\x0c\0guest\0guest", b"\x05en_US"]);
         let tune = amqp.said();
         assert_eq!(tune[..4], TUNE, "a Tune");
-        // As many channels and as large frames as it likes, and no heartbeats.
+        // As many channels and as large frames as the server offers, and no heartbeats.
         amqp.method(0, TUNE_OK, &[&tune[4..10], &[0, 0]]);
         amqp.method(0, CONNECTION_OPEN, &[b"\x01/", &[0, 0]]);
         amqp.said();
@@ -60,12 +60,12 @@ impl Amqp {
         amqp
     }
 
-    /// Has what is published confirmed.
+    /// Asks for confirms of what is published.
     pub(crate) fn confirms(&mut self) {
         self.call(SELECT, &[&[0]]);
     }
 
-    /// Has the contents come here, so many unacknowledged.
+    /// Subscribes to the contents, with so many unacknowledged.
     pub(crate) fn consume(&mut self, window: u16) {
         self.call(QOS, &[&[0; 4], &window.to_be_bytes(), &[0]]);
         let queue = self.queue.clone();
@@ -90,7 +90,7 @@ impl Amqp {
         assert_eq!(said[..4], [method[0], method[1], method[2], method[3] + 1], "{method:?} is answered");
     }
 
-    /// What is said next.
+    /// The arguments of the next method.
     fn said(&mut self) -> Vec<u8> {
         self.wire.flush();
         loop {
@@ -108,7 +108,7 @@ impl Amqp {
         self.method(1, PUBLISH, &[&[0, 0], &[0], &queue, &[0]]);
         self.queue = queue;
         let out = &mut self.wire.out;
-        // The size of the body, and whether it is to be kept.
+        // The size of the body, and whether it is persistent.
         out.extend_from_slice(&[2, 0, 1]);
         out.extend_from_slice(&be(15));
         out.extend_from_slice(&[0, 60, 0, 0]);
@@ -136,10 +136,10 @@ impl Amqp {
         self.wire.take(packet, |(number, multiple)| confirmed(number, multiple));
     }
 
-    /// Takes contents in and acknowledges them all; tells how many.
+    /// Receives contents and acknowledges them all; gives their number.
     pub(crate) fn consumed(&mut self, timeout: Duration) -> usize {
         self.wire.wait(timeout);
-        // A content is a method, a header and a body: what is not whole waits for the rest of it.
+        // A content is a method, a header and a body: an incomplete one waits for the rest.
         let content = |bytes: &[u8]| {
             let ((_, deliver), header) = frame(bytes)?;
             let (_, length) = frame(&bytes[header..])?;

@@ -1,4 +1,5 @@
-//! The least client of NATS that a load of one stream of `JetStream` needs: publishes that are acknowledged, and a consumer.
+//! The smallest client of NATS for a load of one stream of `JetStream`: publishes that are acknowledged, and a
+//! consumer.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -14,10 +15,10 @@ pub(crate) struct JetStream {
     put: u64,
 }
 
-/// Where a message is for, where its answer goes to, its body.
+/// The subject of a message, the subject of its answer, its body.
 type Message<'a> = (&'a [u8], &'a [u8], &'a [u8]);
 
-/// The first message, or nothing of any other line, and where it ends.
+/// The first message, or nothing for any other line, and where it ends.
 fn message(bytes: &[u8]) -> Option<(Option<Message<'_>>, usize)> {
     let line = bytes.iter().position(|byte| *byte == b'\n')? + 1;
     if !bytes.starts_with(b"MSG ") {
@@ -39,7 +40,7 @@ impl JetStream {
         Self { wire, put: 0 }
     }
 
-    /// Has the stream and its consumer made: a content is gone when it is acknowledged.
+    /// Creates the stream and its consumer: a content is gone when it is acknowledged.
     pub(crate) fn create(&mut self, is_durable: bool) {
         self.subscribe(&format!("{INBOX}.*"));
         let storage = if is_durable { "file" } else { "memory" };
@@ -57,7 +58,7 @@ impl JetStream {
         );
     }
 
-    /// Has what the consumer is given come here.
+    /// Subscribes to what the consumer is given.
     pub(crate) fn consume(&mut self) {
         self.subscribe(DELIVER);
         self.wire.flush();
@@ -79,7 +80,7 @@ impl JetStream {
         assert!(!said.contains(r#""error""#), "{said}");
     }
 
-    /// Takes off all messages there are; a Ping is answered with the next flush.
+    /// Takes all messages; a Ping is answered with the next flush.
     fn take(&mut self, mut taken: impl FnMut(&[u8], &[u8], &[u8])) {
         let mut start = 0;
         while let Some((found, end)) = message(&self.wire.read[start..]) {
@@ -115,7 +116,7 @@ impl JetStream {
         });
     }
 
-    /// Takes contents in and acknowledges them all; tells how many.
+    /// Receives contents and acknowledges them all; gives their number.
     pub(crate) fn consumed(&mut self, timeout: Duration) -> usize {
         self.wire.wait(timeout);
         let (mut count, mut last) = (0, vec![]);

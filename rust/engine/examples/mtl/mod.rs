@@ -1,4 +1,4 @@
-//! The least peer of MTL that a load needs.
+//! The smallest peer of MTL for a load.
 #![allow(dead_code)] // no load needs all of it
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn named(kind: u8, sequence: u64, name: &str) -> Vec<u8> {
     [&[kind][..], &sequence.to_be_bytes(), &[length], name.as_bytes()].concat()
 }
 
-/// Shows a lease, and summons a resource if there is one to summon.
+/// Presents a lease, and summons a resource if there is one to summon.
 pub(crate) fn redeem(zmq: &mut Zmq, at: usize, lease: &str, summon: Option<&str>) {
     for command in std::iter::once(named(1, 1, lease)).chain(summon.map(|name| named(3, 2, name))) {
         zmq.send(at, &[&command, b""]);

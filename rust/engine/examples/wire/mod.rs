@@ -1,4 +1,4 @@
-//! A connection over TCP: what goes out is gathered, and what has come in is taken as it is.
+//! A connection over TCP: outgoing bytes are gathered, and incoming ones are read as they are.
 #![allow(dead_code)] // no load needs all of it
 
 pub(crate) mod zmtp;
@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-/// Bytes after which what is put goes out.
+/// Gathered bytes after which they are sent.
 pub(crate) const FULL: usize = 64 << 10;
 
 pub(crate) struct Wire {
@@ -32,7 +32,7 @@ impl Wire {
         }
     }
 
-    /// Has what was gathered go out once it is much.
+    /// Sends what was gathered once it is much.
     pub(crate) fn flush_if_full(&mut self) {
         if self.out.len() >= FULL {
             self.flush();
@@ -50,17 +50,17 @@ impl Wire {
         self.read.truncate(start + count);
     }
 
-    /// Waits for something to come in, and takes it.
+    /// Waits for incoming bytes, and reads them.
     pub(crate) fn wait(&mut self, timeout: Duration) {
         let mut polled = libc::pollfd { fd: self.stream.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = i32::try_from(timeout.as_millis()).expect("short");
-        // SAFETY: there is one, and it lives.
+        // SAFETY: the pointer is to one live entry.
         if unsafe { libc::poll(&raw mut polled, 1, timeout) } > 0 {
             self.fill();
         }
     }
 
-    /// Takes off what `packet` finds, which gives what it makes of the first packet and where that ends.
+    /// Takes what `packet` finds, which gives the value of the first packet and where it ends.
     pub(crate) fn take<T>(&mut self, packet: impl Fn(&[u8]) -> Option<(T, usize)>, mut taken: impl FnMut(T)) {
         let mut start = 0;
         while let Some((found, end)) = packet(&self.read[start..]) {

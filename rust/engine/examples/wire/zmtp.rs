@@ -1,4 +1,4 @@
-//! As much of ZMTP 3 as a load needs that takes less than libzmq: no security, no commands.
+//! As much of ZMTP 3 as a load needs that must cost less than libzmq: no security, no commands.
 
 use super::Wire;
 
@@ -18,7 +18,7 @@ pub(crate) fn handshake(kind: &str) -> Vec<u8> {
     bytes
 }
 
-/// Waits for the peer's greeting, and takes it off.
+/// Waits for the peer's greeting, and skips it.
 pub(crate) fn skip_greeting(wire: &mut Wire) {
     while wire.read.len() < GREETING {
         wire.fill();

@@ -1,4 +1,4 @@
-//! The least clients of NATS, MQTT 3.1.1 and mc0 that a load needs, over TCP; of MQTT with a quality of 0.
+//! The smallest clients of NATS, MQTT 3.1.1 and mc0 for a load, over TCP; of MQTT with a quality of 0.
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
@@ -41,7 +41,7 @@ fn length(text: &[u8]) -> [u8; 2] {
 }
 
 impl Wires {
-    /// Dials `tcp://host:port` so often.
+    /// Dials `tcp://host:port` this many times.
     pub(crate) fn open(protocol: Protocol, endpoint: &str, count: usize) -> Self {
         let open = |number: usize| {
             let name = format!("load-{}-{number}-{:?}", std::process::id(), std::thread::current().id());

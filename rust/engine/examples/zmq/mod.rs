@@ -76,7 +76,8 @@ functions! {
     poll: fn(*mut PollItem, c_int, c_long) -> c_int;
 }
 
-/// A context, its sockets by number, and what was received last. Every failure is a panic: a load has nobody to tell.
+/// A context, its sockets by number, and the last message received. Every failure is a panic: a load cannot report
+/// errors.
 pub(crate) struct Zmq {
     functions: Functions,
     context: *mut c_void,
@@ -97,7 +98,7 @@ impl Zmq {
         Self { functions, context, items: vec![], message, frames: vec![], ends: vec![] }
     }
 
-    /// Opens a socket; CURVE with keys of its own where the server's, in text, is given.
+    /// Opens a socket; with CURVE and its own keys if the server's, in text, is given.
     pub(crate) fn open(&mut self, kind: c_int, server_key: Option<&str>) -> usize {
         let socket = unsafe { (self.functions.socket)(self.context, kind) };
         assert!(!socket.is_null(), "a socket");
@@ -116,7 +117,7 @@ impl Zmq {
         self.items.len() - 1
     }
 
-    /// Has a socket hold as many messages as there are, before it is connected.
+    /// Sets no limit on a socket's messages, before it is connected.
     pub(crate) fn unbounded(&self, at: usize) {
         for option in [SNDHWM, RCVHWM] {
             self.set(at, option, &0i32.to_ne_bytes());
@@ -159,7 +160,7 @@ impl Zmq {
         }
     }
 
-    /// Takes the next message in; false when there is none and it was not to `wait`.
+    /// Receives the next message; false if there is none and `wait` is not set.
     pub(crate) fn receive(&mut self, at: usize, wait: bool) -> bool {
         self.frames.clear();
         self.ends.clear();
@@ -180,18 +181,18 @@ impl Zmq {
         }
     }
 
-    /// A frame of the message received last.
+    /// A frame of the last message received.
     pub(crate) fn frame(&self, number: usize) -> &[u8] {
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.frames[start..self.ends[number]]
     }
 
-    /// How many frames the message received last has.
+    /// How many frames the last message received has.
     pub(crate) fn frames(&self) -> usize {
         self.ends.len()
     }
 
-    /// Sends the message received last to where it came from, its first frames replaced.
+    /// Sends the last message received back, its first frames replaced.
     pub(crate) fn answer(&self, at: usize, head: &[&[u8]], skip: usize) {
         let rest = (skip..self.frames()).map(|number| self.frame(number));
         let frames: smallvec::SmallVec<[&[u8]; 12]> = head.iter().copied().chain(rest).collect();
@@ -205,7 +206,7 @@ impl Zmq {
         unsafe { (self.functions.poll)(self.items.as_mut_ptr(), count, timeout) };
     }
 
-    /// Whether a socket had a message when last waited for.
+    /// Whether a socket had a message after the last wait.
     pub(crate) fn is_readable(&self, at: usize) -> bool {
         self.items[at].revents != 0
     }
@@ -214,7 +215,7 @@ impl Zmq {
         self.items.len()
     }
 
-    /// Ends; what was sent goes out within `linger`.
+    /// Ends; pending messages are sent within `linger`.
     pub(crate) fn close(mut self, linger: Duration) {
         let linger = c_int::try_from(linger.as_millis()).expect("short");
         for PollItem { socket, .. } in self.items.drain(..) {

@@ -12,7 +12,7 @@ use crate::transport;
 /// A transport that ends, on a thread of its own: the wait for it can be given up.
 pub(super) struct Ending(Arc<OnceLock<Over>>);
 
-/// The end of it.
+/// How it ended.
 #[derive(Clone, Copy)]
 pub(super) struct Over {
     pub(super) at: Instant,
@@ -31,7 +31,7 @@ impl Ending {
             let _ = ended.set(Over { at: Instant::now(), all_sent });
             shared.engine.notify();
         };
-        // Without a thread nothing can be known of the end, as if it came too late.
+        // Without a thread the end stays unknown, as if it came too late.
         let _ = thread::Builder::new().name("trunkline-close".to_owned()).spawn(wait);
         Self(over)
     }

@@ -1,4 +1,4 @@
-//! How the engine sends: peer by peer, and again where a peer was full.
+//! How the engine sends: peer by peer, with retries where a peer was full.
 
 use bytes::Bytes;
 use trunkline_capture::Direction;
@@ -10,7 +10,7 @@ use crate::shared::End;
 use crate::sink::Sink;
 use crate::transport::{Taken, Transport, TransportError};
 
-/// Sends given to one full peer before the others have their turn.
+/// Sends offered to one full peer before the others have their turn.
 const RETRIES: usize = 64;
 
 /// A message to send, but for its frames.
@@ -22,7 +22,7 @@ pub(super) struct Envelope<'a> {
 }
 
 impl<I, S> Slot<I, S> {
-    /// Gives the transport a message, unless others to this peer wait already.
+    /// Gives the transport a message, unless other sends to this peer are pending.
     fn offer<T: Transport<Socket = S>>(
         &mut self,
         transport: &mut T,
@@ -34,7 +34,7 @@ impl<I, S> Slot<I, S> {
 }
 
 impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
-    /// Gives waiting sends another try.
+    /// Retries pending sends.
     pub(super) fn retry(&mut self) -> Result<(), End> {
         for at in 0..self.slots.len() {
             let now = self.now();
@@ -78,7 +78,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         Ok(())
     }
 
-    /// Sends what is for one peer in one go: the transport, once woken, has more for it with each call.
+    /// Sends what is for one peer in one go: a transport that is woken once sends more with each call.
     pub(super) fn post(&mut self, now: Nanos) {
         let (mut outgoing, mut sorted) = (std::mem::take(&mut self.outgoing), std::mem::take(&mut self.sorted));
         let keys = outgoing.iter().map(|output| output.peer().map_or(0, |peer| tail(peer)));
@@ -97,7 +97,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         self.posted(now, at, envelope, frames, &result);
     }
 
-    /// Gives up a send that waits; what the transport has taken is out of reach.
+    /// Gives up a pending send; what the transport has taken cannot be withdrawn.
     pub(super) fn withdraw(&mut self, now: Nanos, socket: M::Socket, id: SendId) {
         if let Some(at) = self.find(socket)
             && self.slots[at].outboxes.withdraw(id)
@@ -125,11 +125,11 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             }
             return;
         }
-        // A transport that is gone says so to the next receive.
+        // The next receive reports that the transport is gone.
         let _ = self.settle(now, at, id, to, frames, result);
     }
 
-    /// Keeps to what all peers of the role may have waiting: the fullest loses first.
+    /// Limits the pending bytes of all peers together: the fullest peer loses first.
     fn bound_outboxes(&mut self, now: Nanos) {
         let taken = self.transport.waiting();
         while taken + self.slots.iter().map(|slot| slot.outboxes.bytes()).sum::<usize>() > self.outbox_bytes {
@@ -168,7 +168,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
                 self.unsent(now, at, id, Unsent::Closed);
                 return Err(End::Terminated);
             }
-            // No such peer, or the message itself is refused, as one with a bad address is.
+            // No such peer, or the message itself is refused, for example for a bad address.
             Ok(Taken::Full | Taken::Unreachable)
             | Err(
                 TransportError::Unsupported(_) | TransportError::WrongSocket { .. } | TransportError::Failed { .. },

@@ -1,4 +1,4 @@
-//! Contexts: a role has one of its own, whose end says that all it has sent is with the system.
+//! Contexts: each role has its own; its end shows that the system has all that was sent.
 
 use std::path::Path;
 use std::sync::{Once, OnceLock};
@@ -8,7 +8,7 @@ use crate::transport::TransportError;
 
 static LIBRARY: OnceLock<Result<Libzmq, String>> = OnceLock::new();
 
-/// Loads libzmq from `path`, once a process.
+/// Loads libzmq from `path`, once in a process.
 ///
 /// # Errors
 /// What the dynamic loader says.
@@ -22,7 +22,7 @@ pub fn load(path: &Path) -> Result<&'static Libzmq, TransportError> {
 /// Where a role's sockets live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// In this one, which ends with the transport.
+    /// In its own context, which ends with the transport.
     Own(ContextPtr),
     /// In one that ends with its owner: another role, or the user.
     Borrowed(ContextPtr),
@@ -38,7 +38,7 @@ impl Context {
         zmq.context().map(Self::Own)
     }
 
-    /// The same context for a role that does not end it.
+    /// The same context, for a role that does not end it.
     #[must_use]
     pub fn borrowed(self) -> Self {
         match self {
@@ -53,13 +53,13 @@ impl Context {
     }
 }
 
-/// Seeds the C library's `rand`, once a process: libzmq numbers peers without a routing id from what that gives, and a peer
-/// that knows the next number can claim it.
+/// Seeds the C library's `rand`, once in a process: libzmq numbers peers without a routing id from it, and a peer that
+/// knows the next number can claim it.
 fn seed() {
     static SEEDED: Once = Once::new();
     SEEDED.call_once(|| {
         let mut seed = [0; 4];
-        // A system without randomness leaves libzmq's own start.
+        // Without the system's random numbers libzmq's own seed stays.
         if getrandom::fill(&mut seed).is_ok() {
             // SAFETY: sets a number under a lock of the C library.
             unsafe { libc::srand(u32::from_ne_bytes(seed)) };

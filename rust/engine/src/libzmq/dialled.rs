@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 const FIRST: Duration = Duration::from_millis(100);
 const LAST: Duration = Duration::from_secs(10);
 
-/// The endpoints that a socket dials, and when those are dialled again of which libzmq has let go.
+/// The endpoints that a socket dials, and when to redial those that libzmq has given up.
 ///
-/// It tries again where no peer listens, but not where a peer refuses the key or breaks the protocol: that may be mended at the
-/// other end while this one runs.
+/// libzmq retries where no peer listens, but not where a peer refuses the key or breaks the protocol: the other end may
+/// mend that while this one runs.
 #[derive(Debug, Default)]
 pub(super) struct Dialled(Vec<Endpoint>);
 
@@ -31,7 +31,7 @@ impl Dialled {
         self.0.retain(|endpoint| endpoint.name != name);
     }
 
-    /// The endpoint, if it is one.
+    /// The endpoint, if there is only one.
     pub(super) fn only(&self) -> Option<&str> {
         if let [only] = &*self.0 { Some(&only.name) } else { None }
     }
@@ -43,7 +43,7 @@ impl Dialled {
         }
     }
 
-    /// It has refused us for good. Whether it is one of these, and is to be dialled again.
+    /// It has refused us for good. Gives whether it is one of these and will be redialled.
     pub(super) fn refused(&mut self, name: &str) -> bool {
         let Some(endpoint) = self.find(name) else { return false };
         endpoint.due = Some(Instant::now() + endpoint.pause);
@@ -51,13 +51,13 @@ impl Dialled {
         true
     }
 
-    /// How long until the next is to be dialled again.
+    /// How long until the next redial.
     pub(super) fn wait(&self) -> Option<Duration> {
         let due = self.0.iter().filter_map(|endpoint| endpoint.due).min()?;
         Some(due.saturating_duration_since(Instant::now()))
     }
 
-    /// The next that is to be dialled again now.
+    /// The next endpoint to redial now.
     pub(super) fn due(&mut self) -> Option<String> {
         let now = Instant::now();
         let endpoint = self.0.iter_mut().find(|endpoint| endpoint.due.is_some_and(|due| due <= now))?;

@@ -1,4 +1,4 @@
-//! The functions of libzmq that the engine calls, found at run time in the library pyzmq has loaded.
+//! The functions of libzmq that the engine calls, found at run time in the library that pyzmq has loaded.
 //!
 //! The only file of the crate that knows libzmq's memory rules.
 
@@ -25,7 +25,7 @@ pub(super) const POLLOUT: c_int = 2;
 const HAUSNUMERO: c_int = 156_384_712;
 pub(super) const ETERM: c_int = HAUSNUMERO + 53;
 
-/// It is not a REQ's turn.
+/// A REQ may not send or receive now.
 const EFSM: c_int = HAUSNUMERO + 51;
 
 pub(super) mod option {
@@ -91,7 +91,7 @@ macro_rules! functions {
         }
 
         impl Libzmq {
-            /// Finds the functions in the library at `path` or in what it is linked to.
+            /// Finds the functions in the library at `path` or in those it links to.
             ///
             /// # Errors
             /// When the library cannot be loaded or lacks one of them, as static builds do.
@@ -147,7 +147,7 @@ unsafe impl Send for ContextPtr {}
 unsafe impl Sync for ContextPtr {}
 
 impl ContextPtr {
-    /// A context that someone else has made, by its address.
+    /// A context that other code has made, by its address.
     ///
     /// # Safety
     /// The address must be that of a libzmq context, which must live until the role that uses it has ended.
@@ -164,7 +164,7 @@ pub struct SocketPtr(pub(crate) NonNull<c_void>);
 unsafe impl Send for SocketPtr {}
 
 impl SocketPtr {
-    /// A socket that someone else has opened, by its address.
+    /// A socket that other code has opened, by its address.
     ///
     /// # Safety
     /// The address must be that of a libzmq socket which no other code uses or closes until the role that uses it has
@@ -204,7 +204,7 @@ impl Libzmq {
 
     /// Ends a context; waits until its sockets' lingering is over.
     pub(super) fn terminate(&self, context: ContextPtr) {
-        // SAFETY: the context is ours and is not used again. EINTR asks for another try.
+        // SAFETY: the context is ours and is not used again. EINTR asks for a retry.
         while unsafe { (self.ctx_term)(context.0.as_ptr()) } != 0 {
             if !matches!(self.error(), TransportError::Failed { errno: libc::EINTR, .. }) {
                 break;
@@ -282,7 +282,7 @@ impl Libzmq {
         self.with_endpoint(self.disconnect, socket, endpoint)
     }
 
-    /// Reports the socket's connections at an inproc endpoint; `None` ends the reports.
+    /// Reports the socket's connections at an inproc endpoint; `None` ends that.
     pub(super) fn monitor(&self, socket: SocketPtr, endpoint: Option<&CStr>) -> Result<(), TransportError> {
         let endpoint = endpoint.map_or(std::ptr::null(), CStr::as_ptr);
         // SAFETY: a live socket; a null endpoint is how monitoring is ended.

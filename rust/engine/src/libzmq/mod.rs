@@ -25,7 +25,7 @@ use dialled::Dialled;
 use ffi::{FrameReader, event, option};
 use shaking::Shaking;
 
-/// Monitors meet their sockets at an endpoint of this number within the context.
+/// The number of the next monitor, for its endpoint within the context.
 static MONITORS: AtomicU64 = AtomicU64::new(0);
 
 /// libzmq, in one context.
@@ -50,19 +50,19 @@ pub struct Socket {
     data_fd: c_int,
     monitor_fd: c_int,
     authenticated: bool,
-    /// Whether it has to know the key of whom it dials.
+    /// Whether it must know the key of the server it dials.
     knows_server: bool,
     /// Whether messages in an envelope carry their host.
     hosts: bool,
     adopted: bool,
-    /// Set while nothing was done with the socket since there was nothing to receive.
+    /// Set from an empty receive until the socket is used again.
     is_drained: bool,
     shaking: Shaking,
-    /// Why handshakes failed, each until the disconnection that follows says whose it was; none where that was our doing.
+    /// Why handshakes failed, until the disconnection that follows names the peer; none where we refused it.
     refused: VecDeque<Option<String>>,
-    /// Those who were turned away: their handshakes fail for no other reason.
+    /// Peers that were refused: their handshakes fail only for that.
     turned_away: usize,
-    /// When a peer last could not be let in for want of something of ours, as descriptors.
+    /// When a peer was last refused because we lacked something, for example descriptors.
     want_of_room: Repeats,
     /// Set while its monitor may have more events, which the descriptor does not signal twice.
     has_news: bool,
@@ -70,17 +70,17 @@ pub struct Socket {
     dialled: Dialled,
 }
 
-/// The longest that a peer may take to say who it is: who says nothing holds a descriptor.
+/// The longest time that a peer may take to identify itself: a silent one holds a descriptor.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Frames that a message of more than a few may have.
+/// Room for frames in a message of more than a few.
 const MANY_FRAMES: usize = 9;
 
-/// Repeated events that are read at one time.
+/// Repeated events that are read in one go.
 const OLD_NEWS: usize = 256;
 
 impl LibzmqTransport {
-    /// A transport whose sockets live in `context`. The first sockets it is asked for are the `adopted` ones.
+    /// A transport whose sockets live in `context`. The first sockets that it opens are the `adopted` ones.
     pub fn new(zmq: &'static Libzmq, context: Context, adopted: Vec<SocketPtr>, connections: Connections) -> Self {
         Self {
             zmq,
@@ -149,13 +149,13 @@ impl LibzmqTransport {
         Ok(())
     }
 
-    /// libzmq takes addresses of IPv6 only on sockets with that option. On those it takes names for IPv6 first, so that
-    /// others are not.
+    /// libzmq takes IPv6 addresses only on sockets with that option. On those it resolves names to IPv6 first, so the
+    /// others stay without it.
     fn allow_family(&self, socket: SocketPtr, endpoint: &str) -> Result<(), TransportError> {
         if endpoint.starts_with("tcp://[") { self.zmq.set_int(socket, option::IPV6, 1) } else { Ok(()) }
     }
 
-    /// Watches the socket's connections; the endpoint is of our making and unique within the process.
+    /// Watches the socket's connections at an endpoint that is unique within the process.
     fn watch(&self, socket: SocketPtr) -> Result<SocketPtr, TransportError> {
         let number = MONITORS.fetch_add(1, Ordering::Relaxed);
         let endpoint = format!("inproc://trunkline-monitor-{}-{number}", std::process::id());
@@ -177,15 +177,15 @@ impl LibzmqTransport {
 }
 
 impl Socket {
-    /// An endpoint has refused us for good: it is dialled again later.
+    /// An endpoint has refused us for good: it is redialled later.
     fn let_go(&mut self, endpoint: &str) {
         if self.dialled.refused(endpoint) {
-            // Else libzmq takes it for one that is dialled still.
+            // Else libzmq believes it is still dialling.
             let _ = self.zmq.disconnect(self.data, endpoint);
         }
     }
 
-    /// What an endpoint was given as, which libzmq calls by its address once it has resolved it.
+    /// The endpoint as it was given; libzmq names it by its address once it has resolved it.
     fn given(&self, endpoint: String) -> String {
         let only = self.dialled.only().filter(|_| self.bound.is_empty());
         only.map_or(endpoint, str::to_owned)
@@ -201,7 +201,7 @@ fn number(kind: SocketKind) -> c_int {
         SocketKind::Router => 6,
         SocketKind::Pull => 7,
         SocketKind::Push => 8,
-        // No number is theirs: the engine opens the one itself, and the other has nothing to do with ZeroMQ.
+        // These have no number: the engine opens UDP itself, and NATS is not ZeroMQ.
         SocketKind::Nats | SocketKind::Udp => -1,
     }
 }
@@ -214,7 +214,7 @@ fn pattern(number: c_int) -> &'static str {
     usize::try_from(number).ok().and_then(|number| PATTERNS.get(number)).copied().unwrap_or("draft")
 }
 
-/// What ZAP says of a client that is not let in.
+/// ZAP's status code for a refused client.
 const NOT_ALLOWED: i32 = 400;
 
 /// How a handshake broke the protocol, by libzmq's number.
@@ -353,10 +353,10 @@ impl Transport for LibzmqTransport {
                 received.host = host.map(|host| String::from_utf8_lossy(&host).into());
             }
             if kept == received.frames.inline_size() {
-                // Not frame by frame.
+                // Reserved once, not frame by frame.
                 received.frames.reserve_exact(MANY_FRAMES);
             }
-            // What is beyond the bound is taken off the socket and discarded; one frame too many marks the message.
+            // Frames beyond the limit are read and discarded; one frame too many marks the message.
             if kept <= MAX_FRAMES {
                 received.frames.push(frame);
             }
@@ -368,8 +368,8 @@ impl Transport for LibzmqTransport {
     fn address(&self, _socket: &Socket) -> Option<Box<str>> {
         let text = |name| String::from_utf8(self.reader.property(name)?.into()).ok();
         let (host, connection) = (text(c"Peer-Address")?, text(c"__fd")?.parse().ok()?);
-        // The descriptor may be another's by now: only one from the same host is believed.
-        // One that has just been accepted may have no place yet.
+        // The descriptor may belong to another connection now: believe only one from the same host. A connection that
+        // has just been accepted may have no address yet.
         let address = self.connections.address(connection).or_else(|| connections::address(connection));
         address.filter(|address| connections::host_of(address) == host).map(Into::into)
     }
@@ -492,7 +492,7 @@ impl Transport for LibzmqTransport {
     ) -> Result<bool, TransportError> {
         let (mut any, mut timeout) = (false, timeout);
         for Interest { socket, read, write, readable, writable, .. } in &mut *sockets {
-            // Not before it is known who else has refused: libzmq knows its connections by their places in memory alone.
+            // Not before all refusals are known: libzmq identifies its connections only by memory addresses.
             while !socket.has_news
                 && let Some(endpoint) = socket.dialled.due()
             {
@@ -533,7 +533,7 @@ impl Transport for LibzmqTransport {
                 interest.socket.is_drained = false;
                 interest.readable = interest.read;
                 if !interest.read {
-                    // The query clears the signal, which would wake us again and again.
+                    // The query clears the signal, which would wake us repeatedly.
                     let events = self.zmq.int(interest.socket.data, option::EVENTS)?;
                     interest.writable = interest.write && events & ffi::POLLOUT != 0;
                 }
@@ -549,7 +549,7 @@ impl Transport for LibzmqTransport {
         }
     }
 
-    /// A context ends when the last byte of its sockets is with the system, or their linger is over.
+    /// A context ends when the system has the last byte of its sockets, or their linger is over.
     fn ending(&mut self) -> Ending {
         let (zmq, context) = (self.zmq, self.context);
         let ends_context = std::mem::take(&mut self.ends_context);

@@ -1,15 +1,15 @@
-//! Whose handshake has succeeded.
+//! Which connection's handshake has succeeded.
 
 use std::collections::HashSet;
 use std::ffi::c_int;
 
-/// The connections of a socket whose handshakes may be under way, by descriptor.
+/// The connections of a socket whose handshakes may be in progress, by descriptor.
 ///
-/// libzmq says that a handshake has succeeded and not whose: that is known while there is only one.
+/// libzmq reports that a handshake has succeeded, but not which: it is known only if there is just one.
 #[derive(Debug, Default)]
 pub(super) struct Shaking {
     waiting: HashSet<c_int>,
-    /// How many of those have succeeded, without its being known which.
+    /// How many of those have succeeded, when it is unknown which.
     unknown: usize,
 }
 
@@ -18,7 +18,7 @@ impl Shaking {
         self.waiting.insert(connection);
     }
 
-    /// The one that has succeeded, if there is only one that can have.
+    /// The connection that has succeeded, if only one can have.
     pub(super) fn succeeded(&mut self) -> Option<c_int> {
         let only = (self.waiting.len() == 1).then(|| self.waiting.iter().next().copied()).flatten();
         self.unknown += 1;
@@ -26,13 +26,13 @@ impl Shaking {
         only
     }
 
-    /// One that has not succeeded is gone.
+    /// A connection without a successful handshake is gone.
     pub(super) fn failed(&mut self, connection: c_int) {
         self.waiting.remove(&connection);
         self.settle();
     }
 
-    /// One that had succeeded is gone.
+    /// A connection with a successful handshake is gone.
     pub(super) fn ended(&mut self, connection: c_int) {
         if self.waiting.remove(&connection) {
             self.unknown = self.unknown.saturating_sub(1);

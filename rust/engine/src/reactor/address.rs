@@ -12,22 +12,22 @@ use socket2::SockAddr;
 /// Where something listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// An address; port 0 is any that is free.
+    /// An address; port 0 is any free port.
     Tcp(SocketAddr),
-    /// A host by its name, which is looked up each time it is dialled.
+    /// A host by its name, which is looked up for each dial.
     Named {
         /// The name.
         host: String,
         /// The port.
         port: u16,
     },
-    /// A path; an abstract name of Linux begins with a zero byte. Empty is any that is free.
+    /// A path; an abstract name of Linux begins with a zero byte. Empty is any free path.
     Unix(PathBuf),
 }
 
 impl Address {
-    /// An endpoint that is to be listened at. An address may be the name of a network interface or of a host, `*` all
-    /// addresses; with `ipv6` those of IPv6 as well, or first.
+    /// An endpoint to listen on. An address may be the name of a network interface or of a host, `*` all addresses;
+    /// with `ipv6` those of IPv6 as well, or first.
     pub(crate) fn to_listen(endpoint: &str, ipv6: bool) -> io::Result<Self> {
         let (host, port) = match split(endpoint)? {
             Split::Unix(path) => return Ok(Self::Unix(path)),
@@ -48,7 +48,7 @@ impl Address {
         Ok(Self::Tcp(SocketAddr::new(host, port)))
     }
 
-    /// Whether an endpoint is one: of those that are listened at, a network interface or a port may still lack.
+    /// Whether this is an endpoint. The network interface or the port of one to listen on may not exist yet.
     pub(crate) fn is_one(endpoint: &str, is_dialled: bool) -> bool {
         if is_dialled {
             Self::to_dial(endpoint).is_ok()
@@ -60,7 +60,7 @@ impl Address {
         }
     }
 
-    /// An endpoint that is to be dialled.
+    /// An endpoint to dial.
     pub(crate) fn to_dial(endpoint: &str) -> io::Result<Self> {
         let (host, port) = match split(endpoint)? {
             Split::Unix(path) if path.as_os_str().is_empty() => return Err(Errno::EINVAL.into()),
@@ -70,7 +70,7 @@ impl Address {
             }
             Split::Tcp(host, port) => (host, number(port)?),
         };
-        // Another address to dial from, no name at all, and an address of a zone.
+        // An address to dial from, no host, or an address with a zone.
         if port == 0 || host.contains([';', '%']) || host.is_empty() || host == "*" {
             return Err(Errno::EINVAL.into());
         }
@@ -119,16 +119,16 @@ fn of_interface(name: &str) -> io::Result<IpAddr> {
     addresses.min_by_key(IpAddr::is_ipv6).ok_or_else(|| Errno::ENODEV.into())
 }
 
-/// The first address of a host: of IPv4 where it has one, as libzmq has it, or with `ipv6` the other way round. The system may
-/// take its time.
+/// The first address of a host: an IPv4 one if there is any, as libzmq does, or an IPv6 one with `ipv6`. The system may
+/// take long.
 pub(super) fn look_up(host: &str, port: u16, ipv6: bool) -> io::Result<SocketAddr> {
     let addresses = (host, port).to_socket_addrs()?;
     addresses.min_by_key(|address| address.is_ipv6() != ipv6).ok_or_else(|| Errno::EHOSTUNREACH.into())
 }
 
-/// The address of a path as the system has it.
+/// The system's address of a path.
 pub(super) fn unix(path: &Path) -> io::Result<SockAddr> {
-    // What is too long is refused in words that say so.
+    // A path that is too long gets an error that says so.
     SockAddr::unix(path).map_err(|_| Errno::ENAMETOOLONG.into())
 }
 

@@ -1,8 +1,8 @@
-//! How long to wait before something is tried again.
+//! How long to wait before a retry.
 
 use std::time::Duration;
 
-/// The longest wait after a peer that has refused us for good: that may be mended while this runs.
+/// The longest wait after a peer has refused us for good: that may be mended while this runs.
 const REFUSED: Duration = Duration::from_secs(10);
 
 /// The shortest pause between two attempts.
@@ -12,7 +12,7 @@ const LEAST: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     first: Duration,
-    /// Twice as long each time, up to this; the same each time without.
+    /// The wait doubles each time, up to this; without, it stays the same.
     last: Option<Duration>,
     next: Duration,
     refused: Duration,
@@ -29,7 +29,8 @@ impl Backoff {
         (self.next, self.refused) = (self.first, self.first);
     }
 
-    /// What is added to a wait, lest all who lost the same peer come back at once: `chance` is any number.
+    /// What is added to a wait, so that peers that lost the same connection do not all retry at once: `chance` is any
+    /// number.
     pub(crate) fn spread(&self, chance: u32) -> Duration {
         self.first.mul_f64(f64::from(chance) / f64::from(u32::MAX))
     }

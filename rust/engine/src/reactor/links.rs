@@ -1,4 +1,4 @@
-//! The links there are.
+//! The open links.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, Shutdown};
@@ -13,37 +13,37 @@ use trunkline_wire::Nanos;
 use super::stream::{self, Read};
 use super::{DialId, ListenerId};
 
-/// Which link has which number among those there are now.
+/// The bits of a link's number that give its index among the open links.
 const INDEX: u32 = 24;
 
-/// One link among all there ever are.
+/// One link among all that were ever opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LinkId(u64);
 
 impl LinkId {
-    /// A number that is no other link's, ever.
+    /// A number that no other link ever has.
     pub(crate) const fn number(self) -> u64 {
         self.0
     }
 
-    /// The link of such a number.
+    /// The link with such a number.
     pub(crate) const fn of(number: u64) -> Self {
         Self(number)
     }
 
-    /// A number that is small, and another link's after this one.
+    /// A small number that is reused after this link.
     #[allow(clippy::cast_possible_truncation)] // it has 24 bits
     pub(crate) const fn index(self) -> usize {
         (self.0 & ((1 << INDEX) - 1)) as usize
     }
 }
 
-/// Who began a link.
+/// Which side began a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A peer.
     Accepted(ListenerId),
-    /// We.
+    /// This side.
     Dialled(DialId),
 }
 
@@ -54,14 +54,14 @@ pub(crate) struct Link {
     id: LinkId,
     socket: Socket,
     pub(crate) origin: Origin,
-    /// Where the peer is: none on this machine's file system.
+    /// The peer's host: none over the file system.
     pub(crate) host: Option<IpAddr>,
     /// The same, as an endpoint.
     pub(crate) address: Option<Arc<str>>,
     pub(super) is_connecting: bool,
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
-    /// The end was announced: it is read, whatever a read says of more.
+    /// The end was announced: the link stays readable until a read meets it.
     pub(super) is_ended: bool,
     pub(super) timer: Option<Nanos>,
 }
@@ -75,12 +75,12 @@ impl Link {
         self.socket.as_raw_fd()
     }
 
-    /// Whether the link that was dialled is there, or why not.
+    /// Whether the link that was dialled is connected, or why not.
     pub(super) fn connected(&self) -> std::io::Result<()> {
         self.socket.take_error()?.map_or_else(|| self.socket.peer_addr().map(drop), Err)
     }
 
-    /// Whether we began it.
+    /// Whether this side began it.
     pub(crate) fn is_dialled(&self) -> bool {
         matches!(self.origin, Origin::Dialled(_))
     }
@@ -98,7 +98,8 @@ impl Link {
     #[inline]
     pub(super) fn read(&mut self, into: &mut impl BufMut) -> Read<()> {
         let (read, may_have_more) = stream::read(&self.socket, into);
-        // After less than there was room for, what comes next is announced; but not an end that was announced already.
+        // After a read that did not fill its room, more data is announced; but an end that was announced is not
+        // announced again.
         self.is_readable = may_have_more || (self.is_ended && read != Read::End);
         read
     }
@@ -111,7 +112,7 @@ impl Link {
         written
     }
 
-    /// Says that nothing more will be written.
+    /// Ends writing on this side.
     pub(super) fn end_writing(&self) {
         // A peer that is gone needs no notice.
         let _ = self.socket.shutdown(Shutdown::Write);
@@ -120,20 +121,20 @@ impl Link {
     /// The bytes that the peer's system has not taken yet.
     pub(crate) fn unacknowledged(&self) -> usize {
         let mut count: libc::c_int = 0;
-        // SAFETY: it writes a number to where it is to.
+        // SAFETY: it writes a number to where the pointer points.
         let done = unsafe { libc::ioctl(self.descriptor(), libc::TIOCOUTQ, &raw mut count) };
-        // A Unix socket counts what was not read, and loses nothing of it.
+        // A Unix socket counts unread bytes, but never loses them.
         if done == 0 && self.host.is_some() { usize::try_from(count).unwrap_or_default() } else { 0 }
     }
 
-    /// Shuts the stream down, so that it ends although a forked child may have its descriptor as well.
+    /// Shuts the stream down, so that it ends even if a forked child has its descriptor.
     pub(super) fn end(&self) {
-        // As above.
+        // A peer that is gone needs no notice.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// The links there are.
+/// The open links.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     slab: Slab<Link>,
@@ -180,7 +181,7 @@ impl Links {
         self.slab.get_mut(id.index()).filter(|link| link.id == id)
     }
 
-    /// The one with this number now.
+    /// The link that has this number now.
     pub(super) fn at_mut(&mut self, index: usize) -> Option<&mut Link> {
         self.slab.get_mut(index)
     }

@@ -1,4 +1,4 @@
-//! Who listens, and how many are admitted.
+//! Sockets that listen, and their backlog.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,10 +15,10 @@ use socket2::{SockAddr, Socket};
 use super::address::{self, Address};
 use super::stream::{self, StreamOptions};
 
-/// Peers that wait to be accepted; the system has a limit of its own.
+/// Connections pending to be accepted; the system has its own limit.
 const BACKLOG: i32 = 4096;
 
-/// Where no descriptor is left, one may be soon.
+/// When no descriptor is free, one may be soon.
 const WANT: Duration = Duration::from_millis(100);
 
 /// A socket that listens.
@@ -30,13 +30,13 @@ pub(super) struct Listener {
     _files: Files,
     /// Whether a connection may be pending.
     is_ready: bool,
-    /// When to try again, where there was no descriptor left.
+    /// When to retry, if no descriptor was free.
     due: Option<Instant>,
 }
 
 impl Listener {
     pub(super) fn open(at: &Address, options: StreamOptions) -> io::Result<Self> {
-        // What was made is removed with it, also where it comes to nothing.
+        // The files are removed with it, even if it fails.
         let (mut files, mut path) = (Files::default(), None);
         let address = match at {
             Address::Tcp(address) => SockAddr::from(*address),
@@ -83,12 +83,12 @@ impl Listener {
         self.is_ready = true;
     }
 
-    /// When it is to be asked again of itself.
+    /// When to retry without an event.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.is_ready { Some(self.due.unwrap_or_else(Instant::now)) } else { None }
     }
 
-    /// The next peer that waits; an error where there is no descriptor for it.
+    /// The next pending connection; an error if no descriptor is free for it.
     pub(super) fn accept(&mut self) -> io::Result<Option<(Socket, SockAddr)>> {
         if !self.is_ready || self.due.is_some_and(|due| due > Instant::now()) {
             return Ok(None);
@@ -97,7 +97,7 @@ impl Listener {
         loop {
             match self.socket.accept() {
                 Ok((socket, address)) => {
-                    // One that cannot be set up is gone already, and is found to be.
+                    // If the options cannot be set, the peer is already gone, which a read reports.
                     let _ = socket
                         .set_nonblocking(true)
                         .and_then(|()| stream::set(&socket, address.domain(), self.options));
@@ -112,7 +112,7 @@ impl Listener {
                         self.due = Some(Instant::now() + WANT);
                         return Err(error);
                     }
-                    // This one has hung up; there may be others.
+                    // This peer has hung up; there may be others.
                     _ => {}
                 },
             }
@@ -122,12 +122,12 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // A child after fork has the descriptor as well.
+        // A child after fork has the descriptor too.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 
-/// The files of a listener, which go with it.
+/// The files of a listener, removed with it.
 #[derive(Debug, Default)]
 struct Files {
     path: Option<PathBuf>,
@@ -136,7 +136,7 @@ struct Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // Another may have taken them away.
+        // Another process may have removed them.
         if let Some(path) = &self.path {
             let _ = fs::remove_file(path);
         }
@@ -152,7 +152,7 @@ fn abstract_endpoint(address: &SockAddr) -> String {
         .map_or_else(String::new, |name| format!("ipc://@{}", OsStr::from_bytes(name).to_string_lossy()))
 }
 
-/// Removes the socket of one that was killed; not that of one that is there.
+/// Removes the socket of a listener that was killed; not of one that runs.
 fn remove_stale(path: &std::path::Path, address: &SockAddr) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
 

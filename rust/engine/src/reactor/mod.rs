@@ -1,5 +1,5 @@
-//! Streams of bytes, over TCP and Unix sockets: who listens, who is dialled, which links can be read and written, and when
-//! something is due. It knows no protocol, so that any can run on it.
+//! Streams of bytes, over TCP and Unix sockets: listens, dials, and reports which links can be read and written and
+//! when a timer is due. It knows no protocol, so any can run on it.
 
 mod address;
 mod backoff;
@@ -42,15 +42,15 @@ use crate::transport::{TransportError, whole_ms};
 /// Connections accepted before others have their turn.
 const ACCEPTS: usize = 64;
 
-/// Tokens: those of links are their numbers, which are smaller.
+/// Tokens: links use their numbers, which are smaller.
 const WAKER: Token = Token(usize::MAX);
 const LISTENERS: usize = 1 << 32;
 
-/// One endpoint that is listened at.
+/// One endpoint to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ListenerId(usize);
 
-/// One endpoint that is dialled, and dialled again whenever its link is lost.
+/// One endpoint that is dialled, and redialled whenever its link is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct DialId(u64);
 
@@ -59,7 +59,7 @@ pub(crate) struct DialId(u64);
 pub(crate) enum LinkEvent {
     /// A peer has dialled an endpoint of ours.
     Accepted(ListenerId, LinkId),
-    /// A peer was turned away at once: why.
+    /// A peer was refused at once: why.
     TurnedAway(ListenerId, String),
     /// An endpoint was reached.
     Dialled(DialId, LinkId),
@@ -78,19 +78,19 @@ struct Dial {
     options: StreamOptions,
     backoff: Backoff,
     link: Option<LinkId>,
-    /// When it is tried again.
+    /// When to retry.
     due: Option<Instant>,
 }
 
 impl Dial {
-    /// Is to be tried again in a while.
+    /// Retries in a while.
     fn again(&mut self, is_final: bool) {
         let spread = self.backoff.spread(getrandom::u32().unwrap_or_default());
         self.due = Some(Instant::now() + self.backoff.next(is_final) + spread);
     }
 }
 
-/// Owns the descriptors, and waits for them.
+/// Owns the descriptors, and waits on them.
 pub(crate) struct Reactor {
     poll: Poll,
     events: Events,
@@ -105,12 +105,12 @@ pub(crate) struct Reactor {
     origin: Instant,
     timers: BTreeSet<(Nanos, LinkId)>,
     pending: VecDeque<LinkEvent>,
-    /// What peers there is room for.
+    /// Limits of the admitted connections.
     limits: Limits,
 }
 
 impl Reactor {
-    /// Without streams. At most so many peers are admitted, and of one host.
+    /// Without streams; with limits of all admitted connections and of those of one host.
     pub(crate) fn new(connections: Option<usize>, by_host: Option<usize>) -> Result<Self, TransportError> {
         let poll = Poll::new().map_err(|error| failed(&error))?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(|error| failed(&error))?);
@@ -142,7 +142,7 @@ impl Reactor {
         Arc::clone(&self.waker)
     }
 
-    /// How many peers were turned away.
+    /// How many connections were refused.
     pub(crate) fn turned_away(&self) -> u64 {
         self.limits.turned_away()
     }
@@ -165,15 +165,15 @@ impl Reactor {
         Ok((ListenerId(number), real))
     }
 
-    /// Listens no more; the links there are stay.
+    /// Stops listening; the open links stay.
     pub(crate) fn unlisten(&mut self, id: ListenerId) {
         if let Some(listener) = self.listeners.remove(&id.0) {
-            // It is forgotten with its descriptor in any case.
+            // Closing the descriptor deregisters it in any case.
             let _ = self.poll.registry().deregister(&mut SourceFd(&listener.descriptor()));
         }
     }
 
-    /// Dials, and again whenever the link is lost.
+    /// Dials, and redials whenever the link is lost.
     pub(crate) fn dial(&mut self, address: Address, options: StreamOptions, backoff: Backoff) -> DialId {
         let id = DialId(self.next_dial);
         self.next_dial += 1;
@@ -182,7 +182,7 @@ impl Reactor {
         id
     }
 
-    /// Dials an endpoint no more; gives the link to it, which goes on.
+    /// Stops dialling an endpoint; gives the link to it, which stays open.
     pub(crate) fn hang_up(&mut self, id: DialId) -> Option<LinkId> {
         self.resolver.forget(id.0);
         let link = self.dials.remove(&id)?.link?;
@@ -193,7 +193,7 @@ impl Reactor {
         Some(link)
     }
 
-    /// The peer of a dialled link is who was meant: where the link is lost, it is dialled again soon.
+    /// The handshake with a dialled peer has succeeded: if the link is lost, it is redialled soon.
     pub(crate) fn succeeded(&mut self, link: LinkId) {
         if let Some(Link { origin: Origin::Dialled(dial), .. }) = self.links.get(link)
             && let Some(dial) = self.dials.get_mut(dial)
@@ -202,17 +202,17 @@ impl Reactor {
         }
     }
 
-    /// How many links there are.
+    /// The number of open links.
     pub(crate) fn len(&self) -> usize {
         self.links.len()
     }
 
-    /// A link, as long as it is there.
+    /// A link, while it is open.
     pub(crate) fn link(&self, id: LinkId) -> Option<&Link> {
         self.links.get(id)
     }
 
-    /// Ends a link. Where it was dialled it is dialled again; later where the peer has refused us for good.
+    /// Closes a link. A dialled endpoint is redialled; later if the peer has refused us for good.
     pub(crate) fn close(&mut self, id: LinkId, is_final: bool) {
         if let Some(Link { origin: Origin::Dialled(dial), .. }) = self.remove(id)
             && let Some(dial) = self.dials.get_mut(&dial)
@@ -222,7 +222,7 @@ impl Reactor {
         }
     }
 
-    /// Says that nothing more will be written.
+    /// Ends writing on this side.
     pub(crate) fn end_writing(&self, id: LinkId) {
         if let Some(link) = self.links.get(id) {
             link.end_writing();
@@ -232,7 +232,7 @@ impl Reactor {
     fn remove(&mut self, id: LinkId) -> Option<Link> {
         let link = self.links.remove(id)?;
         link.end();
-        // It is forgotten with its descriptor in any case.
+        // Closing the descriptor deregisters it in any case.
         let _ = self.poll.registry().deregister(&mut SourceFd(&link.descriptor()));
         if let Some(at) = link.timer {
             self.timers.remove(&(at, id));
@@ -243,7 +243,7 @@ impl Reactor {
         Some(link)
     }
 
-    /// Asks for [`LinkEvent::Due`], once and at this time alone.
+    /// Asks for one [`LinkEvent::Due`], at this time.
     pub(crate) fn set_timer(&mut self, id: LinkId, at: Option<Nanos>) {
         let Some(link) = self.links.get_mut(id) else { return };
         let before = std::mem::replace(&mut link.timer, at);
@@ -258,14 +258,14 @@ impl Reactor {
         }
     }
 
-    /// Reads what there is, no more than `most`, into the buffer of all links.
+    /// Reads what there is, up to `most` bytes, into the buffer of all links.
     #[inline]
     pub(crate) fn read(&mut self, id: LinkId, most: usize) -> Read<Bytes> {
         let Some(link) = self.links.get_mut(id) else { return Read::Nothing };
         self.slabs.read(most, |slab| link.read(slab))
     }
 
-    /// Whether what is read is to be copied before it is kept: too much memory is kept by pieces of it.
+    /// Whether to copy what is read before it is kept: pieces of it keep too much memory.
     pub(crate) fn is_scarce(&self) -> bool {
         self.slabs.are_scarce()
     }
@@ -275,13 +275,13 @@ impl Reactor {
         self.links.get_mut(id).map_or(Read::Nothing, |link| link.read(into))
     }
 
-    /// Writes what the slices hold, as far as there is room: how much. `None` where the peer has closed the link.
+    /// Writes the slices as far as there is room, and gives the bytes written. `None` if the peer has closed the link.
     #[inline]
     pub(crate) fn write(&mut self, id: LinkId, slices: &[IoSlice<'_>]) -> Option<usize> {
         self.links.get_mut(id)?.write(slices)
     }
 
-    /// The next that has happened.
+    /// The next event.
     pub(crate) fn poll_event(&mut self) -> Option<LinkEvent> {
         self.pending.pop_front()
     }
@@ -319,7 +319,7 @@ impl Reactor {
         Ok(is_other)
     }
 
-    /// How long until something is due of itself.
+    /// How long until the next timer.
     fn due_in(&self) -> Option<Duration> {
         let now = Instant::now();
         let dials = self.dials.values().filter_map(|dial| dial.due);
@@ -353,7 +353,7 @@ impl Reactor {
         }
     }
 
-    /// A link that was dialled is there, or has failed.
+    /// A dialled link is connected, or has failed.
     fn connected(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(id) else { return };
         match link.connected() {
@@ -364,7 +364,7 @@ impl Reactor {
                     self.pending.push_back(LinkEvent::Readable(id));
                 }
             }
-            // Announced before it was so.
+            // The event came before the connection.
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {}
             Err(_) => self.close(id, false),
         }
@@ -384,7 +384,7 @@ impl Reactor {
                     }
                 };
                 let address = address.as_socket();
-                // One of IPv4 is the same host at a socket of IPv6.
+                // An IPv4 host is the same host at a socket of IPv6.
                 let host = address.map(|address| address.ip().to_canonical());
                 if let Err(reason) = limits.enter(socket.as_raw_fd(), host) {
                     pending.push_back(LinkEvent::TurnedAway(id, reason));
@@ -394,7 +394,7 @@ impl Reactor {
                 let link = links.insert(socket, Origin::Accepted(id), host, address);
                 pending.push_back(LinkEvent::Accepted(id, link));
                 if let Some(link) = links.get(link) {
-                    // A link that cannot be waited for is never heard of, and given up when its handshake is.
+                    // A link that cannot be registered has no events, and is given up when its handshake times out.
                     let _ = register(poll, link);
                 }
             }
@@ -466,7 +466,7 @@ fn register(poll: &Poll, link: &Link) -> io::Result<()> {
     poll.registry().register(&mut SourceFd(&link.descriptor()), token, Interest::READABLE | Interest::WRITABLE)
 }
 
-/// Notes what has come up on a link.
+/// Notes an event of a link.
 fn note(link: &mut Link, event: &Event, pending: &mut VecDeque<LinkEvent>) {
     link.is_ended |= event.is_read_closed() || event.is_error();
     if event.is_readable() || link.is_ended {
@@ -478,12 +478,12 @@ fn note(link: &mut Link, event: &Event, pending: &mut VecDeque<LinkEvent>) {
     }
 }
 
-/// A wait as it is given to `poll`.
+/// A wait in the form that `poll` takes.
 pub(crate) fn poll_timeout(timeout: Option<Duration>) -> PollTimeout {
     PollTimeout::try_from(whole_ms(timeout)).unwrap_or(PollTimeout::MAX)
 }
 
-/// An error of the system, in its words alone.
+/// The message of a system error, without its number.
 pub(crate) fn words(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(|| error.to_string(), |number| Errno::from_raw(number).desc().to_owned())
 }

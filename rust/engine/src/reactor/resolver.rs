@@ -1,4 +1,4 @@
-//! Looks names up, on threads of their own: the system may take its time.
+//! Looks up names on its own threads: the system may take long.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -12,13 +12,13 @@ use super::address::look_up;
 
 type Answer = (u64, Option<SocketAddr>);
 
-/// What names stand for.
+/// Looks up the addresses of names.
 #[derive(Debug)]
 pub(super) struct Resolver {
     waker: Arc<Waker>,
     answers: Receiver<Answer>,
     answering: Sender<Answer>,
-    /// The questions that are asked and not answered.
+    /// The pending questions.
     open: HashSet<u64>,
 }
 
@@ -28,7 +28,7 @@ impl Resolver {
         Self { waker, answers, answering, open: HashSet::new() }
     }
 
-    /// Asks where a host is; the answer has this number.
+    /// Asks for a host's address; the answer has this number.
     pub(super) fn ask(&mut self, number: u64, host: &str, port: u16, ipv6: bool) {
         let (answering, waker, host) = (self.answering.clone(), Arc::clone(&self.waker), host.to_owned());
         let asking = thread::Builder::new().name("trunkline-resolver".to_owned()).spawn(move || {
@@ -39,13 +39,13 @@ impl Resolver {
         });
         self.open.insert(number);
         if asking.is_err() {
-            // As good as unknown: it is asked again later.
+            // Counts as unknown: it is asked again later.
             let _ = self.answering.send((number, None));
             let _ = self.waker.wake();
         }
     }
 
-    /// The answer is not waited for any more.
+    /// Forgets a question: its answer is not needed any more.
     pub(super) fn forget(&mut self, number: u64) {
         self.open.remove(&number);
     }

@@ -1,4 +1,4 @@
-//! The memory that is read into: one slab for all links, and another when that is full.
+//! The memory for reading: one slab for all links, and another when that is full.
 
 use std::collections::VecDeque;
 
@@ -7,34 +7,34 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::stream::Read;
 
-/// What is read at one time at most: so much that a frame of 64 KiB is mostly whole in it, and need not be moved.
+/// The most that one read takes: enough that a frame of 64 KiB is mostly whole in it, and need not be moved.
 pub(crate) const SLAB: usize = 256 << 10;
 
-/// A read has at least this much room.
+/// The least room of a read.
 pub(crate) const ROOM: usize = 16 << 10;
 
-/// Slabs in use, beyond which pieces are to be copied: one byte that is kept keeps its slab.
+/// Slabs in use beyond which pieces are copied: one byte that is kept keeps its slab.
 const KEPT: usize = 128;
 
-/// Full slabs that are looked at when another is needed.
+/// Full slabs that are checked when another is needed.
 const LOOKS: usize = 4;
 
 /// The slabs of one reactor.
 #[derive(Debug, Default)]
 pub(super) struct Slabs {
     current: BytesMut,
-    /// A piece of the current one, by which it is known later whether there are others.
+    /// A piece of the current slab, which shows later whether there are others.
     handle: Option<Bytes>,
     full: VecDeque<Bytes>,
 }
 
 impl Slabs {
-    /// Whether so many are kept that what is read is to be copied before it is kept.
+    /// Whether so many slabs are kept that what is read must be copied before it is kept.
     pub(super) fn are_scarce(&self) -> bool {
         self.full.len() >= KEPT
     }
 
-    /// Reads with `read`, no more than `most`; gives what was read.
+    /// Reads with `read`, up to `most` bytes; gives what was read.
     #[inline]
     pub(super) fn read(
         &mut self,
@@ -55,7 +55,7 @@ impl Slabs {
         }
     }
 
-    /// Takes another slab: one without pieces in use, or else a new one.
+    /// Takes another slab: one without pieces in use, else a new one.
     fn next(&mut self) {
         self.current = BytesMut::new();
         self.full.extend(self.handle.take());
@@ -73,9 +73,9 @@ impl Slabs {
     }
 }
 
-/// Copies the frames of a message, so that they keep nothing but themselves.
+/// Copies the frames of a message, so that they keep no slab.
 pub(crate) fn copied(frames: &mut [Bytes]) {
-    // What is larger has memory of its own.
+    // A larger frame has its own memory.
     let is_small = |frame: &&mut Bytes| frame.len() < SLAB;
     let size = frames.iter().map(Bytes::len).filter(|len| *len < SLAB).sum();
     let mut all = BytesMut::with_capacity(size);

@@ -1,4 +1,4 @@
-//! One stream of the system, TCP or Unix, and what is set on it.
+//! One stream of the system, TCP or Unix, and its options.
 
 use std::io::{self, ErrorKind, IoSlice};
 
@@ -7,29 +7,29 @@ use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::limits::Keepalive;
 
-/// What came of a read.
+/// The outcome of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read<T> {
     /// Something came.
     Some(T),
-    /// Nothing for now.
+    /// Nothing now.
     Nothing,
-    /// Nothing will come any more.
+    /// The end: nothing more will come.
     End,
 }
 
-/// What is set on each stream; what is not keeps the system's default.
+/// The options of each stream; those not given keep the system's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamOptions {
-    /// Whether TCP asks an idle peer if it is there.
+    /// Whether TCP probes an idle peer.
     pub(crate) keepalive: Option<Keepalive>,
     pub(crate) send_buffer: Option<usize>,
     pub(crate) receive_buffer: Option<usize>,
     /// The type of service, of IP.
     pub(crate) tos: Option<u32>,
-    /// Peers that wait to be accepted at most.
+    /// The most connections pending to be accepted.
     pub(crate) backlog: Option<i32>,
-    /// Whether a name means an address of IPv6 where it has one, and `*` those as well.
+    /// Whether a name means an IPv6 address if it has one, and `*` those as well.
     pub(crate) ipv6: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn open(address: &SockAddr, options: StreamOptions) -> io::Result<Soc
     Ok(socket)
 }
 
-/// Sets what is to be set on a stream, of whichever side.
+/// Sets the options of a stream, accepted or dialled.
 pub(super) fn set(socket: &Socket, domain: Domain, options: StreamOptions) -> io::Result<()> {
     let StreamOptions { keepalive, send_buffer, receive_buffer, tos, .. } = options;
     if let Some(bytes) = send_buffer {
@@ -66,11 +66,11 @@ pub(super) fn set(socket: &Socket, domain: Domain, options: StreamOptions) -> io
     Ok(())
 }
 
-/// Reads once; whether there may be more.
+/// Reads once; gives whether there may be more.
 #[inline]
 pub(super) fn read(socket: &Socket, into: &mut impl BufMut) -> (Read<()>, bool) {
     loop {
-        // SAFETY: what is behind the pointer may hold anything; `recv` writes bytes and says how many.
+        // SAFETY: the memory may be uninitialised; `recv` writes bytes and gives their number.
         let room = unsafe { into.chunk_mut().as_uninit_slice_mut() };
         let wanted = room.len();
         return match SockRef::from(socket).recv(room) {
@@ -87,7 +87,7 @@ pub(super) fn read(socket: &Socket, into: &mut impl BufMut) -> (Read<()>, bool) 
     }
 }
 
-/// Writes once: how much. `None` where the peer has closed the stream.
+/// Writes once and gives the bytes written. `None` if the peer has closed the stream.
 #[inline]
 pub(super) fn write(socket: &Socket, slices: &[IoSlice<'_>]) -> Option<usize> {
     loop {

@@ -1,4 +1,4 @@
-//! Asks for decisions about clients of CURVE, which are made on another thread: clients do not wait for a busy role.
+//! Asks for decisions about CURVE clients, which another thread makes: clients do not wait for a busy role.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,28 +17,28 @@ use trunkline_wire::{Frames, SocketEvent, SocketKind, SocketOptions};
 use crate::signal::Signal;
 use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
 
-/// Questions that wait for a thread that is busy; who comes beyond them comes again.
+/// Questions pending for a busy thread; clients beyond them retry.
 const QUESTIONS: usize = 4096;
 
-/// What is asked and what was answered, between the two threads.
+/// Questions and answers, between the two threads.
 #[derive(Default)]
 struct Waiting {
     questions: VecDeque<Frames>,
     answers: VecDeque<(u64, Decision)>,
 }
 
-/// What was decided about a client.
+/// A decision about a client.
 #[derive(Debug)]
 pub(super) enum Decision {
     /// It is admitted, as this user.
     Allowed(Bytes),
-    /// It is not.
+    /// It is refused.
     Denied,
-    /// Nothing, in time.
+    /// No decision in time.
     Open,
 }
 
-/// Asks an authenticator in its own words, those of ZAP 1.0, and without a socket between.
+/// Asks an authenticator in ZAP 1.0, without a socket in between.
 pub struct Admission {
     waiting: Mutex<Waiting>,
     /// Wakes the authenticator.
@@ -54,7 +54,7 @@ impl fmt::Debug for Admission {
 }
 
 impl Admission {
-    /// Nothing was asked.
+    /// Without questions.
     ///
     /// # Errors
     /// When the system gives no descriptor.
@@ -67,7 +67,7 @@ impl Admission {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the role that asks so.
+    /// Sets what wakes the role that asks.
     pub(super) fn wake_by(&self, waker: Arc<Waker>) {
         // There is one role for each.
         let _ = self.answered.set(waker);
@@ -117,11 +117,11 @@ impl Admission {
     }
 }
 
-/// The transport of an authenticator that is asked so.
+/// The transport of an authenticator that is asked this way.
 pub struct Asking(Arc<Admission>);
 
 impl Asking {
-    /// Answers what is asked there.
+    /// Answers the questions of `admission`.
     pub fn new(admission: Arc<Admission>) -> Self {
         Self(admission)
     }
@@ -185,7 +185,7 @@ impl Transport for Asking {
         let timeout = if is_asked { Some(Duration::ZERO) } else { timeout };
         let mut polled: Vec<_> = others.iter().map(|other| PollFd::new(*other, PollFlags::POLLIN)).collect();
         polled.push(PollFd::new(self.0.asked.as_fd(), PollFlags::POLLIN));
-        // An error is an early end of the wait.
+        // An error ends the wait early.
         let _ = poll(&mut polled, crate::reactor::poll_timeout(timeout));
         let is = |polled: &PollFd<'_>| polled.any() == Some(true);
         self.0.asked.disarm(polled.last().is_some_and(is));

@@ -1,4 +1,5 @@
-//! ZMTP on the engine's own thread: no other hands a message over, and what a peer may make us hold is bounded while it comes.
+//! ZMTP on the engine's own thread: no other thread hands a message over, and the memory that a peer may use is limited
+//! while its message comes.
 
 mod admission;
 mod core;
@@ -24,21 +25,21 @@ use self::core::Core;
 use crate::outbox::OUTBOX_BYTES;
 use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
 
-/// What a transport of ours is given.
+/// The settings of this transport.
 #[derive(Clone, Debug)]
 pub struct ZmtpSettings {
-    /// Peers at most.
+    /// The limit of connections.
     pub max_connections: Option<usize>,
-    /// Peers of one host at most.
+    /// The limit of connections from one host.
     pub max_connections_per_host: Option<usize>,
-    /// What may wait for all peers together, in bytes; half of it here, the other with the engine.
+    /// Bytes that may be pending for all peers together; half of it here, the other half with the engine.
     pub outbox_bytes: usize,
-    /// What may have come of messages that are not whole, of all peers together, in bytes: who has the most is hung up on. It
-    /// has to be more than a message may have.
+    /// Bytes held of incomplete messages, of all peers together: beyond it the peer with the most is hung up on. It
+    /// must be more than a message may have.
     pub inbox_bytes: usize,
-    /// What computes for CURVE.
+    /// The cryptography of CURVE.
     pub crypto: Option<Arc<dyn Crypto>>,
-    /// Who decides about clients of CURVE; without, each is admitted that has a key.
+    /// The admission of CURVE clients; without, each client with a key is admitted.
     pub admission: Option<Arc<Admission>>,
 }
 
@@ -163,7 +164,7 @@ impl Transport for ZmtpTransport {
     ) -> Result<bool, TransportError> {
         let core = self.core()?;
         let mut is_ready = false;
-        // What this makes room for is there at once.
+        // What this makes room for is sent at once.
         core.flush();
         core.relieve();
         for interest in &mut *sockets {

@@ -1,4 +1,4 @@
-//! What is set on a socket, by names and by libzmq's numbers.
+//! The options of a socket, by names and by libzmq's numbers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::transport::TransportError;
 const RECONNECT: Duration = Duration::from_millis(100);
 const MESSAGES: usize = 1000;
 
-/// What waits for a peer at most, in bytes.
+/// The most bytes pending for a peer.
 const BYTES: usize = 16 << 20;
 
-/// Everything about a socket.
+/// All options of a socket.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // each is an option of its own
 pub(super) struct Chosen {
@@ -44,18 +44,18 @@ pub(super) fn socket_type(kind: SocketKind) -> Result<SocketType, TransportError
     }
 }
 
-/// Whether this transport has such endpoints: what it does not know, libzmq may.
+/// Whether this transport has such endpoints: libzmq may have others.
 pub fn takes_endpoint(endpoint: &str, is_dialled: bool) -> bool {
     Address::is_one(endpoint, is_dialled)
 }
 
-/// The first of the options by libzmq's numbers that this transport does not have, or not with this value.
+/// The first of the options by libzmq's numbers that this transport lacks, or lacks with this value.
 pub fn lacks(options: &SocketOptions) -> Option<i32> {
     let mut numbered = Numbered::default();
     options.extra.iter().find(|(number, value)| numbered.set(*number, value).is_err()).map(|(number, _)| *number)
 }
 
-/// What a socket is to be like.
+/// Chooses the options of a socket.
 pub(super) fn choose(
     kind: SocketKind,
     options: &SocketOptions,
@@ -159,8 +159,8 @@ impl Numbered {
             19 => self.rest.backlog = Some(i32::try_from(value).map_err(|_| invalid())?),
             21 => self.reconnect_most = Some(milliseconds()?),
             23 => self.send_hwm = Some(size()?),
-            // What was received is not kept, but left with the system; there are no threads to choose from; waits and the
-            // linger are the role's.
+            // Received messages stay with the system, not in a queue; there are no threads to choose from; waits and
+            // the linger are the role's.
             4 | 17 | 24 | 27 | 28 => {}
             33 => self.mandatory = value != 0,
             34 => self.keepalive = Some(value != 0),
@@ -180,7 +180,7 @@ impl Numbered {
         Ok(())
     }
 
-    /// What of it is ZMTP's.
+    /// Sets those that are ZMTP's.
     fn settle(&self, settings: &mut Settings) {
         if let Some(time) = self.handshake {
             settings.limits.handshake_time = time;

@@ -1,4 +1,4 @@
-//! One socket: its pattern, and the endpoints it has.
+//! One socket: its pattern, and its endpoints.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -46,7 +46,7 @@ pub(super) struct Socket {
     pub(super) events: VecDeque<SocketEvent>,
     pub(super) bound: Vec<(Arc<str>, ListenerId)>,
     pub(super) dialled: Vec<Dialled>,
-    /// Whose message was received last.
+    /// The sender of the last message.
     pub(super) last: Option<LinkId>,
     pub(super) is_reading: bool,
     /// Until when it may go on sending, once it is closed.
@@ -54,14 +54,14 @@ pub(super) struct Socket {
     turned_away: Repeats,
 }
 
-/// What becomes of a message that is to be sent.
+/// The route of a message.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// It goes to this connection now, as these frames if they are not those that were given.
+    /// It goes to this connection now, as these frames if they differ from those given.
     Now(ConnectionId, Option<Frames>),
     /// Nothing more is to be done.
     Done(Taken),
-    /// There may be room once what is due is written: to this peer, or to any.
+    /// There may be room after a flush: for this peer, or for any.
     Full(Option<ConnectionId>),
 }
 
@@ -106,7 +106,7 @@ impl Socket {
         }
     }
 
-    /// An endpoint is dialled no more: messages that were pending for it alone are lost.
+    /// An endpoint is disconnected: messages pending for it alone are lost.
     pub(super) fn hang_up(&mut self, pipe: PipeId) {
         match &mut self.sending {
             Sending::InTurn(peers) => drop(peers.hang_up(pipe)),
@@ -115,7 +115,7 @@ impl Socket {
         }
     }
 
-    /// A peer is ready: lets it in, or says why not.
+    /// A peer is ready: admits it, or gives the reason why not.
     pub(super) fn admit(
         &mut self,
         peer: ConnectionId,
@@ -127,7 +127,7 @@ impl Socket {
             Sending::InTurn(peers) => peers.connected(peer, pipe),
             Sending::InStep(req) => req.connected(peer, pipe),
             Sending::Routed(router) => {
-                // Where every key is admitted, it is the key that distinguishes clients.
+                // Where every key is admitted, the key identifies the client.
                 let key = || ready.key.map(|key| Bytes::copy_from_slice(&key));
                 let holder = Holder { user: ready.user.clone().or_else(key), host };
                 return router.connected(peer, ready.identity.clone(), holder).map(Some);
@@ -137,7 +137,7 @@ impl Socket {
         Ok(None)
     }
 
-    /// A peer is gone: gives what waited for it alone.
+    /// A peer is gone: gives what was pending for it alone.
     pub(super) fn disconnected(&mut self, peer: ConnectionId) -> Vec<Frames> {
         self.turns.leave(peer);
         match &mut self.sending {
@@ -149,7 +149,7 @@ impl Socket {
         vec![]
     }
 
-    /// Learns what is pending for a peer.
+    /// Reports what is pending for a peer.
     pub(super) fn handle_backlog(&mut self, peer: ConnectionId, backlog: Backlog) {
         match &mut self.sending {
             Sending::InTurn(peers) => peers.handle_backlog(peer, backlog),
@@ -159,7 +159,7 @@ impl Socket {
         }
     }
 
-    /// The next message that was pending and is to be sent now.
+    /// The next pending message that can be sent now.
     pub(super) fn poll_send(&mut self) -> Option<(ConnectionId, Frames)> {
         match &mut self.sending {
             Sending::InTurn(peers) => peers.poll_send(),
@@ -168,7 +168,7 @@ impl Socket {
         }
     }
 
-    /// Whether messages wait for peers that are not there.
+    /// Whether messages are pending for peers that are not connected.
     pub(super) fn has_pending(&self) -> bool {
         match &self.sending {
             Sending::InTurn(peers) => peers.pending().messages > 0,
@@ -177,7 +177,7 @@ impl Socket {
         }
     }
 
-    /// Whether a message to no one in particular would be taken.
+    /// Whether a message to any peer would be taken.
     pub(super) fn is_writable(&self) -> bool {
         match &self.sending {
             Sending::InTurn(peers) => peers.is_writable(),
@@ -203,7 +203,7 @@ impl Socket {
         matches!(&self.sending, Sending::Routed(router) if router.has_drained())
     }
 
-    /// Finds the way of a message; where there is a `share`, none to a peer for which that much waits.
+    /// Finds the route of a message; with a `share`, none to a peer with that much pending.
     #[inline]
     pub(super) fn way(&mut self, to: Option<&Bytes>, frames: &[Bytes], share: Option<usize>) -> Way {
         match &mut self.sending {
@@ -234,7 +234,7 @@ impl Socket {
         }
     }
 
-    /// A message as it is received from a peer; `None` where it is no reply to what was asked.
+    /// A message as received from a peer; `None` if it is no reply to a request.
     #[inline]
     pub(super) fn received(
         &mut self,
@@ -261,14 +261,14 @@ impl Socket {
         })
     }
 
-    /// Reports that a peer was turned away, unless that was reported just now.
+    /// Reports that a peer was refused, unless that was reported just now.
     pub(super) fn turn_away(&mut self, endpoint: &str, reason: String) {
         if self.turned_away.is_news() {
             self.events.push_back(SocketEvent::HandshakeFailed { endpoint: endpoint.to_owned(), reason });
         }
     }
 
-    /// Where it is bound under this number.
+    /// The endpoint bound under this number.
     pub(super) fn bound_at(&self, id: ListenerId) -> Arc<str> {
         self.bound
             .iter()
@@ -277,9 +277,9 @@ impl Socket {
     }
 }
 
-/// Where the routing ids that are given away begin: another number in each process, lest an answer to one of a role that is
-/// gone reach another peer.
+/// The first of the routing ids that are given out: a random number in each process, so that an answer to a role that
+/// is gone does not reach another peer.
 fn first_id() -> u32 {
-    // Zero is as good where the system gives no random number.
+    // Zero will do if the system gives no random number.
     getrandom::u32().unwrap_or_default()
 }

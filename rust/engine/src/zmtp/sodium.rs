@@ -11,12 +11,12 @@ use trunkline_wire::zap::Key;
 use trunkline_zmtp::curve::{Count, Crypto, Prefix, Secret, Tag};
 use zeroize::Zeroize;
 
-/// Bytes of key stream that are made at a time. `crypto_secretbox` makes those of a short text block by block; libsodium has
-/// eight blocks of AVX2 at once for as much as one takes by itself.
+/// Bytes of key stream made at a time. `crypto_secretbox` makes those of a short text block by block; libsodium makes
+/// eight blocks with AVX2 in the time of one.
 const STRIDE: usize = if cfg!(target_arch = "x86_64") { 512 } else { BLOCK };
 const BLOCK: usize = 64;
 
-/// A text that is longer than this is encrypted where it is from there on.
+/// The part of a text beyond this is encrypted in place.
 const STREAM: usize = 2048;
 
 /// The key of the tag comes first.
@@ -34,7 +34,7 @@ struct Sodium {
     is_tag: unsafe extern "C" fn(*const c_uchar, *const c_uchar, c_ulonglong, *const c_uchar) -> c_int,
 }
 
-/// The beginning of a key stream, which is wiped when it is done with.
+/// The beginning of a key stream, wiped after use.
 struct Stream {
     bytes: [u8; STREAM],
     used: usize,
@@ -47,22 +47,22 @@ impl Drop for Stream {
 }
 
 impl Sodium {
-    /// The key stream of a box with so long a text.
+    /// The key stream of a box with a text of this length.
     fn stream(&self, key: &Secret, count: Count, text: usize) -> Stream {
         let used = (ONE_TIME + text).next_multiple_of(STRIDE).min(STREAM);
         let mut stream = Stream { bytes: [0; STREAM], used };
-        // SAFETY: it writes as many bytes as are asked for, no more than there are; count and key are of its sizes.
+        // SAFETY: it writes as many bytes as asked for, which fit; count and key have its sizes.
         unsafe { (self.stream)(stream.bytes.as_mut_ptr(), used as c_ulonglong, count.as_ptr(), key.bytes().as_ptr()) };
         stream
     }
 
-    /// Encrypts or decrypts a text in its place.
+    /// Encrypts or decrypts a text in place.
     fn apply(&self, key: &Secret, count: Count, stream: &Stream, text: &mut [u8]) {
         let (head, rest) = text.split_at_mut(text.len().min(STREAM - ONE_TIME));
         head.iter_mut().zip(&stream.bytes[ONE_TIME..]).for_each(|(byte, key)| *byte ^= key);
         if !rest.is_empty() {
             let (at, len, first) = (rest.as_mut_ptr(), rest.len() as c_ulonglong, (STREAM / BLOCK) as u64);
-            // SAFETY: it works in place, and writes as many bytes as it reads; count and key are of its sizes.
+            // SAFETY: it works in place, and writes as many bytes as it reads; count and key have its sizes.
             unsafe { (self.xor)(at, at, len, count.as_ptr(), first, key.bytes().as_ptr()) };
         }
     }
@@ -76,18 +76,18 @@ impl fmt::Debug for Sodium {
 
 type Loaded = HashMap<PathBuf, Option<Arc<dyn Crypto>>>;
 
-/// Those that were loaded, which stay for good.
+/// The loaded functions, which stay for good.
 static LOADED: Mutex<Option<Loaded>> = Mutex::new(None);
 
-/// Loads the libsodium that a libzmq brings along, or else the system's; `None` where there is none.
+/// Loads the libsodium that comes with libzmq, else the system's; `None` if there is none.
 pub fn load_sodium(libzmq: &Path) -> Option<Arc<dyn Crypto>> {
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let known = loaded.get_or_insert_default();
     known.entry(libzmq.to_owned()).or_insert_with(|| candidates(libzmq).iter().find_map(|path| load(path))).clone()
 }
 
-/// Where it may be. Wheels have it in a folder beside the package, or in the package, under a name of their own; the library
-/// that is known may be pyzmq's own module, `zmq/backend/cython/_zmq`.
+/// Where it may be. Wheels have it in a folder beside the package, or in the package, under its own name; the known
+/// library may be pyzmq's own module, `zmq/backend/cython/_zmq`.
 fn candidates(libzmq: &Path) -> Vec<PathBuf> {
     let is_sodium = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libsodium"));
     let folders = libzmq.ancestors().skip(1).take(4);
@@ -100,7 +100,7 @@ fn candidates(libzmq: &Path) -> Vec<PathBuf> {
 
 fn load(path: &Path) -> Option<Arc<dyn Crypto>> {
     let name: &OsStr = path.as_ref();
-    // SAFETY: loading it runs its initialisers, which are harmless; it stays loaded, so that its functions stay where they are.
+    // SAFETY: its initialisers are harmless; it stays loaded, so its functions stay in place.
     let library: &'static Library = Box::leak(Box::new(unsafe { Library::new(name) }.ok()?));
     // SAFETY: the types are those of its headers, the same in all its versions.
     unsafe {
@@ -130,21 +130,21 @@ impl Crypto for Sodium {
 
     fn public_key(&self, secret: &Secret) -> Key {
         let mut public = [0; 32];
-        // SAFETY: both are of the 32 bytes that it takes.
+        // SAFETY: both have the 32 bytes that it takes.
         unsafe { (self.public)(public.as_mut_ptr(), secret.bytes().as_ptr()) };
         public
     }
 
     fn shared_key(&self, public: &Key, secret: &Secret) -> Option<Secret> {
         let mut shared = zeroize::Zeroizing::new([0; 32]);
-        // SAFETY: all are of the 32 bytes that it takes.
+        // SAFETY: all have the 32 bytes that it takes.
         let failed = unsafe { (self.shared)(shared.as_mut_ptr(), public.as_ptr(), secret.bytes().as_ptr()) };
         (failed == 0).then(|| Secret::new(&shared))
     }
 
     fn derive(&self, shared: &Secret, prefix: &Prefix) -> Secret {
         let mut key = zeroize::Zeroizing::new([0; 32]);
-        // SAFETY: all are of the bytes that it takes; without a constant it takes that of Salsa20.
+        // SAFETY: all have the sizes that it takes; without a constant it uses that of Salsa20.
         unsafe { (self.derive)(key.as_mut_ptr(), prefix.as_ptr(), shared.bytes().as_ptr(), std::ptr::null()) };
         Secret::new(&key)
     }
@@ -153,7 +153,7 @@ impl Crypto for Sodium {
         let stream = self.stream(key, count, text.len());
         self.apply(key, count, &stream, text);
         let mut tag = [0; 16];
-        // SAFETY: pointer and length are those of the slice; tag and key are of its sizes.
+        // SAFETY: pointer and length are those of the slice; tag and key have its sizes.
         unsafe {
             (self.tag)(tag.as_mut_ptr(), text.as_ptr(), text.len() as c_ulonglong, stream.bytes.as_ptr());
         }
@@ -202,7 +202,7 @@ mod tests {
             let text: Vec<u8> = (0..len).map(|at| u8::try_from(at % 251).expect("it is less")).collect();
             let (mut expected, mut expected_tag) = (text.clone(), [0; 16]);
             let at = expected.as_mut_ptr();
-            // SAFETY: it works in place; nonce, key and tag are of its sizes.
+            // SAFETY: it works in place; nonce, key and tag have its sizes.
             unsafe {
                 seal(at, expected_tag.as_mut_ptr(), at, len as c_ulonglong, nonce.as_ptr(), shared.bytes().as_ptr())
             };

@@ -1,4 +1,4 @@
-//! A small echo protocol to prove the engine on, and what the tests of all transports share.
+//! A small echo protocol for testing the engine, and what the tests of all transports share.
 #![allow(dead_code)] // each file of tests takes what it needs
 
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ pub(crate) trait Tested: Transport {
     where
         Self: Sized;
 
-    /// One whose clients of CURVE are let in by a rule; only for those that have CURVE.
+    /// One whose CURVE clients are admitted by a rule; only for those that have CURVE.
     fn guarded(_rule: Rule) -> (Making<Self>, Guard)
     where
         Self: Sized,
@@ -81,7 +81,7 @@ impl Tested for ZmtpTransport {
     }
 }
 
-/// Those of a transport of ours, with the libsodium of the library that is tested with.
+/// The settings of our own transport, with the libsodium of the library under test.
 pub(crate) fn settings() -> ZmtpSettings {
     let path = std::env::var_os("TRUNKLINE_LIBZMQ").expect("as above");
     let crypto = load_sodium(&PathBuf::from(path));
@@ -127,7 +127,7 @@ pub(crate) fn close<M: Machine + Send + 'static>(handle: &Handle<M>) {
     handle.join();
 }
 
-/// What both echo machines tell.
+/// What both echo machines report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Message(Vec<Bytes>),
@@ -153,7 +153,7 @@ pub(crate) enum Ask {
         frames: Vec<Bytes>,
         id: Option<u64>,
     },
-    /// A fault of the machine's own.
+    /// A fault of the machine itself.
     Panic,
 }
 
@@ -184,7 +184,7 @@ impl Echo {
         echo
     }
 
-    /// Tells of messages and answers none.
+    /// Reports messages and answers none.
     pub(crate) fn listener(mut self) -> Self {
         (self.answers, self.tells) = (false, true);
         self
@@ -204,7 +204,7 @@ impl Echo {
         }
     }
 
-    /// What it alone knows: messages of several frames are of another framing, and about what the last one says.
+    /// What this machine knows: messages of several frames are of another framing, and their topic is the last frame.
     fn label_of(frames: &[Bytes]) -> Label {
         let last = frames.last().filter(|_| frames.len() > 1);
         Label { framing: last.map(|_| Framing::Mc0), topic: last.cloned() }
@@ -313,7 +313,7 @@ pub(crate) fn is_unreachable(event: &Told, id: u64) -> bool {
     *event == Told::Socket(0, SocketEvent::Unsent(SendId(id), Unsent::Unreachable))
 }
 
-/// One frame of so many bytes.
+/// One frame of this size.
 pub(crate) fn frame(bytes: usize) -> Vec<Bytes> {
     vec![Bytes::from(vec![7; bytes])]
 }

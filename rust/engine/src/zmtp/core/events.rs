@@ -1,4 +1,4 @@
-//! What comes up on links, and what comes of it.
+//! Events of links, and their effects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::reactor::{Link, LinkEvent, LinkId, ROOM, Read, SLAB};
 use crate::zmtp::admission::Decision;
 use crate::zmtp::peer::{Peer, Stage};
 
-/// Events of a peer that is not read by the role's user before others have their turn.
+/// Events handled of a peer that the role's user does not read, before others have their turn.
 const PUMPED: usize = 64;
 
-/// What is read of all peers that have something to say, before it is looked at: the more there are, the less of each.
+/// What is read from all peers that have data, before it is handled: the more peers, the less from each.
 const READ: usize = 32 << 20;
 
-/// How long a peer that has something to say is not considered silent.
+/// How long a peer with unread data is not considered silent.
 const UNREAD: Duration = Duration::from_millis(20);
 
-/// The same of one that is not read for now.
+/// The same for a peer whose reading is paused.
 const UNWANTED: Duration = Duration::from_secs(1);
 
 impl Core {
@@ -65,7 +65,7 @@ impl Core {
         }
     }
 
-    /// A link is there: its handshake begins.
+    /// A link is connected: its handshake begins.
     fn begin(&mut self, at: usize, link: LinkId, side: Side, endpoint: Arc<str>, pipe: Option<PipeId>) {
         let Some(socket) = self.sockets.get(at) else { return };
         let connection = Connection::new(Arc::clone(&socket.chosen.settings), side, self.now);
@@ -95,7 +95,7 @@ impl Core {
         }
     }
 
-    /// Lets a peer say what it has to say to the transport itself; what it has for the user waits for that.
+    /// Handles what a peer has for the transport itself; what it has for the user stays queued.
     pub(super) fn pump(&mut self, link: LinkId) {
         for _ in 0..PUMPED {
             let Some(peer) = find(&mut self.peers, link) else { return };
@@ -128,14 +128,14 @@ impl Core {
         }
         if let Some(peer) = find(&mut self.peers, link) {
             peer.hear_again(&mut self.again);
-            // One that leaves has the time that it was given.
+            // A peer that leaves keeps the deadline it was given.
             if !matches!(peer.stage, Stage::Leaving(_)) {
                 self.settle(link);
             }
         }
     }
 
-    /// Reads once: how many bytes. `None` where there is nothing for now.
+    /// Reads once and gives the bytes read. `None` if there is nothing now.
     #[inline]
     pub(super) fn read(&mut self, link: LinkId) -> Option<usize> {
         let peer = find(&mut self.peers, link)?;
@@ -175,7 +175,7 @@ impl Core {
         let is_reading = socket.is_some_and(|socket| socket.is_reading);
         match peer.stage {
             Stage::Leaving(until) => {
-                // Whatever came in meanwhile would have its system throw away what it has not sent, were the link closed.
+                // If the link were closed now, unread data would make the system throw away what it has not sent.
                 let is_left = peer.connection.backlog().bytes > 0
                     || self.reactor.link(link).is_some_and(|link| link.unacknowledged() > 0);
                 if is_left && self.now < until {
@@ -187,8 +187,8 @@ impl Core {
                 self.forget(link);
             }
             Stage::Ready if is_unread && is_reading => self.reactor.set_timer(link, Some(self.now + UNREAD)),
-            // A PING would cost a peer that has closed already what it has sent and we have not read; one that limits our own
-            // silence needs it.
+            // A PING would cost a peer that has already closed what it has sent and we have not read; one that limits
+            // our own silence needs it.
             Stage::Ready if is_unread && !socket.is_some_and(|socket| socket.chosen.settings.has_ttl()) => {
                 peer.connection.handle_reading(self.now, false);
                 self.reactor.set_timer(link, Some(self.now + UNWANTED));
@@ -206,9 +206,9 @@ impl Core {
         }
     }
 
-    /// As long as all peers together hold too much of messages that are not whole, hangs up on the one whose message comes most
-    /// slowly, of those that hold their share of it: a large message that comes along outlives any number that were begun
-    /// and left.
+    /// While all peers together hold too much of incomplete messages, hangs up on the peer whose message comes most
+    /// slowly, of those that hold their share of it: a large message that makes progress outlives any number that were
+    /// begun and left.
     pub(in crate::zmtp) fn relieve(&mut self) {
         while self.unfinished > self.unfinished_limit {
             let begun = self.peers.iter().flatten().filter(|peer| peer.unfinished > 0).count();
@@ -221,7 +221,7 @@ impl Core {
         }
     }
 
-    /// Sees a connection that is over to its end.
+    /// Completes the end of a connection.
     fn drain(&mut self, link: LinkId) {
         while let Some(peer) = find(&mut self.peers, link) {
             match peer.connection.poll_event() {
@@ -248,7 +248,7 @@ impl Core {
         }
     }
 
-    /// Takes what was decided about clients.
+    /// Takes the decisions about clients.
     pub(super) fn decide(&mut self) {
         let Some(admission) = self.admission.clone() else { return };
         while let Some((number, decision)) = admission.poll() {
@@ -293,11 +293,11 @@ impl Core {
     fn fail(&mut self, link: LinkId, failure: &Failure) {
         let Some(peer) = find(&mut self.peers, link) else { return };
         let id = peer.id();
-        // Before anything else is written: what is pending is for the next connection.
+        // Before anything else is written: pending messages are for the next connection.
         if let Some(socket) = self.sockets.get_mut(peer.socket) {
             socket.disconnected(id);
         }
-        // The reason for the peer may be among it.
+        // It may hold the reason for the peer.
         self.flush_peer(link);
         let Some(peer) = self.remove(link) else { return };
         let remote = remote(&self.reactor, &peer);

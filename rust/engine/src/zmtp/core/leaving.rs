@@ -1,4 +1,4 @@
-//! How sockets close, and peers are let go.
+//! How sockets close, and peers are disconnected.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::zmtp::peer::Stage;
 use crate::zmtp::socket::Dialled;
 
 impl Core {
-    /// Closes a socket, which may go on sending for so long.
+    /// Closes a socket, which may go on sending for `linger`.
     pub(in crate::zmtp) fn close(&mut self, at: usize, linger: Duration) {
         let Some(socket) = self.sockets.get_mut(at) else { return };
         for (_, id) in socket.bound.drain(..) {
@@ -19,7 +19,7 @@ impl Core {
             self.reactor.unlisten(id);
         }
         socket.closing = Some(Instant::now() + linger);
-        // The socket is not received from any more: what its peers have sent before is looked at here.
+        // The socket receives no more: what its peers sent before is handled here.
         for peer in self.peers.iter_mut().flatten().filter(|peer| peer.socket == at) {
             peer.hear_again(&mut self.again);
         }
@@ -54,7 +54,7 @@ impl Core {
         }
     }
 
-    /// Lets a peer go: what waits for it is written if that takes no longer than this.
+    /// Disconnects a peer: its pending data is written for at most `linger`.
     pub(super) fn part(&mut self, link: LinkId, linger: Duration) {
         let Some(peer) = find(&mut self.peers, link) else { return self.reactor.close(link, false) };
         if matches!(peer.stage, Stage::Leaving(_)) {
@@ -67,14 +67,14 @@ impl Core {
                 socket.events.push_back(SocketEvent::Disconnected(remote(&self.reactor, peer)));
             }
             for frames in pending {
-                // One that is not ready has nothing pending.
+                // A peer that is not ready has nothing pending.
                 let _ = peer.connection.send(&frames);
             }
         }
         if stage != Stage::Ready || linger.is_zero() {
             return self.forget(link);
         }
-        // The number of the socket may be another's by now.
+        // The number of the socket may be reused now.
         let until = self.reactor.now() + linger;
         (peer.stage, peer.socket) = (Stage::Leaving(until), usize::MAX);
         self.leaving += 1;
@@ -85,13 +85,13 @@ impl Core {
         }
     }
 
-    /// Notes that something is discarded which is pending for a peer. What a role loses before its last socket is closed does
-    /// not count: only the end of a role reports it.
+    /// Notes that pending data of a peer is discarded. What a role loses before its last socket is closed does not
+    /// count: only the end of a role reports it.
     pub(super) fn give_up(&mut self) {
         self.is_unsent |= self.sockets.iter().all(|(_, socket)| socket.closing.is_some());
     }
 
-    /// Ends the link of a peer that has left.
+    /// Closes the link of a peer that has left.
     pub(super) fn forget(&mut self, link: LinkId) {
         self.remove(link);
         self.reactor.close(link, false);
@@ -102,7 +102,7 @@ impl Core {
         self.leaving > 0 || !self.sockets.is_empty()
     }
 
-    /// Does it. Gives whether all was sent.
+    /// Sends what is left, and gives whether all was sent.
     pub(in crate::zmtp) fn linger(mut self) -> Option<bool> {
         while self.lingers() {
             self.turn(&[], None).ok()?;

@@ -1,4 +1,4 @@
-//! Everything that happens on the connections of one role.
+//! All connections of one role.
 
 mod events;
 mod leaving;
@@ -26,23 +26,23 @@ use crate::zmtp::options::choose;
 use crate::zmtp::peer::{Peer, Stage};
 use crate::zmtp::socket::{Dialled, Socket, Way};
 
-/// Pieces that are written with one call.
+/// Pieces written with one call.
 const PIECES: usize = 64;
 
-/// How long a peer to which all was written may take to end its side, and how often its system is looked at after that: what
-/// is still to be sent to it would be lost with a link that is torn down.
+/// How long a peer may take to end its side after all was written, and then how often its system is checked: closing
+/// the link would lose what is still to be sent.
 const PARTING: Duration = Duration::from_millis(50);
 
-/// What may wait for each peer also where too much waits for all.
+/// What may be pending for each peer even if too much is pending for all.
 const SHARE: usize = 64 << 10;
 
 /// Reads without a message before others have their turn.
 const READS: usize = 32;
 
-/// Peers that may each keep the memory that they were last written from.
+/// Peers that may each keep the memory of their last write.
 const FEW: usize = 256;
 
-/// How long a peer may take what waits for it when its endpoint is disconnected.
+/// How long a peer may take its pending data when its endpoint is disconnected.
 const HANGING_UP: Duration = Duration::from_secs(5);
 
 /// The connections of one role, and its sockets.
@@ -53,22 +53,22 @@ pub(in crate::zmtp) struct Core {
     peers: Vec<Option<Peer>>,
     listeners: HashMap<ListenerId, usize, RandomState>,
     dials: HashMap<DialId, usize, RandomState>,
-    /// Peers to which something is to be written.
+    /// Peers with something to write.
     dirty: Vec<LinkId>,
-    /// Peers that may have more to say than they were let.
+    /// Peers that may have more to handle than their turn allowed.
     again: Vec<LinkId>,
-    /// Peers that leave.
+    /// The number of peers that are leaving.
     leaving: usize,
-    /// Whether something was given up that was to be sent before the end.
+    /// Whether something was given up that should have been sent before the end.
     is_unsent: bool,
-    /// What waits to be written to all peers, in bytes.
+    /// Bytes pending for all peers.
     waiting: usize,
-    /// How much may wait for all peers, here and in the engine's outboxes, and so for one.
+    /// How much may be pending for all peers, here and in the engine's outboxes, and so for one.
     outbox_bytes: usize,
-    /// What has come of messages that are not whole, of all peers, and how much of it may.
+    /// Bytes held of incomplete messages of all peers, and their limit.
     unfinished: usize,
     unfinished_limit: usize,
-    /// Connections that were given up, but not those that their peers ended.
+    /// Connections that were given up, except those that their peers ended.
     failures: Tally,
     now: Nanos,
     crypto: Option<Arc<dyn Crypto>>,
@@ -112,7 +112,7 @@ impl Core {
         &self.failures
     }
 
-    /// What waits to be written to all peers, in bytes.
+    /// Bytes pending for all peers.
     pub(in crate::zmtp) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -168,18 +168,18 @@ impl Core {
         Ok(())
     }
 
-    /// The next that has happened to a socket.
+    /// The next event of a socket's connections.
     pub(in crate::zmtp) fn poll_monitor(&mut self, at: usize) -> Option<SocketEvent> {
         self.sockets.get_mut(at)?.events.pop_front()
     }
 
-    /// Where the peer is whose message was received last.
+    /// The address of the last message's sender.
     pub(in crate::zmtp) fn address(&self, at: usize) -> Option<Box<str>> {
         let link = self.sockets.get(at)?.last?;
         self.reactor.link(link)?.address.as_deref().map(Into::into)
     }
 
-    /// Notes what a socket can do; whether that is anything.
+    /// Notes what a socket can do; gives whether that is anything.
     pub(in crate::zmtp) fn ready(&mut self, interest: &mut Interest<'_, crate::zmtp::Socket>) -> bool {
         let Some(socket) = self.sockets.get_mut(interest.socket.0) else { return false };
         interest.readable = interest.read && socket.turns.first().is_some();
@@ -188,7 +188,7 @@ impl Core {
         interest.readable || interest.writable || interest.monitored || socket.has_drained()
     }
 
-    /// A socket is read from now on, or not. Its peers learn that when they are due: there may be many of them.
+    /// Starts or pauses the reading of a socket. Its peers learn that when they are due: there may be many of them.
     pub(in crate::zmtp) fn set_reading(&mut self, at: usize, is_reading: bool) {
         if let Some(socket) = self.sockets.get_mut(at).filter(|socket| socket.receives()) {
             socket.is_reading = is_reading;
@@ -198,7 +198,7 @@ impl Core {
     /// The next message of a socket.
     #[inline]
     pub(in crate::zmtp) fn receive(&mut self, at: usize) -> Option<Received> {
-        // A message that comes and comes is not waited for.
+        // A long message is not waited for.
         let mut reads = 0;
         while reads < READS {
             let socket = self.sockets.get_mut(at)?;
@@ -221,13 +221,13 @@ impl Core {
                 }
                 Some(event) => self.handle(link, event),
                 None => {
-                    // A PONG goes out however much is still to come.
+                    // A PONG is sent however much is still to come.
                     self.mark(link);
                     let read = self.read(link);
                     reads += 1;
                     let socket = self.sockets.get_mut(at)?;
                     if let Some(bytes) = read {
-                        // Whose turn is over gives what it has read in its next.
+                        // A peer whose turn is over gives what it has read in its next turn.
                         socket.turns.took(bytes);
                     } else {
                         socket.turns.leave(id);
@@ -239,7 +239,7 @@ impl Core {
         None
     }
 
-    /// Takes a message for a peer, or leaves it.
+    /// Takes a message for a peer, or refuses it.
     #[inline]
     pub(in crate::zmtp) fn send(&mut self, at: usize, to: Option<&Bytes>, frames: &[Bytes]) -> Taken {
         loop {
@@ -278,7 +278,7 @@ impl Core {
         self.sockets.get_mut(at)?.poll_drained()
     }
 
-    /// One pass: waits, and takes in what has come up.
+    /// One pass: waits, and handles the events.
     pub(in crate::zmtp) fn turn(
         &mut self,
         others: &[BorrowedFd<'_>],
@@ -313,7 +313,7 @@ impl Core {
         is_sent
     }
 
-    /// Takes a peer out, and what it holds off the counts.
+    /// Removes a peer, and subtracts what it holds from the counts.
     fn remove(&mut self, link: LinkId) -> Option<Peer> {
         let peer = self.peers.get_mut(link.index())?.take()?;
         self.waiting -= peer.counted;
@@ -322,7 +322,7 @@ impl Core {
         Some(peer)
     }
 
-    /// What a connection has to say is to be written, and what it holds is counted.
+    /// Writes a connection's data soon, and counts what it holds.
     fn mark(&mut self, link: LinkId) {
         let Some(peer) = find(&mut self.peers, link) else { return };
         peer.count_unfinished(self.now, &mut self.unfinished);
@@ -331,14 +331,14 @@ impl Core {
         }
     }
 
-    /// After something has happened on a connection: what it has to say is to be written, and it may have another time-out.
+    /// After an event of a connection: writes its data soon, and renews its time-out.
     fn settle(&mut self, link: LinkId) {
         self.mark(link);
         let Some(peer) = find(&mut self.peers, link) else { return };
         self.reactor.set_timer(link, peer.connection.poll_timeout());
     }
 
-    /// Writes what waits for peers, which may be the last of a closed socket.
+    /// Writes pending data of peers, which may be the last of a closed socket.
     pub(in crate::zmtp) fn flush(&mut self) {
         while let Some(link) = self.dirty.pop() {
             self.flush_peer(link);
@@ -346,7 +346,7 @@ impl Core {
         self.settle_closing();
     }
 
-    /// Writes what waits for a peer, as far as the system takes it.
+    /// Writes a peer's pending data, as far as the system takes it.
     fn flush_peer(&mut self, link: LinkId) {
         let Some(peer) = find(&mut self.peers, link) else { return };
         peer.is_dirty = false;
@@ -356,7 +356,7 @@ impl Core {
             if count == 0 {
                 break;
             }
-            // Where the peer has closed the link, its end is reported as well.
+            // If the peer has closed the link, its end is reported as well.
             let Some(written) = self.reactor.write(link, &pieces[..count]) else { break };
             peer.connection.handle_written(written);
         }
@@ -383,7 +383,7 @@ impl Core {
         }
     }
 
-    /// Sends messages that were pending, as far as they may go now.
+    /// Sends pending messages, as far as there is room now.
     fn unload(&mut self, at: usize) {
         while let Some(socket) = self.sockets.get_mut(at)
             && let Some((peer, frames)) = socket.poll_send()

@@ -1,8 +1,8 @@
-//! Why there is no connection any more, in words that say what to look at.
+//! Why a connection ended, in words that say what to check.
 
 use trunkline_zmtp::{Failure, Reason};
 
-/// Whether a peer that ended so is not likely to be another soon.
+/// Whether such an end is likely to repeat at the next attempt.
 pub(super) fn is_final(reason: Reason) -> bool {
     !matches!(
         reason,
@@ -18,7 +18,7 @@ pub(super) fn is_final(reason: Reason) -> bool {
     )
 }
 
-/// Why there is no connection, and what to look at.
+/// Why a connection ended, and what to check.
 #[allow(clippy::wildcard_enum_match_arm)] // the others have words of their own
 pub(super) fn refusal(failure: &Failure, is_dialled: bool, is_curve: bool) -> String {
     match failure.reason {
