@@ -1,8 +1,8 @@
 //! ZMTP 3.1 without sockets, clocks or threads: bytes in and messages out, messages in and bytes out.
 //!
-//! A [`Connection`] is one connection of either side, from its greeting to its end. The owner of the socket hands it what
-//! was read and when, writes what is pending, and polls events. Nothing a peer sends makes it fail: what cannot be
-//! taken ends the connection with a [`Reason`], and what has not come in whole is bounded by [`Limits`]. What a socket does
+//! A [`Connection`] is one connection of either side, from its greeting to its end. The owner of the socket gives it
+//! what was read and when, writes what is pending, and polls events. Nothing a peer sends makes it panic: what is
+//! invalid ends the connection with a [`Reason`], and what is incomplete is bounded by [`Limits`]. What a socket does
 //! with several connections is in [`patterns`].
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
-//! What a peer may make us hold, and how long it may take.
+//! How much memory and time a peer may take.
 
 use std::time::Duration;
 
 use trunkline_wire::{Backlog, MAX_FRAMES};
 
-/// The law for strangers and peers alike; each limit ends a connection with a [`Reason`](crate::Reason) of its own.
+/// The limits of every peer; each one ends a connection with its own [`Reason`](crate::Reason).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The time from the connection to the end of its handshake.
     pub handshake_time: Duration,
-    /// The bytes of a peer to the end of its handshake; a command has as many at most ever after.
+    /// The bytes of a peer up to the end of its handshake; and the most of a command after that.
     pub handshake_bytes: usize,
     /// The bytes of one frame of a message: refused at its head.
     pub frame_bytes: u64,
@@ -31,18 +31,19 @@ impl Default for Limits {
     }
 }
 
-/// What a message may have beside a frame of the largest size.
+/// What a message may have besides a frame of the largest size.
 const ENVELOPE: u64 = 64 << 10;
 
 impl Limits {
-    /// With frames of so many bytes, and messages of little more.
+    /// With frames of this size, and messages of little more.
     #[must_use]
     pub fn with_frames_of(self, bytes: u64) -> Self {
         Self { frame_bytes: bytes, message_bytes: bytes.saturating_add(ENVELOPE), ..self }
     }
 }
 
-/// How much may wait for a peer before it is full: by messages or by bytes, whichever comes first. One message always may.
+/// How much may be pending for a peer before it is full: by messages or by bytes, whichever comes first. One message
+/// always may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HighWater {
     /// Messages.
@@ -52,7 +53,7 @@ pub struct HighWater {
 }
 
 impl HighWater {
-    /// Whether another message may wait.
+    /// Whether another message may be pending.
     pub const fn admits(&self, waiting: Backlog) -> bool {
         waiting.messages == 0 || (waiting.messages < self.messages && waiting.bytes < self.bytes)
     }

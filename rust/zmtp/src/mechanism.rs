@@ -11,13 +11,13 @@ use crate::curve::{Cipher, Client, Server};
 use crate::reason::{Fault, Reason};
 use crate::{Security, Side};
 
-/// libzmq's word for a key that is not allowed: RFC 27, "Status codes".
+/// libzmq's status for a key that is not allowed: RFC 27, "Status codes".
 const DENIED: &str = "400";
 
 /// One side of a handshake.
 #[derive(Debug)]
 pub(crate) enum Mechanism {
-    /// RFC 37, "The NULL Security Mechanism": who dials shows itself first.
+    /// RFC 37, "The NULL Security Mechanism": the dialling side sends first.
     Null {
         is_first: bool,
     },
@@ -72,7 +72,7 @@ impl Mechanism {
         }
     }
 
-    /// Says that the peer is taken.
+    /// Sends the peer that it is accepted.
     pub(crate) fn accept(&mut self, ours: &[u8], outbox: &mut Outbox) {
         match self {
             Self::Null { is_first } => {
@@ -85,7 +85,7 @@ impl Mechanism {
         }
     }
 
-    /// Sends the reason for which it is refused, where the peer can read it.
+    /// Sends the reason of a refusal, if the peer can read it.
     pub(crate) fn refuse(&mut self, reason: Reason, outbox: &mut Outbox) {
         let may_tell = match self {
             Self::Null { is_first } => !*is_first,
@@ -98,7 +98,7 @@ impl Mechanism {
         }
     }
 
-    /// What encrypts from now on, if anything does.
+    /// The cipher of the traffic, if it is encrypted.
     pub(crate) fn cipher(self) -> Option<Cipher> {
         match self {
             Self::Null { .. } => None,

@@ -50,9 +50,9 @@ trunkline_wire::kinds! {
 pub struct Failure {
     /// Why.
     pub reason: Reason,
-    /// Where in the bytes of the peer: the beginning of the frame, or of the greeting, that was the last to be looked at.
+    /// The offset in the peer's bytes: the beginning of the last frame handled, or of the greeting.
     pub offset: u64,
-    /// What it was, where that adds something: a mechanism, a type of socket, the peer's own words.
+    /// Details, if they add something: a mechanism, a type of socket, the peer's own words.
     pub detail: Option<Box<str>>,
 }
 
@@ -68,12 +68,12 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
-/// What is wrong with what was just read; the connection adds where that was.
+/// What is wrong with the last bytes read; the connection adds their offset.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault(pub(crate) Reason, pub(crate) Option<Box<str>>);
 
 impl Fault {
-    /// With what the peer wrote, of which only what can be printed is shown.
+    /// With the peer's bytes, of which only printable ones are shown.
     pub(crate) fn with(reason: Reason, words: &[u8]) -> Self {
         const WORDS: usize = 255;
         let shown = |byte: &u8| if matches!(byte, b' '..=b'~') { char::from(*byte) } else { '?' };
@@ -87,7 +87,7 @@ impl From<Reason> for Fault {
     }
 }
 
-/// How many connections were given up, by their reasons.
+/// How many connections were given up, by reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally([u64; Reason::ALL.len()]);
 
@@ -97,12 +97,12 @@ impl Tally {
         self.0[reason as usize] += 1;
     }
 
-    /// How many for this reason.
+    /// The count of this reason.
     pub fn of(&self, reason: Reason) -> u64 {
         self.0[reason as usize]
     }
 
-    /// The reasons there were, each with its count.
+    /// The reasons that occurred, each with its count.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, u64)> {
         Reason::ALL.iter().copied().zip(self.0).filter(|(_, count)| *count > 0)
     }

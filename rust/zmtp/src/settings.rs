@@ -7,23 +7,23 @@ use bytes::Bytes;
 use crate::curve::{ClientKeys, ServerKeys};
 use crate::{Heartbeat, Limits, SocketType};
 
-/// What a socket asks of its connections.
+/// The settings of a socket's connections.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Its type.
     pub socket_type: SocketType,
-    /// The routing id it has at ROUTERs: RFC 37, "The Identity Property".
+    /// Its routing id at ROUTERs: RFC 37, "The Identity Property".
     pub identity: Bytes,
-    /// What a peer has to show: there is no bargaining.
+    /// The security that a peer must use: it is not negotiated.
     pub security: Security,
-    /// What a peer may make us hold, and how long it may take.
+    /// How much memory and time a peer may take.
     pub limits: Limits,
-    /// Whether, and when, it is asked for signs of life.
+    /// When to send PINGs, if at all.
     pub heartbeat: Option<Heartbeat>,
 }
 
 impl Settings {
-    /// Whether the peer is to hang up when we are silent for long.
+    /// Whether the peer should hang up when we are silent for long.
     pub fn has_ttl(&self) -> bool {
         self.heartbeat.is_some_and(|heartbeat| heartbeat.ttl.is_some())
     }
@@ -39,14 +39,14 @@ impl Settings {
     }
 }
 
-/// What makes a connection secure: RFC 37, "Authentication and Confidentiality".
+/// The security of a connection: RFC 37, "Authentication and Confidentiality".
 #[derive(Clone, Debug)]
 pub enum Security {
     /// None: any peer may connect, and anyone on the path may read.
     Null,
     /// RFC 25: the server proves that it has its key, and learns ours.
     CurveClient(Arc<ClientKeys>),
-    /// RFC 25: who is admitted is asked by [`Event::Authenticate`](crate::Event::Authenticate).
+    /// RFC 25: [`Event::Authenticate`](crate::Event::Authenticate) asks for each client's admission.
     CurveServer(Arc<ServerKeys>),
 }
 
@@ -75,6 +75,6 @@ impl Security {
 pub enum Side {
     /// It was accepted.
     Accepted,
-    /// It was made from here.
+    /// It was dialled.
     Dialled,
 }

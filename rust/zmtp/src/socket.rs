@@ -1,4 +1,4 @@
-//! Types of sockets, and which goes with which: RFC 37, "The Socket-Type Property".
+//! Types of sockets, and their compatibility: RFC 37, "The Socket-Type Property".
 
 /// The type of a socket: those of RFC 28 and RFC 30.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,7 +13,7 @@ pub enum SocketType {
 }
 
 impl SocketType {
-    /// All there are.
+    /// All types.
     pub const ALL: [Self; 6] = [Self::Dealer, Self::Pull, Self::Push, Self::Rep, Self::Req, Self::Router];
 
     /// The value of the property Socket-Type.

@@ -1,4 +1,4 @@
-//! Connections without security: what they read and write, and what strangers may do to them.
+//! Connections without security: what they read and write, and what unknown peers may do to them.
 
 mod common;
 
@@ -45,7 +45,7 @@ fn router(limits: Limits) -> Connection {
     router
 }
 
-/// Why a ROUTER that has shaken hands gives up a peer that says this.
+/// The reason for which a ROUTER gives up a peer that sends this after the handshake.
 fn refused(limits: Limits, bytes: &[u8]) -> Option<Reason> {
     let mut router = router(limits);
     let events = read(&mut router, bytes, &[7, 4096]);
@@ -110,7 +110,7 @@ fn long_frames_stay_where_they_were_read_to() {
         (at, rooms) = (at + room, rooms + 1);
     }
     assert_eq!((at, events(&mut router)), (bytes.len(), vec![Event::Message(frames(&[&body]))]));
-    // What nobody has sent is not reserved: the room grew with what came.
+    // Bytes that have not come are not reserved: the room grew with those that came.
     assert!(rooms > 1);
 }
 
@@ -227,7 +227,7 @@ fn strangers_have_64_kib_and_none_is_reserved() {
         let events = read(&mut router, &head, &[4096]);
         let expected = (!is_good).then_some(Reason::HandshakeTooLarge);
         assert_eq!(reason(&events), expected);
-        // So much is all that is there for it.
+        // That is all the room reserved for it.
         assert_eq!(router.landing().map(|landing| landing.remaining_mut()), is_good.then_some(4096));
     }
 }
@@ -312,7 +312,7 @@ fn an_end_says_where_it_was() {
     assert_eq!(reason(&events(&mut router)), Some(Reason::HandshakeCut));
 }
 
-/// Something a peer may say after its handshake, for the better or worse.
+/// Something a peer may send after its handshake, valid or not.
 fn saying() -> impl Strategy<Value = Vec<u8>> {
     let body = prop_oneof![
         vec(any::<u8>(), 0..40),

@@ -1,4 +1,4 @@
-//! Connections with CURVE: both sides of the handshake, and what strangers may do to them.
+//! Connections with CURVE: both sides of the handshake, and what unknown peers may do to them.
 
 mod common;
 
@@ -140,7 +140,7 @@ fn limits_hold_for_what_is_in_the_boxes() {
         assert!(client.send(&message));
         assert_eq!(reason(&talk(&mut client, &mut server)[1]), expected);
     }
-    // At the head, where that is enough to know.
+    // At the head, if that is enough to know.
     let [_, mut server] = pair(&limits);
     let head = [&b"\x02"[..], &(100_034u64).to_be_bytes()].concat();
     assert_eq!(reason(&read(&mut server, &head, &[9])), Some(Reason::MessageTooLarge));
@@ -246,7 +246,7 @@ fn sides_that_do_not_go_together_part() {
     assert_eq!(talk(&mut one, &mut other).map(|events| reason(&events)), reasons);
 }
 
-/// What a server makes of the bytes of a client that has shaken hands, changed by this.
+/// The reason for which a server refuses the bytes of a client after the handshake, changed by this.
 fn server_reads(change: impl FnOnce(&mut Vec<u8>)) -> Option<Reason> {
     let [mut client, mut server] = pair(&Limits::default());
     assert!(client.send(&frames(&[b"one"])) && client.send(&frames(&[b"two"])));
@@ -272,7 +272,7 @@ fn what_is_not_of_the_peer_is_not_taken() {
         server_reads(|bytes| bytes.splice(.., *b"\x04\x0a\x05ERROR\x03400").for_each(drop)),
         Some(Reason::BadMessage)
     );
-    // What one side said is not what the other says.
+    // The messages of one side do not decrypt as those of the other.
     let [mut client, mut server] = pair(&Limits::default());
     assert!(client.send(&frames(&[b"echo"])) && client.send(&frames(&[b"echo"])));
     let bytes = written(&mut client);

@@ -1,4 +1,5 @@
-//! Whatever comes and goes, a message of a DEALER or PUSH is sent once, told to be lost, or pending; and in its order.
+//! Whichever connections come and go, a message of a DEALER or PUSH is sent once, reported as lost, or pending; and in
+//! its order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +37,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A message that says its number.
+/// A message that holds its number.
 fn message(number: usize, size: usize) -> Frames {
     [Bytes::copy_from_slice(&number.to_be_bytes()), Bytes::from(vec![0; size])].into_iter().collect()
 }
@@ -107,7 +108,7 @@ proptest! {
             }
             prop_assert_eq!(push.pending().messages, pending.len());
         }
-        // Who is connected and reads gets all that is pending for it.
+        // A connected peer that reads gets all that is pending for it.
         for connection in &connections {
             push.handle_backlog(*connection, Backlog::default());
         }

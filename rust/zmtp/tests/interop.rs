@@ -1,5 +1,5 @@
 //! Connections against those of libzmq, over TCP.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // somebody has to own the sockets
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // the tests own the sockets
 
 mod common;
 
@@ -92,7 +92,7 @@ impl Peer {
         }
     }
 
-    /// The next thing that happens.
+    /// The next event.
     fn next(&mut self) -> Event {
         loop {
             assert!(self.start.elapsed() < PATIENCE, "nothing happens any more");
@@ -134,7 +134,7 @@ impl Peer {
     }
 }
 
-/// Who dials next.
+/// The next connection.
 fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).expect("a socket");
     let start = Instant::now();
@@ -166,10 +166,11 @@ fn bytes(number: usize, size: usize) -> Bytes {
     vec![u8::try_from(number % 251).expect("it is small"); size].into()
 }
 
-/// One socket of ours and one of libzmq's, whichever is bound: all sizes go from who asks, or sends, to the other.
+/// One socket of ours and one of libzmq's, whichever is bound: all sizes go from the one that asks, or sends, to the
+/// other.
 fn meet(libzmq: &mut Libzmq, ours: SocketType, theirs: SocketType, what: &str, is_bound: bool, is_secure: bool) {
     let sizes = [0, 1, 100, 222, 223, 253, 254, 255, 256, 4095, 4096, 8192, 65_535, 65_536];
-    // What encrypts here is slow where it is not optimized.
+    // Our encryption is slow in debug builds.
     let most = if is_secure && cfg!(debug_assertions) { 300_000 } else { 20 << 20 };
     let sizes = [&sizes[..], &[most]].concat();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -242,7 +243,7 @@ fn sockets_meet_those_of_libzmq_with_curve() {
     meet_all(true);
 }
 
-/// What becomes of a DEALER of libzmq at a ROUTER of ours.
+/// A DEALER of libzmq connects to a ROUTER of ours.
 fn visit(libzmq: &mut Libzmq, what: &str, security: &str, is_secure: bool) -> Peer {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("a port").port();
@@ -253,7 +254,7 @@ fn visit(libzmq: &mut Libzmq, what: &str, security: &str, is_secure: bool) -> Pe
 #[test]
 fn libzmq_knows_when_it_is_refused() {
     let mut libzmq = Libzmq::start();
-    // With the server's own key for a client's.
+    // With the server's own key in place of a client's.
     let mut peer = visit(&mut libzmq, "refused", "other", true);
     assert_eq!(peer.next(), Event::Authenticate(keys(SERVER).public));
     peer.connection.deny();
@@ -269,7 +270,7 @@ fn libzmq_is_refused_without_the_security_that_is_asked_for() {
         let mut libzmq = Libzmq::start();
         let mut peer = visit(&mut libzmq, "ask", security, is_secure);
         let Event::Failed(failure) = peer.next() else { panic!("it was let in") };
-        // Whoever sees first that it is not what the other wants.
+        // Whichever side first sees the other mechanism.
         assert!(matches!(failure.reason, Reason::OtherMechanism | Reason::HandshakeCut), "{failure}");
     }
 }

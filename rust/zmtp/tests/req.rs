@@ -1,4 +1,4 @@
-//! A REQ asks one after the other, and takes the reply from the one it asked alone.
+//! A REQ sends one request after the other, and takes the reply only from the peer that got it.
 
 use bytes::Bytes;
 use proptest::collection::vec;

@@ -1,4 +1,4 @@
-//! A ROUTER against a model of it that knows no better than to look at all its peers.
+//! A ROUTER against a model of it that simply searches all its peers.
 
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -9,7 +9,7 @@ use trunkline_zmtp::{HighWater, Reason};
 
 const MOST: HighWater = HighWater { messages: 3, bytes: 1000 };
 
-/// Near its end, where it begins again.
+/// Near the largest number, where it wraps around.
 const FIRST: u32 = u32::MAX - 2;
 
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ proptest! {
     fn does_what_its_model_does(mandatory: bool, handover: bool, operations in vec(operation(), 0..200)) {
         let mut router = Router::new(MOST, mandatory, handover, FIRST);
         let mut model = Model::default();
-        // Connections there were, so that those that are gone are asked for as well.
+        // All connections so far, so that lookups of those that are gone are tested too.
         let mut known: Vec<(ConnectionId, Bytes)> = vec![];
         for (at, operation) in operations.into_iter().enumerate() {
             match operation {

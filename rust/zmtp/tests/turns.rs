@@ -63,7 +63,7 @@ proptest! {
                 }
             }
         }
-        // All that are there come to their turn.
+        // Every connection gets its turn.
         let mut seen = BTreeSet::new();
         for _ in 0..there.len() * 40 {
             seen.extend(turns.first().map(|first| first.0));

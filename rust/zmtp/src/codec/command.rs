@@ -23,12 +23,12 @@ pub(crate) fn write(name: &str, data: &[u8]) -> BytesMut {
     body
 }
 
-/// What a command in the traffic is about.
+/// A command after the handshake.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command<'a> {
-    /// The peer asks for a sign of life, and names a TTL and a context.
+    /// The peer asks for a PONG, and gives a TTL and a context.
     Ping(u16, &'a [u8]),
-    /// A command of a later version, or an answer to ours: it says no more than that the peer is there.
+    /// A command of a later version, or an answer to ours: it only shows that the peer is alive.
     Alive,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// The peer's refusal, in its own words.
+/// The peer's refusal, with its words.
 pub(crate) fn error(data: &[u8]) -> Fault {
     let words = data.split_first().and_then(|(length, words)| words.get(..usize::from(*length)));
     words.map_or_else(|| Reason::BadCommand.into(), |words| Fault::with(Reason::Refused, words))

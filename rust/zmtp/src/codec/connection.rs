@@ -21,24 +21,24 @@ use crate::mechanism::{Mechanism, Shown};
 use crate::reason::{Failure, Fault, Reason};
 use crate::{Settings, Side, SocketType};
 
-/// What a command of a stranger may have reserved before it comes, and a frame of a peer.
+/// Bytes reserved at most for a command before the handshake ends, and for a frame, before they come.
 const STRANGER: usize = 4 << 10;
 const PEER: usize = 1 << 20;
 
-/// Frames of a message on its way that are smaller than this are copied.
+/// Frames of an incomplete message that are smaller than this are copied.
 const SETTLED: usize = 16 << 10;
 
-/// What happens on a connection.
+/// An event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A client of CURVE has shown that it has this key: it is admitted by [`allow`](Connection::allow), or turned away by
-    /// [`deny`](Connection::deny). The time of its handshake goes on, and nothing of it is looked at until then.
+    /// A client of CURVE has proven that it has this key: [`allow`](Connection::allow) admits it,
+    /// [`deny`](Connection::deny) refuses it. Its handshake time goes on, and its data is not read until then.
     Authenticate(Key),
-    /// The handshake is over: messages may be sent, and come.
+    /// The handshake is over: messages can be sent and received.
     Ready(Ready),
     /// A whole message.
     Message(Frames),
-    /// It is over. What is pending may give the peer the reason: it is written once, as far as that can be done at once,
+    /// It is over. Pending data may give the peer the reason: it is written once, as far as possible without waiting,
     /// and then the connection is closed.
     Failed(Failure),
 }
@@ -48,13 +48,13 @@ pub enum Event {
 pub struct Ready {
     /// The type of its socket.
     pub socket_type: SocketType,
-    /// The routing id it claims; empty where it leaves that to us.
+    /// The routing id it claims; empty if we may choose one.
     pub identity: Bytes,
     /// Its properties.
     pub metadata: Metadata,
     /// The minor version of ZMTP 3 that both sides know.
     pub minor: u8,
-    /// The key that a client of CURVE has shown to have.
+    /// The key that a client of CURVE has proven to have.
     pub key: Option<Key>,
     /// The user it was admitted as.
     pub user: Option<Bytes>,
@@ -64,7 +64,7 @@ pub struct Ready {
 enum Phase {
     Greeting,
     Handshake(Box<Mechanism>),
-    /// Whether the peer is admitted is being decided.
+    /// The decision about the peer is pending.
     Deciding(Box<(Mechanism, Ready)>),
     Traffic(Option<Box<Cipher>>),
     Over,
@@ -72,9 +72,9 @@ enum Phase {
 
 /// One connection, of either side: RFC 37, "Overall Behavior".
 ///
-/// **After each call that changes it, [`poll_event`](Self::poll_event) is called until there is none, what waits is
-/// written, and the driver waits for the socket or for [`poll_timeout`](Self::poll_timeout).** A driver that does not want
-/// messages now polls no further, and reads no further before it has.
+/// **After each call that changes it, [`poll_event`](Self::poll_event) is called until there is none, pending data is
+/// written, and the driver waits for the socket or for [`poll_timeout`](Self::poll_timeout).** A driver that wants no
+/// messages now stops polling, and reads no more before it polls again.
 #[derive(Debug)]
 pub struct Connection {
     settings: Arc<Settings>,
@@ -83,10 +83,10 @@ pub struct Connection {
     inbox: Inbox,
     outbox: Outbox,
     timers: Timers,
-    /// The message on its way, and its bytes.
+    /// The incomplete message, and its bytes.
     partial: Frames,
     partial_bytes: u64,
-    /// How many of its frames hold nothing but themselves.
+    /// How many of its frames have memory of their own.
     settled: usize,
     minor: u8,
     events: VecDeque<Event>,
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Takes what was read from the peer. Frames that are whole in it are slices of it.
+    /// Takes what was read from the peer. Frames that are whole in it become slices of it.
     pub fn receive(&mut self, now: Nanos, bytes: Bytes) {
         if self.is_over() || bytes.is_empty() {
             return;
@@ -122,25 +122,25 @@ impl Connection {
         if matches!(self.phase, Phase::Deciding(_)) && self.inbox.rest().len() + bytes.len() > room {
             return self.refuse(Reason::HandshakeTooLarge);
         }
-        // What has not come in whole yet would hold all that was read with it.
+        // An incomplete frame would keep all the memory that was read with it.
         let is_short = !matches!(self.phase, Phase::Traffic(_));
         self.inbox.push(if is_short { Bytes::copy_from_slice(&bytes) } else { bytes });
     }
 
-    /// Where to read the rest of a long frame to, so that it is never moved: no more than there is room for, which is no
-    /// more than the frame lacks. [`handle_landed`](Self::handle_landed) is to be called then. `None` when any buffer will do.
+    /// Where to read the rest of a long frame to, so that it is never moved: no more than there is room for, which is
+    /// no more than the frame lacks. Call [`handle_landed`](Self::handle_landed) then. `None` when any buffer will do.
     pub fn landing(&mut self) -> Option<Limit<&mut BytesMut>> {
         self.inbox.landing()
     }
 
-    /// Learns that something was read to where [`landing`](Self::landing) said.
+    /// Reports that data was read to where [`landing`](Self::landing) pointed.
     pub fn handle_landed(&mut self, now: Nanos) {
         if !self.is_over() {
             self.timers.hear(now);
         }
     }
 
-    /// Learns that the peer sends no more.
+    /// Reports that the peer sends no more.
     pub fn handle_eof(&mut self) {
         let reason = match self.phase {
             Phase::Greeting | Phase::Handshake(_) | Phase::Deciding(_) => Reason::HandshakeCut,
@@ -150,7 +150,7 @@ impl Connection {
         self.refuse(reason);
     }
 
-    /// The next thing that happened, until there is none.
+    /// The next event, until there is none.
     #[inline]
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
@@ -176,12 +176,12 @@ impl Connection {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called next.
+    /// When to call [`handle_timeout`](Self::handle_timeout) next.
     pub fn poll_timeout(&self) -> Option<Nanos> {
         if self.is_over() { None } else { self.timers.poll_timeout() }
     }
 
-    /// Acts on whatever is due. Calls before the time are harmless.
+    /// Handles the timers that are due. Earlier calls are harmless.
     pub fn handle_timeout(&mut self, now: Nanos) {
         if self.is_over() {
             return;
@@ -196,13 +196,13 @@ impl Connection {
         }
     }
 
-    /// Learns that the peer is not read for now, or is read again: its silence is not held against it meanwhile.
+    /// Reports that reading from the peer is paused or resumed: silence does not count in a pause.
     pub fn handle_reading(&mut self, now: Nanos, is_reading: bool) {
         self.timers.set_reading(now, is_reading);
     }
 
-    /// Sends a message, as a whole. False, and nothing is sent, before the connection is ready and after it is over, and
-    /// for a message without frames, which is none.
+    /// Sends a whole message. False, and nothing is sent, before the connection is ready, after it is over, or without
+    /// frames.
     #[inline]
     #[must_use]
     pub fn send(&mut self, frames: &[Bytes]) -> bool {
@@ -229,7 +229,7 @@ impl Connection {
         }
     }
 
-    /// Turns that client away.
+    /// Refuses that client.
     pub fn deny(&mut self) {
         if matches!(self.phase, Phase::Deciding(_)) {
             self.refuse(Reason::Denied);
@@ -241,18 +241,18 @@ impl Connection {
         self.fail(reason.into());
     }
 
-    /// Whether it is over; what waits is written still, see [`Event::Failed`].
+    /// Whether it is over; pending data is still written, see [`Event::Failed`].
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Over)
     }
 
-    /// What is to be written next, in pieces; there may be more once that is.
+    /// What to write next, in pieces; there may be more once that is written.
     pub fn chunks(&mut self) -> impl Iterator<Item = &[u8]> {
         self.seal_due();
         self.outbox.chunks()
     }
 
-    /// Fills `slices` with what is to be written next; gives how many. There may be more once that is.
+    /// Fills `slices` with what to write next; gives their number. There may be more once that is written.
     pub fn slices<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
         self.seal_due();
         self.outbox.slices(slices)
@@ -264,33 +264,33 @@ impl Connection {
         }
     }
 
-    /// Learns that so many bytes of what waits were written.
+    /// Reports that so many pending bytes were written.
     ///
     /// # Panics
-    /// When fewer wait.
+    /// When fewer are pending.
     pub fn handle_written(&mut self, count: usize) {
         self.outbox.advance(count);
     }
 
-    /// The messages that wait to be written, each until its last byte is, and the bytes of all that waits.
+    /// The pending messages, each until its last byte is written, and all pending bytes.
     pub fn backlog(&self) -> Backlog {
         self.outbox.backlog()
     }
 
-    /// What is kept of a message that has not come in whole, in bytes: each frame costs something, an empty one as well.
+    /// The bytes held of an incomplete message: each frame costs something, even an empty one.
     pub fn unfinished(&self) -> usize {
         let whole = usize::try_from(self.partial_bytes).unwrap_or(usize::MAX);
         self.inbox.unfinished() + whole + self.partial.len() * FRAME_COST
     }
 
-    /// Turns the client away that [`Event::Authenticate`] asked about, as there was no decision in time.
+    /// Refuses the client that [`Event::Authenticate`] asked about, as there was no decision in time.
     pub fn defer(&mut self) {
         if matches!(self.phase, Phase::Deciding(_)) {
             self.refuse(Reason::Undecided);
         }
     }
 
-    /// Lets go of memory that nothing is in, as a peer may not be written to again soon.
+    /// Frees unused memory: a peer may not be written to again soon.
     pub fn shrink(&mut self) {
         self.outbox.shrink();
     }
@@ -310,8 +310,7 @@ impl Connection {
         self.partial.clear();
     }
 
-    /// A connection that is closed without an ERROR is worth another try; after an ERROR it is not: RFC 37, "Error
-    /// Handling".
+    /// A peer retries after a connection closed without an ERROR, but not after an ERROR: RFC 37, "Error Handling".
     fn send_reason(&mut self, mechanism: &mut Mechanism, reason: Reason) {
         let is_final =
             matches!(reason, Reason::BadIdentity | Reason::BadMetadata | Reason::BadSocketType | Reason::Denied);
@@ -368,8 +367,8 @@ impl Connection {
         mechanism.accept(&self.ours(), &mut self.outbox);
         self.phase = Phase::Traffic(mechanism.cipher().map(Box::new));
         self.inbox.set_eager(PEER);
-        // PING came with ZMTP 3.1; older peers hang up on what they do not know. libzmq 4.2 to 4.3.2 know it and say 3.0:
-        // those are asked once they have asked themselves.
+        // PING came with ZMTP 3.1; older peers hang up on unknown commands. libzmq 4.2 to 4.3.2 know it but claim 3.0:
+        // those get PINGs once they have sent one.
         self.timers.begin(self.timers.heard(), self.minor >= 1);
         self.events.push_back(Event::Ready(ready));
     }
@@ -385,7 +384,7 @@ impl Connection {
             let is_secret = cipher.is_some();
             let admits = |head: Head, _| {
                 if is_secret {
-                    // What it is shows when it is open.
+                    // An encrypted frame shows its kind only when it is open.
                     let is_large = head.len > room.max(commands).saturating_add(OVERHEAD as u64);
                     return if is_large { Err(Reason::MessageTooLarge.into()) } else { Ok(()) };
                 }
@@ -413,8 +412,8 @@ impl Connection {
         }
     }
 
-    /// Copies the small frames of a message that goes on in what is read next. A slice holds all that was read with it: a
-    /// peer could have each of 10,000 frames of a byte hold 64 KiB, and never end the message.
+    /// Copies the small frames of an incomplete message out of what was read. A slice keeps all that was read with it:
+    /// each of 10,000 frames of a byte could keep 64 KiB, in a message that never ends.
     fn settle(&mut self) {
         for frame in &mut self.partial[self.settled..] {
             if frame.len() < SETTLED {
@@ -428,7 +427,7 @@ impl Connection {
         match Command::read(body)? {
             Command::Ping(ttl, context) => {
                 self.timers.hear_ping();
-                // What follows it is a sign of life already, whether it was read together with it or later.
+                // What follows it is a sign of life already, however it was read.
                 if self.inbox.rest().is_empty() {
                     self.timers.set_ttl(ttl);
                 }
@@ -451,8 +450,8 @@ impl Connection {
     }
 }
 
-/// Whether a frame is taken, by its head: there is room for another frame of a message or not, for so many more bytes of it,
-/// and for so many of a command.
+/// Whether to take a frame, by its head: if there is room for another frame of a message, for `room` more bytes of it,
+/// and for `commands` bytes of a command.
 #[inline]
 fn admits(head: Head, has_room: bool, room: u64, commands: u64) -> Result<(), Fault> {
     let reason = if head.is_command {

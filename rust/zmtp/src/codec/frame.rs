@@ -11,10 +11,10 @@ const COMMAND: u8 = 4;
 /// The longest head.
 pub(crate) const HEAD: usize = 9;
 
-/// That of a frame of less than 256 bytes.
+/// The head of a frame of less than 256 bytes.
 const SHORT: usize = 2;
 
-/// What stands before the bytes of a frame.
+/// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// Whether it is a command rather than a part of a message.
@@ -26,7 +26,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Reads a head, and gives its own length; `None` as long as there is too little of it.
+    /// Reads a head, and gives its own length; `None` while it is incomplete.
     #[inline]
     pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Self, usize)>, Fault> {
         let Some(&flags) = bytes.first() else { return Ok(None) };
@@ -45,17 +45,17 @@ impl Head {
         Ok(Some((Self { is_command, more, len }, HEAD)))
     }
 
-    /// How long a head is that begins so.
+    /// The length of a head with these flags.
     pub(crate) fn size(flags: u8) -> usize {
         if flags & LONG == 0 { SHORT } else { HEAD }
     }
 
-    /// How long it is itself.
+    /// Its own length.
     pub(crate) fn len(self) -> usize {
         if u8::try_from(self.len).is_ok() { SHORT } else { HEAD }
     }
 
-    /// Writes a head, the shortest there is.
+    /// Writes the shortest head.
     #[inline]
     pub(crate) fn write(self, out: &mut impl BufMut) {
         let flags = u8::from(self.more) | if self.is_command { COMMAND } else { 0 };

@@ -9,13 +9,13 @@ const VERSION: [u8; 2] = [3, 1];
 const MECHANISM: std::ops::Range<usize> = 12..32;
 const AS_SERVER: usize = 32;
 
-/// Mechanisms that are known, and not spoken.
+/// Known mechanisms that are not supported.
 const UNSPOKEN: [&[u8]; 2] = [b"GSSAPI", b"PLAIN"];
 
-/// What a greeting says.
+/// The contents of a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
-    /// The minor version of ZMTP 3; of a later one the latest we know.
+    /// The minor version of ZMTP 3, at most the latest we know.
     pub(crate) minor: u8,
     /// Whether its sender is the server of the security handshake.
     pub(crate) as_server: bool,
@@ -31,10 +31,10 @@ pub(crate) fn write(mechanism: &str, as_server: bool) -> [u8; GREETING] {
     bytes
 }
 
-/// Reads a greeting as far as it has come, and refuses it as early as can be; `None` as long as it may still be good.
+/// Reads a greeting as far as it has come, and refuses it as early as possible; `None` while it may still be good.
 pub(crate) fn read(bytes: &[u8], mechanism: &str, as_server: bool) -> Result<Option<Greeting>, Fault> {
     match bytes {
-        // ZMTP 1 begins with the frame of an identity, which has a length and no flags.
+        // ZMTP 1 begins with an identity frame, which has a length and no flags.
         [1..=0xfe, flags, ..] if *flags == 0 => return Err(Reason::Zmtp1.into()),
         [1..=0xfe] | [] => return Ok(None),
         [0xff, ..] => {}
@@ -64,7 +64,7 @@ pub(crate) fn read(bytes: &[u8], mechanism: &str, as_server: bool) -> Result<Opt
         minor: if greeting[10] > VERSION[0] { VERSION[1] } else { greeting[11].min(VERSION[1]) },
         as_server: greeting[AS_SERVER] == 1,
     };
-    // libzmq's servers do not say that they are, so that only a server that meets another knows.
+    // libzmq's servers do not claim the role: only a server that meets another server notices.
     if greeting.as_server && as_server {
         return Err(Reason::SameRole.into());
     }

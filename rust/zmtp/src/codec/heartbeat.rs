@@ -1,4 +1,4 @@
-//! When something is due on a connection: the end of the handshake, and RFC 37, "Connection Heartbeating".
+//! The timers of a connection: the end of the handshake, and RFC 37, "Connection Heartbeating".
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use trunkline_wire::Nanos;
 
 use crate::Reason;
 
-/// PINGs without any sign of life after which no more are sent.
+/// Unanswered PINGs after which no more are sent.
 const UNANSWERED: u8 = 3;
 
-/// When a peer is asked whether it is there.
+/// When to send a peer PINGs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     /// The time between two PINGs.
     pub interval: Duration,
-    /// How long nothing at all may be heard after a PING.
+    /// The longest silence after a PING.
     pub timeout: Duration,
-    /// After how long of hearing nothing the peer is to hang up; rounded down to tenths of seconds.
+    /// The silence after which the peer should hang up; rounded down to tenths of seconds.
     pub ttl: Option<Duration>,
 }
 
 impl Heartbeat {
-    /// The TTL as a PING says it.
+    /// The TTL as a PING carries it.
     pub(crate) fn tenths(&self) -> u16 {
         self.ttl.map_or(0, |ttl| u16::try_from(ttl.as_millis() / 100).unwrap_or(u16::MAX))
     }
 }
 
-/// What is due.
+/// A timer that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
@@ -39,14 +39,14 @@ pub(crate) enum Due {
 #[derive(Debug)]
 pub(crate) struct Timers {
     heartbeat: Option<Heartbeat>,
-    /// Until when the handshake is to be over.
+    /// The deadline of the handshake.
     handshake: Option<Nanos>,
     heard: Nanos,
     next_ping: Option<Nanos>,
-    /// Since when a PING has had no answer, and how many.
+    /// Since when PINGs are unanswered, and how many.
     waiting: Option<Nanos>,
     unanswered: u8,
-    /// The TTL of the last PING, and when it was heard, until anything else is.
+    /// The TTL of the last PING and the time it came, until anything else comes.
     ttl: Option<(Nanos, Duration)>,
     is_reading: bool,
 }
@@ -65,20 +65,20 @@ impl Timers {
         }
     }
 
-    /// The handshake is over; a peer that knows PING is asked from now on.
+    /// The handshake is over; a peer that knows PING gets PINGs from now on.
     pub(crate) fn begin(&mut self, now: Nanos, knows_ping: bool) {
         self.handshake = None;
         self.next_ping = self.heartbeat.filter(|_| knows_ping).map(|heartbeat| now + heartbeat.interval);
     }
 
-    /// Learns from a PING of a peer's own that it knows what one is, whatever version it says.
+    /// A PING of the peer shows that it knows PING, whatever version it claims.
     pub(crate) fn hear_ping(&mut self) {
         if self.next_ping.is_none() {
             self.next_ping = self.heartbeat.map(|heartbeat| self.heard + heartbeat.interval);
         }
     }
 
-    /// When something was heard last.
+    /// When data last came.
     pub(crate) fn heard(&self) -> Nanos {
         self.heard
     }
@@ -89,13 +89,13 @@ impl Timers {
         (self.waiting, self.unanswered, self.ttl) = (None, 0, None);
     }
 
-    /// A PING was heard; zero says nothing.
+    /// A PING came; zero means no TTL.
     pub(crate) fn set_ttl(&mut self, tenths: u16) {
         let ttl = Duration::from_millis(100) * u32::from(tenths);
         self.ttl = (tenths > 0).then_some((self.heard, ttl));
     }
 
-    /// Silence is not held against a peer that is not read.
+    /// Silence does not count while reading is paused.
     pub(crate) fn set_reading(&mut self, now: Nanos, is_reading: bool) {
         if is_reading && !self.is_reading {
             self.waiting = self.waiting.map(|_| now);
@@ -104,7 +104,7 @@ impl Timers {
         self.is_reading = is_reading;
     }
 
-    /// When a peer is given up if nothing is heard, and why.
+    /// When a silent peer is given up, and why.
     fn end(&self) -> Option<(Nanos, Reason)> {
         let handshake = self.handshake.map(|until| (until, Reason::HandshakeTimeout));
         if !self.is_reading {
@@ -126,8 +126,8 @@ impl Timers {
         }
         let is_due = self.next_ping.is_some_and(|next| next <= now);
         let Some(heartbeat) = self.heartbeat.filter(|_| is_due) else { return Due::Nothing };
-        // Who is heard need not be asked, and one that is about to hang up would lose what it wrote last by what it left
-        // unread; but who is to hang up when it hears nothing of us hears something.
+        // A peer that sends needs no PING, and one about to hang up would leave it unread and so lose what it wrote last;
+        // but a peer with a TTL must hear from us.
         if heartbeat.ttl.is_none() && self.heard + heartbeat.interval > now {
             self.next_ping = Some(self.heard + heartbeat.interval);
             return Due::Nothing;

@@ -1,4 +1,4 @@
-//! Bytes that came in, until they are frames.
+//! Incoming bytes, until they are frames.
 
 use bytes::buf::Limit;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -6,10 +6,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use super::frame::{HEAD, Head};
 use crate::reason::{Fault, Reason};
 
-/// A frame that lacks so many bytes or more is better read to where it stays.
+/// The rest of a frame is read in place if it is at least this long.
 const LANDING: usize = 16 << 10;
 
-/// A frame on its way.
+/// An incomplete frame.
 #[derive(Debug)]
 struct Partial {
     head: Head,
@@ -22,7 +22,7 @@ impl Partial {
         self.len - self.body.len()
     }
 
-    /// Makes room for more, no more than has come in already: a length alone allocates nothing.
+    /// Makes room for more, no more than has come already: a length alone allocates nothing.
     fn grow(&mut self, eager: usize) {
         if self.body.len() == self.body.capacity() {
             self.body.reserve(self.missing().min(self.body.len().max(eager)));
@@ -30,19 +30,19 @@ impl Partial {
     }
 }
 
-/// What was read and not yet looked at.
+/// Bytes that were read and not yet handled.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     chunk: Bytes,
-    /// The beginning of a head, where the bytes ended within one.
+    /// The beginning of a head that is incomplete.
     cut: [u8; HEAD],
     cut_len: usize,
     partial: Option<Partial>,
-    /// What a frame may have reserved before it comes.
+    /// Bytes reserved at most for a frame before it comes.
     eager: usize,
-    /// All bytes before the chunk, or before those that landed.
+    /// All bytes before the chunk, or before those read in place.
     taken: u64,
-    /// Where the frame began that was looked at last.
+    /// Where the last frame handled began.
     begin: u64,
 }
 
@@ -52,7 +52,7 @@ impl Inbox {
         Self { chunk, cut, cut_len: 0, partial, eager, taken: 0, begin: 0 }
     }
 
-    /// Changes what a frame may have reserved before it comes.
+    /// Sets the bytes reserved at most for a frame before it comes.
     pub(crate) fn set_eager(&mut self, eager: usize) {
         self.eager = eager;
     }
@@ -66,19 +66,19 @@ impl Inbox {
         }
     }
 
-    /// What is there and not looked at.
+    /// The bytes not yet handled.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.chunk
     }
 
-    /// Skips what was looked at.
+    /// Skips handled bytes.
     pub(crate) fn skip(&mut self, count: usize) {
         self.chunk.advance(count);
         self.taken += count as u64;
         self.begin = self.taken;
     }
 
-    /// Where the frame began that was looked at last, in all bytes.
+    /// Where the last frame handled began, in all bytes.
     pub(crate) fn begin(&self) -> u64 {
         self.begin
     }
@@ -88,17 +88,17 @@ impl Inbox {
         !self.chunk.is_empty() || self.cut_len > 0 || self.partial.is_some()
     }
 
-    /// The bytes of a frame that has not come in whole.
+    /// The bytes held of an incomplete frame.
     pub(crate) fn unfinished(&self) -> usize {
         self.partial.as_ref().map_or(0, |partial| partial.body.len())
     }
 
-    /// Lets go of all there is.
+    /// Discards everything.
     pub(crate) fn clear(&mut self) {
         (self.chunk, self.cut_len, self.partial) = (Bytes::new(), 0, None);
     }
 
-    /// Where more of a long frame may be read to, if one is on its way.
+    /// Where to read more of a long frame, if one is incomplete.
     pub(crate) fn landing(&mut self) -> Option<Limit<&mut BytesMut>> {
         let eager = self.eager;
         let partial = self.partial.as_mut().filter(|partial| partial.missing() >= LANDING)?;
@@ -107,7 +107,7 @@ impl Inbox {
         Some((&mut partial.body).limit(room))
     }
 
-    /// The next frame that is there in whole. `admits` sees its head, and where its bytes begin, before any are kept.
+    /// The next complete frame. `admits` sees its head, and where its bytes begin, before any are kept.
     #[inline]
     pub(crate) fn frame(
         &mut self,
@@ -127,7 +127,7 @@ impl Inbox {
             self.partial = Some(Partial { head, len, body });
             return Ok(self.rest_of_partial());
         }
-        // An empty slice would hold all that was read.
+        // An empty slice would keep all that was read.
         let body = if len == 0 { Bytes::new() } else { self.chunk.split_to(len) };
         self.taken += len as u64;
         Ok(Some((head, body)))
@@ -142,7 +142,7 @@ impl Inbox {
                 return Ok(Some(head));
             }
             if self.chunk.is_empty() {
-                // Even what is empty holds what it was cut off.
+                // Even an empty slice keeps the memory it was cut from.
                 self.chunk = Bytes::new();
                 return Ok(None);
             }

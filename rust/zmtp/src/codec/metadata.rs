@@ -26,12 +26,12 @@ impl Metadata {
         })
     }
 
-    /// The value of a name; upper and lower case are the same.
+    /// The value of a name, regardless of case.
     pub fn value(&self, name: &[u8]) -> Option<&[u8]> {
         self.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// Reads and checks properties; they are copied, lest they hold what they came in.
+    /// Reads and checks properties; they are copied, so that they do not keep the memory they came in.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, Fault> {
         let (mut rest, mut seen) = (bytes, [false; 2]);
         while !rest.is_empty() {
@@ -40,7 +40,7 @@ impl Metadata {
             if name.is_empty() || !name.iter().all(is_good) {
                 return Err(Reason::BadMetadata.into());
             }
-            // Who may choose between two of them is deceived by one or the other.
+            // With two values, different readers could take different ones.
             for (known, seen) in [SOCKET_TYPE, IDENTITY].into_iter().zip(&mut seen) {
                 if name.eq_ignore_ascii_case(known) && std::mem::replace(seen, true) {
                     return Err(Reason::BadMetadata.into());
@@ -51,7 +51,7 @@ impl Metadata {
         Ok(Self(Bytes::copy_from_slice(bytes)))
     }
 
-    /// The type and the routing id of a peer, if it goes with ours.
+    /// The type and the routing id of a peer, if its type suits ours.
     pub(crate) fn peer(&self, ours: SocketType) -> Result<(SocketType, Bytes), Fault> {
         let name = self.value(SOCKET_TYPE).ok_or(Fault(Reason::BadSocketType, None))?;
         let theirs = SocketType::named(name).filter(|theirs| ours.suits(*theirs));
@@ -124,7 +124,7 @@ mod tests {
             let metadata = Metadata::read(&write(SocketType::Dealer, identity)).unwrap();
             assert_eq!(metadata.peer(SocketType::Router).is_ok(), is_good);
         }
-        // Those of others are not looked at.
+        // Those of other types are not checked.
         let mut bytes = write(SocketType::Push, b"");
         bytes.put_slice(b"\x08Identity\0\0\0\x01\0");
         let metadata = Metadata::read(&bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Bytes that are to go out, until they have.
+//! Outgoing bytes.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -8,20 +8,20 @@ use trunkline_wire::Backlog;
 
 use super::frame::{HEAD, Head};
 
-/// Frames up to this are copied together; longer ones go out from where they lie.
+/// Frames up to this are copied together; longer ones are sent from where they lie.
 const COPIED: usize = 4096;
 
 /// Messages up to this, with the heads of their frames, are copied in one go: each step costs more than so few bytes.
 const SMALL: usize = 256;
 
-/// What is copied together is set aside beyond this, lest it be moved as it grows.
+/// What is copied together is set aside beyond this, so that it is not moved as it grows.
 const TAIL: usize = 64 << 10;
 
-/// PONGs that are pending at most: a peer that reads none of them needs no more.
+/// The most pending PONGs: a peer that reads none of them needs no more.
 const PONGS: usize = 16;
 
-/// So many bytes are encrypted before they can be written: they are in the cache still when the system copies them, and all
-/// that a slow peer has waiting takes no memory twice.
+/// How many bytes are encrypted before they can be written: they are still in the cache when the system copies them,
+/// and what is pending for a slow peer takes no memory twice.
 const AHEAD: usize = 128 << 10;
 
 /// A frame that is encrypted once it can be written.
@@ -30,11 +30,11 @@ pub(crate) struct Plain {
     pub(crate) is_command: bool,
     pub(crate) more: bool,
     pub(crate) body: Bytes,
-    /// Its bytes with its head, once it is encrypted.
+    /// The length of its bytes with its head, once encrypted.
     len: usize,
 }
 
-/// What waits to be written.
+/// Pending bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     chunks: VecDeque<Bytes>,
@@ -42,10 +42,10 @@ pub(crate) struct Outbox {
     /// What follows it.
     plain: VecDeque<Plain>,
     plain_bytes: u64,
-    /// Where each message that waits ends, and each PONG, in all bytes.
+    /// Where each pending message and each PONG ends, in all bytes.
     ends: VecDeque<u64>,
     pongs: VecDeque<u64>,
-    /// All bytes that could ever be written, and those that were.
+    /// All bytes that were ready to be written, and those that were written.
     ready: u64,
     written: u64,
 }
@@ -56,7 +56,7 @@ impl Outbox {
         Backlog { messages: self.ends.len(), bytes }
     }
 
-    /// All bytes there ever were.
+    /// All bytes so far.
     fn queued(&self) -> u64 {
         self.ready + self.plain_bytes
     }
@@ -103,7 +103,7 @@ impl Outbox {
         }
     }
 
-    /// Whether a frame of so many bytes is to be encrypted at once: a few small ones are.
+    /// Whether to encrypt a frame of so many bytes at once: a few small ones are.
     #[inline]
     pub(crate) fn is_encrypted_at_once(&self, len: usize) -> bool {
         len <= COPIED && self.plain.is_empty() && self.has_room_ahead()
@@ -113,16 +113,16 @@ impl Outbox {
         self.ready - self.written < AHEAD as u64
     }
 
-    /// Adds a frame that has so many bytes once it is encrypted.
+    /// Adds a frame whose length is `encrypted` once it is encrypted.
     pub(crate) fn put_plain(&mut self, is_command: bool, more: bool, body: &Bytes, encrypted: usize) {
-        // A slice would hold all that was read with it.
+        // A slice would keep all that was read with it.
         let body = if body.len() <= COPIED { Bytes::copy_from_slice(body) } else { body.clone() };
         let len = Head { is_command, more, len: encrypted as u64 }.len() + encrypted;
         self.plain_bytes += len as u64;
         self.plain.push_back(Plain { is_command, more, body, len });
     }
 
-    /// The next frame that is to be encrypted now, as it can be written soon.
+    /// The next frame to encrypt now, as it can be written soon.
     pub(crate) fn pop_plain(&mut self) -> Option<Plain> {
         if !self.has_room_ahead() {
             return None;
@@ -137,7 +137,7 @@ impl Outbox {
         self.put_with(true, false, body.len(), |out| out.put_slice(body));
     }
 
-    /// Whether a peer that asks for signs of life is to have another: not if it reads none of so many.
+    /// Whether to send a peer another PONG: not if it has read none of so many.
     pub(crate) fn has_room_for_pong(&mut self) -> bool {
         while self.pongs.front().is_some_and(|end| *end <= self.written) {
             self.pongs.pop_front();
@@ -145,12 +145,12 @@ impl Outbox {
         self.pongs.len() < PONGS
     }
 
-    /// What was added last is a PONG.
+    /// The last addition is a PONG.
     pub(crate) fn end_pong(&mut self) {
         self.pongs.push_back(self.queued());
     }
 
-    /// Adds a frame of so many bytes, which `put` writes where they go out from.
+    /// Adds a frame of `len` bytes, which `put` writes in place.
     #[inline]
     pub(crate) fn put_with(&mut self, is_command: bool, more: bool, len: usize, put: impl FnOnce(&mut BytesMut)) {
         let head = Head { is_command, more, len: len as u64 };
@@ -158,7 +158,7 @@ impl Outbox {
             self.set_aside();
         }
         if len >= TAIL {
-            // What is left of its room would hold all of it, for as long as nothing else is sent.
+            // The rest of its room would keep all of it until the next send.
             let mut own = BytesMut::with_capacity(HEAD + len);
             head.write(&mut own);
             put(&mut own);
@@ -172,7 +172,7 @@ impl Outbox {
         self.ready += (self.tail.len() - before) as u64;
     }
 
-    /// What was added last is the end of a message.
+    /// The last addition ends a message.
     #[inline]
     pub(crate) fn end_message(&mut self) {
         self.ends.push_back(self.queued());
@@ -196,7 +196,7 @@ impl Outbox {
         filled.map(|(slice, chunk)| *slice = IoSlice::new(chunk)).count()
     }
 
-    /// So many bytes are gone.
+    /// So many bytes were written.
     ///
     /// # Panics
     /// When there were fewer.
@@ -220,14 +220,14 @@ impl Outbox {
         }
     }
 
-    /// Lets go of memory that nothing is in.
+    /// Frees unused memory.
     pub(crate) fn shrink(&mut self) {
         if self.tail.is_empty() {
             self.tail = BytesMut::new();
         }
     }
 
-    /// Lets go of all there is.
+    /// Discards everything.
     pub(crate) fn clear(&mut self) {
         (self.chunks, self.plain, self.plain_bytes, self.ends, self.pongs) = Default::default();
         self.tail = BytesMut::new();
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_message_is_its_frames_however_it_is_copied() {
-        // With the heads of its frames it is put in one go, or not; the last of them fills what is copied together.
+        // A message with its heads is put in one go, or not; the last lengths fill what is copied together.
         for len in (0..=SMALL).chain([COPIED, COPIED + 1, TAIL - 20, TAIL - 10]) {
             let frames = [Bytes::from(vec![1; len]), Bytes::from_static(b""), Bytes::from(vec![3; 16])];
             for count in 1..=frames.len() {

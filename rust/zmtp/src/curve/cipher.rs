@@ -13,7 +13,7 @@ const NAME: &[u8; 8] = b"\x07MESSAGE";
 const FROM_SERVER: &Prefix = b"CurveZMQMESSAGES";
 const FROM_CLIENT: &Prefix = b"CurveZMQMESSAGEC";
 
-/// What stands before a box, and what a MESSAGE is longer than the frame in it: name, nonce, tag and flags.
+/// What stands before a box, and the overhead of a MESSAGE over its frame: name, nonce, tag and flags.
 const HEAD: usize = NAME.len() + 8;
 pub(crate) const OVERHEAD: usize = HEAD + TAG + 1;
 
@@ -22,7 +22,7 @@ const MORE: u8 = 1;
 /// libzmq's: a command in place of a frame.
 const COMMAND: u8 = 2;
 
-/// A frame as it was before it was encrypted.
+/// A decrypted frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Opened {
     pub(crate) is_command: bool,
@@ -30,7 +30,7 @@ pub(crate) struct Opened {
     pub(crate) body: Bytes,
 }
 
-/// The keys of a connection, which are gone with it, and the counters of both sides.
+/// The keys of a connection, dropped with it, and the counters of both sides.
 #[derive(Debug)]
 pub(crate) struct Cipher {
     crypto: Arc<dyn Crypto>,
@@ -65,7 +65,7 @@ impl Cipher {
         }
     }
 
-    /// Encrypts a frame to where it goes out from.
+    /// Encrypts a frame in place.
     fn seal(&mut self, outbox: &mut Outbox, is_command: bool, more: bool, body: &[u8]) {
         self.sent += 1;
         let flags = if is_command { COMMAND } else { u8::from(more) };
@@ -96,7 +96,7 @@ impl Cipher {
                 text.advance(HEAD + TAG);
                 text
             }
-            // By itself: what is kept of it keeps nothing else.
+            // A copy: what is kept of it keeps no other memory.
             Err(message) => BytesMut::from(&message[HEAD + TAG..]),
         };
         if !self.crypto.open(&self.opening, count.to_be_bytes(), &mut text, &tag) {

@@ -18,13 +18,13 @@ const ERROR: &[u8; 6] = b"\x05ERROR";
 
 const COOKIE: usize = 96;
 
-/// The nonces of HELLO and INITIATE; those of messages go on from there.
+/// The nonces of HELLO and INITIATE; those of messages follow.
 const FIRST: u64 = 1;
 const SECOND: u64 = 2;
 
 #[derive(Debug)]
 enum State {
-    /// HELLO was sent, or is to be.
+    /// HELLO was sent, or will be.
     Hello,
     /// INITIATE was sent: the key of both transient keys.
     Initiate(Secret),
@@ -61,7 +61,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes a command; `ours` are our properties. Gives those of the server, once it has sent them.
+    /// Takes a command; `ours` are our properties. Gives the server's properties, once it has sent them.
     pub(crate) fn handle(&mut self, body: &[u8], ours: &[u8], outbox: &mut Outbox) -> Result<Option<Metadata>, Fault> {
         if let Some(data) = body.strip_prefix(ERROR) {
             return Err(command::error(data));
@@ -98,7 +98,7 @@ impl Client {
         let text = open_box(crypto, &shared, &long_nonce(*b"WELCOME-", nonce), sealed).ok_or(refused)?;
         let (server, cookie) = text.0.split_first_chunk::<32>().ok_or(refused)?;
         let shared = crypto.shared_key(server, &self.transient.secret).ok_or(refused)?;
-        // The vouch says that the transient key is ours, to this server alone.
+        // The vouch proves that the transient key is ours, to this server alone.
         let vouching = crypto.shared_key(server, &self.keys.keys.secret).ok_or(refused)?;
         let mut random = [0; 16];
         crypto.random(&mut random);

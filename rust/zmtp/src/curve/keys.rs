@@ -1,4 +1,4 @@
-//! Keys, and what computes with them.
+//! Keys, and the interface of the cryptography.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use trunkline_wire::zap::Key;
 use zeroize::Zeroize;
 
-/// The first part of a nonce: it makes the boxes of one kind different from those of another.
+/// The first part of a nonce: it keeps the boxes of each kind apart.
 pub type Prefix = [u8; 16];
 
-/// The rest of a nonce: it makes each box of a kind different from those before.
+/// The rest of a nonce: it keeps the boxes of one kind apart.
 pub type Count = [u8; 8];
 
-/// What a box begins with, and is known by.
+/// The authentication tag of a box, at its beginning.
 pub type Tag = [u8; 16];
 
-/// A secret key, of one side or of both together: wiped when it is done with, and never shown. It stays where it is, as what
-/// is moved leaves itself behind.
+/// A secret key, of one side or shared by both: wiped after use, and never printed. It is boxed, since a move would
+/// leave a copy behind.
 #[derive(Clone)]
 pub struct Secret(Box<[u8; 32]>);
 
@@ -26,7 +26,7 @@ impl Secret {
         Self(Box::new(*bytes))
     }
 
-    /// Its bytes, for who computes with them.
+    /// Its bytes, for computing.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -45,7 +45,8 @@ impl fmt::Debug for Secret {
 }
 
 /// The primitives of `NaCl` that CurveZMQ is made of: RFC 26, "CurveZMQ Commands". A box is X25519, `HSalsa20` and
-/// `XSalsa20-Poly1305`, its tag first; and `XSalsa20` is [`derive`](Self::derive), once for all boxes of a kind, then `Salsa20`.
+/// `XSalsa20-Poly1305`, its tag first; `XSalsa20` is [`derive`](Self::derive), once for all boxes of a kind, then
+/// `Salsa20`.
 pub trait Crypto: fmt::Debug + Send + Sync {
     /// Fills a buffer with random bytes.
     fn random(&self, bytes: &mut [u8]);
@@ -53,32 +54,32 @@ pub trait Crypto: fmt::Debug + Send + Sync {
     /// The public key of a secret one: `crypto_scalarmult_base`.
     fn public_key(&self, secret: &Secret) -> Key;
 
-    /// The key that both sides of a box have: `crypto_box_beforenm`. `None` where the public key is none, as it would make
-    /// the same for every secret one.
+    /// The key shared by both sides of a box: `crypto_box_beforenm`. `None` for a weak public key, which would give the
+    /// same key for every secret one.
     fn shared_key(&self, public: &Key, secret: &Secret) -> Option<Secret>;
 
     /// The key of all boxes of a kind: `crypto_core_hsalsa20`.
     fn derive(&self, shared: &Secret, prefix: &Prefix) -> Secret;
 
-    /// Encrypts a text in its place, by Salsa20 and Poly1305, with a key that was [derived](Self::derive).
+    /// Encrypts a text in place, by Salsa20 and Poly1305, with a key that was [derived](Self::derive).
     fn seal(&self, key: &Secret, count: Count, text: &mut [u8]) -> Tag;
 
-    /// Decrypts a text in its place. False, whatever the text is then, where the tag is of another one; that takes as long for
-    /// every tag.
+    /// Decrypts a text in place. False if the tag does not match, and the text is then undefined; takes the same time
+    /// for every tag.
     fn open(&self, key: &Secret, count: Count, text: &mut [u8], tag: &Tag) -> bool;
 }
 
 /// A key pair.
 #[derive(Clone, Debug)]
 pub struct KeyPair {
-    /// What others know it by.
+    /// The public key.
     pub public: Key,
-    /// What only its owner has.
+    /// The secret key.
     pub secret: Secret,
 }
 
 impl KeyPair {
-    /// A new one, for one connection.
+    /// A new pair, for one connection.
     pub(crate) fn transient(crypto: &dyn Crypto) -> Self {
         let secret = random_secret(crypto);
         Self { public: crypto.public_key(&secret), secret }
@@ -92,21 +93,21 @@ pub(crate) fn random_secret(crypto: &dyn Crypto) -> Secret {
     secret
 }
 
-/// What a client of CURVE has.
+/// The keys of a CURVE client.
 #[derive(Clone, Debug)]
 pub struct ClientKeys {
-    /// What computes.
+    /// The cryptography.
     pub crypto: Arc<dyn Crypto>,
     /// Its own keys.
     pub keys: KeyPair,
-    /// The key of the server: no other is talked to.
+    /// The key of the server: it connects to no other.
     pub server: Key,
 }
 
-/// What a server of CURVE has.
+/// The keys of a CURVE server.
 #[derive(Clone, Debug)]
 pub struct ServerKeys {
-    /// What computes.
+    /// The cryptography.
     pub crypto: Arc<dyn Crypto>,
     /// Its own keys.
     pub keys: KeyPair,

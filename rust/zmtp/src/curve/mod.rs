@@ -1,6 +1,6 @@
 //! CurveZMQ: RFC 26, as ZMTP carries it by RFC 25.
 //!
-//! What computes is behind [`Crypto`]; what goes in which box, under which nonce, and what of it is believed is here.
+//! [`Crypto`] computes; this module decides what goes in which box, under which nonce, and what of it to believe.
 
 mod cipher;
 mod client;
@@ -15,7 +15,7 @@ pub(crate) use server::Server;
 
 use bytes::{BufMut, BytesMut};
 
-/// What a box is longer than what is in it.
+/// The overhead of a box.
 const TAG: usize = size_of::<Tag>();
 
 /// A nonce.
@@ -40,7 +40,7 @@ fn put_box(out: &mut BytesMut, crypto: &dyn Crypto, shared: &Secret, nonce: &Non
     put_box_of_kind(out, crypto, &crypto.derive(shared, &nonce.0), nonce.1, put);
 }
 
-/// The same with the key of the boxes of a kind.
+/// The same with the key of the boxes of one kind.
 fn put_box_of_kind(
     out: &mut BytesMut,
     crypto: &dyn Crypto,
@@ -55,14 +55,14 @@ fn put_box_of_kind(
     tag.copy_from_slice(&crypto.seal(key, count, text));
 }
 
-/// What is in a box, if it was made with this key and nonce.
+/// Opens a box, if it was made with this key and nonce.
 fn open_box(crypto: &dyn Crypto, shared: &Secret, nonce: &Nonce, sealed: &[u8]) -> Option<Secrets> {
     let (tag, text) = sealed.split_first_chunk()?;
     let mut text = Secrets(text.to_vec());
     crypto.open(&crypto.derive(shared, &nonce.0), nonce.1, &mut text.0, tag).then_some(text)
 }
 
-/// Bytes that are wiped when they are done with.
+/// Bytes that are wiped after use.
 struct Secrets(Vec<u8>);
 
 impl Drop for Secrets {

@@ -16,16 +16,16 @@ const INITIATE: &[u8; 9] = b"\x08INITIATE";
 
 const PADDING: usize = 72;
 
-/// The nonce of READY; those of messages go on from there.
+/// The nonce of READY; those of messages follow.
 const FIRST: u64 = 1;
 
 #[derive(Debug)]
 enum State {
-    /// HELLO is waited for.
+    /// Waits for HELLO.
     Hello,
-    /// WELCOME was sent. The transient keys are in its cookie and nowhere else; the cookie's key opens no other cookie, of no
-    /// other connection, and is gone with the first INITIATE or with the connection, after ten seconds at the latest: who
-    /// plays a handshake again plays it to another key.
+    /// WELCOME was sent. The transient keys are only in its cookie. The cookie's key opens no other cookie, and is
+    /// dropped with the first INITIATE or with the connection, after ten seconds at the latest: a replayed handshake
+    /// meets another key.
     Welcome {
         cookie: Secret,
         count: u64,

@@ -9,19 +9,19 @@ use trunkline_wire::{Backlog, Frames, cost};
 use super::{ConnectionId, wire_bytes};
 use crate::HighWater;
 
-/// A connection has so many bytes at a time where more wait: what it has when it breaks is lost.
+/// How much a connection is given at a time: what it has when it breaks is lost.
 const WINDOW: usize = 64 << 10;
 
-/// The pipe of an endpoint that is dialled, again whenever its connection is lost.
+/// The pipe of an endpoint that is dialled, and redialled whenever its connection is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PipeId(u64);
 
-/// What became of a message.
+/// The outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placed {
     /// It is to be sent on this connection now.
     Now(ConnectionId),
-    /// It is kept, until [`poll_send`](Distributor::poll_send) gives it.
+    /// It is pending, until [`poll_send`](Distributor::poll_send) gives it.
     Pending,
     /// It was not taken: all peers are full, or there is none.
     Full,
@@ -34,7 +34,7 @@ struct Pipe {
     is_dialled: bool,
     pending: VecDeque<Frames>,
     pending_bytes: usize,
-    /// What waits on the connection.
+    /// The backlog of the connection.
     backlog: Backlog,
     is_in_turn: bool,
 }
@@ -50,25 +50,25 @@ impl Pipe {
     }
 }
 
-/// Sends each message to the next peer that is not full. What is for an endpoint that is dialled waits there while it has no
-/// connection, the first one and any later; what is for a connection that was accepted goes with it.
+/// Sends each message to the next peer that is not full. Messages for an endpoint that is dialled stay pending while it
+/// has no connection; those for an accepted connection are lost with it.
 #[derive(Debug)]
 pub struct Distributor {
     high_water: HighWater,
-    /// What may wait for all of them together, in bytes, unless each has less than a window.
+    /// The bytes that may be pending for all of them together, unless each has less than a window.
     bytes: usize,
     immediate: bool,
     pipes: HashMap<u64, Pipe, RandomState>,
     by_connection: HashMap<ConnectionId, u64, RandomState>,
-    /// The pipes that have room, in turn; those that may be unloaded.
+    /// The pipes that have room, in turn; those that may send pending messages.
     line: VecDeque<u64>,
     unloading: VecDeque<u64>,
     next: u64,
 }
 
 impl Distributor {
-    /// Without peers, for all of which together so many bytes may be pending. With `immediate` messages wait only for
-    /// connected peers.
+    /// Without peers, for all of which together so many bytes may be pending. With `immediate` messages are pending
+    /// only for connected peers.
     pub fn new(high_water: HighWater, bytes: usize, immediate: bool) -> Self {
         Self {
             high_water,
@@ -88,14 +88,14 @@ impl Distributor {
         PipeId(key)
     }
 
-    /// An endpoint is dialled no more: gives what waited for it, which is lost. Its connection, if it has one, goes on.
+    /// Stops dialling an endpoint: gives its pending messages, which are lost. Its connection, if it has one, goes on.
     pub fn hang_up(&mut self, PipeId(key): PipeId) -> Vec<Frames> {
         let Some(pipe) = self.pipes.get_mut(&key) else { return vec![] };
         pipe.is_dialled = false;
         if pipe.connection.is_some() { vec![] } else { self.remove(key) }
     }
 
-    /// A connection is ready: one that was accepted, or the one of an endpoint.
+    /// A connection is ready: an accepted one, or that of an endpoint.
     pub fn connected(&mut self, connection: ConnectionId, pipe: Option<PipeId>) {
         let key = pipe.map(|pipe| pipe.0).filter(|key| self.pipes.contains_key(key));
         let key = key.unwrap_or_else(|| self.add(Pipe::default()));
@@ -109,7 +109,7 @@ impl Distributor {
         self.settle(key);
     }
 
-    /// A connection is gone: gives what waited for it and is lost, besides what was given to it.
+    /// A connection is gone: gives its pending messages, which are lost like those already given to it.
     pub fn disconnected(&mut self, connection: ConnectionId) -> Vec<Frames> {
         let Some(key) = self.by_connection.remove(&connection) else { return vec![] };
         let Some(pipe) = self.pipes.get_mut(&key) else { return vec![] };
@@ -121,7 +121,7 @@ impl Distributor {
         vec![]
     }
 
-    /// Learns what waits on a connection.
+    /// Reports the backlog of a connection.
     pub fn handle_backlog(&mut self, connection: ConnectionId, backlog: Backlog) {
         let Some(key) = self.by_connection.get(&connection).copied() else { return };
         if let Some(pipe) = self.pipes.get_mut(&key) {
@@ -130,12 +130,12 @@ impl Distributor {
         self.settle(key);
     }
 
-    /// Whether a message would be taken.
+    /// Whether it would take a message.
     pub fn is_writable(&self) -> bool {
         !self.line.is_empty()
     }
 
-    /// Finds a place for a message.
+    /// Takes a message for the next peer with room.
     pub fn place(&mut self, frames: &[Bytes]) -> Placed {
         let Some(key) = self.line.pop_front() else { return Placed::Full };
         let Some(pipe) = self.pipes.get_mut(&key) else { return Placed::Full };
@@ -152,7 +152,7 @@ impl Distributor {
         now.map_or(Placed::Pending, Placed::Now)
     }
 
-    /// The next message that was pending and is to be sent now.
+    /// The next pending message that can be sent now.
     pub fn poll_send(&mut self) -> Option<(ConnectionId, Frames)> {
         loop {
             let key = *self.unloading.front()?;
@@ -194,13 +194,13 @@ impl Distributor {
         self.pipes.remove(&key).map(|pipe| pipe.pending.into()).unwrap_or_default()
     }
 
-    /// What may wait for one peer: the less the more there are.
+    /// How much may be pending for one peer: the more peers, the less.
     fn share(&self) -> HighWater {
         let share = self.bytes / self.pipes.len().max(1);
         HighWater { bytes: self.high_water.bytes.min(share.max(WINDOW)), ..self.high_water }
     }
 
-    /// Puts a pipe where it belongs.
+    /// Puts a pipe into the right queue.
     fn settle(&mut self, key: u64) {
         let share = self.share();
         let Some(pipe) = self.pipes.get_mut(&key) else { return };
@@ -261,7 +261,7 @@ mod tests {
         (0..10).for_each(|number| push.connected(ConnectionId(number), None));
         let placed = (0..1000).take_while(|_| push.place(&message(10_000)) != Placed::Full).count();
         assert!((180..=220).contains(&placed), "{placed}");
-        // One that reads has room again, whatever the others do.
+        // A peer that reads has room again, whatever the others do.
         push.handle_backlog(ConnectionId(3), Backlog::default());
         while push.poll_send().is_some() {}
         push.handle_backlog(ConnectionId(3), Backlog::default());

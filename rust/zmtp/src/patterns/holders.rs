@@ -1,4 +1,4 @@
-//! Whose a routing id is.
+//! The holders of routing ids.
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
@@ -8,16 +8,16 @@ use std::net::{IpAddr, Ipv6Addr};
 use bytes::Bytes;
 use foldhash::quality::RandomState;
 
-/// Who holds a routing id: its connections have what waits for it, one after the other.
+/// The holder of a routing id: its connections, one after the other, get what is pending for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     /// The user that authentication found.
     pub user: Option<Bytes>,
-    /// Where it comes from; none on this machine's file system.
+    /// The host it connects from; none over the file system.
     pub host: Option<IpAddr>,
 }
 
-/// Those who share a memory: a user, wherever it comes from; without one a host, or a network of IPv6, which has as many
+/// Holders that share a quota: a user, from any host; without one a host, or an IPv6 network, which has as many
 /// addresses as it likes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Group {
@@ -35,18 +35,19 @@ impl Group {
     }
 }
 
-/// Who claimed a routing id first. It is theirs while they are connected, and of those that are not, the latest are remembered.
+/// The first holder of each routing id. An id stays its holder's while it is connected; of the others the latest are
+/// remembered.
 #[derive(Debug)]
 pub(super) struct Holders {
-    /// How many are remembered that are not connected.
+    /// How many unconnected ones are remembered.
     most: usize,
     known: HashMap<Bytes, Known, RandomState>,
-    /// The routing ids that are not connected, by when that began.
+    /// The unconnected routing ids of each group, by when that began.
     absent: HashMap<Group, BTreeMap<u64, Bytes>, RandomState>,
-    /// The groups that have any, the one that is to lose its oldest last.
+    /// The groups that have any; the last one loses its oldest first.
     order: BTreeSet<(usize, Reverse<u64>, Group)>,
     remembered: usize,
-    /// When the next one leaves.
+    /// The number of the next that leaves.
     now: u64,
 }
 
@@ -68,7 +69,7 @@ impl Holders {
         }
     }
 
-    /// A peer claims a routing id: whether it is its own, or becomes it.
+    /// A peer claims a routing id: whether it is or becomes its holder.
     pub(super) fn claim(&mut self, id: &Bytes, holder: &Holder) -> bool {
         let since = match self.known.entry(id.clone()) {
             Entry::Vacant(vacant) => {
@@ -85,7 +86,7 @@ impl Holders {
         true
     }
 
-    /// The one that has a routing id is not connected any more.
+    /// The holder of a routing id has disconnected.
     pub(super) fn leave(&mut self, id: &Bytes) {
         let Some(known) = self.known.get_mut(id) else { return };
         let now = self.now;
@@ -99,7 +100,7 @@ impl Holders {
         }
     }
 
-    /// Forgets the oldest routing id of the group that has the most: no peer makes a role forget those of others.
+    /// Forgets the oldest routing id of the group that has the most: no peer can make a role forget those of others.
     fn forget(&mut self) {
         let Some((_, _, group)) = self.order.last().cloned() else { return };
         let oldest = self.change(group, BTreeMap::pop_first);
@@ -109,7 +110,7 @@ impl Holders {
         }
     }
 
-    /// Changes what a group has, and its rank in the order with it.
+    /// Changes a group's routing ids, and its rank in the order with them.
     fn change<T>(&mut self, group: Group, change: impl FnOnce(&mut BTreeMap<u64, Bytes>) -> T) -> T {
         let rank = |ids: &BTreeMap<u64, Bytes>| ids.first_key_value().map(|(oldest, _)| (ids.len(), Reverse(*oldest)));
         let ids = self.absent.entry(group.clone()).or_default();
@@ -182,7 +183,7 @@ mod tests {
         #[test]
         fn what_is_kept_adds_up(operations in vec((0usize..12, prop::option::of(0u8..2), 0u8..3, any::<bool>()), 0..200)) {
             let mut holders = Holders::new(5);
-            // The routing ids that are connected, and whose each is known to be.
+            // The connected routing ids, and the known holder of each.
             let mut connected: HashMap<usize, Holder> = HashMap::new();
             for (number, user, host, leaves) in operations {
                 if leaves {

@@ -2,7 +2,7 @@
 //!
 //! A PUSH is a [`Distributor`]; a PULL takes [`Turns`]; a DEALER does both. A REQ is a [`Req`], a REP a [`Rep`], which
 //! take turns as well, and a ROUTER is a [`Router`] that takes turns. The owner of the connections reports which came
-//! and went, and what waits on each; they say whose turn it is to be read, and where a message goes.
+//! and went, and the backlog of each; they decide which one to read next, and where a message goes.
 
 mod distributor;
 mod holders;
@@ -21,12 +21,12 @@ pub use req::{Answer, Req};
 pub use router::{Admitted, Routed, Router, RouterCounts, Unsent};
 pub use turns::Turns;
 
-/// One connection among all there ever are: a number that is never used again, so that what was meant for a peer that is
-/// gone does not go to the one that has its routing id now.
+/// One connection among all that were ever made: a number that is never reused, so that a message for a peer that is
+/// gone does not go to the peer that has its routing id now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// What a message adds to what waits on a connection, until that says it itself.
+/// What a message adds to the backlog of a connection, until the connection reports it.
 fn wire_bytes(frames: &[Bytes]) -> usize {
     const HEAD: usize = 9;
     usize::try_from(nbytes(frames)).expect("it is in memory") + HEAD * frames.len()

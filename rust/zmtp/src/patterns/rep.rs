@@ -13,18 +13,18 @@ pub struct Rep {
 }
 
 impl Rep {
-    /// There was no request yet.
+    /// Without a request.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether a request is taken now: not before the last was replied to.
+    /// Whether a request is taken now: only after the reply to the last.
     pub fn is_readable(&self) -> bool {
         self.open.is_none()
     }
 
-    /// Takes a message; gives the request without its envelope. `None` for what is none, or comes before its turn: it is
-    /// discarded, and counted.
+    /// Takes a message; gives the request without its envelope. `None` if it is no request, or comes before the last
+    /// was answered: it is discarded, and counted.
     pub fn receive(&mut self, connection: ConnectionId, mut frames: Frames) -> Option<Frames> {
         let delimiter = frames.iter().position(bytes::Bytes::is_empty);
         let body = delimiter.map(|at| at + 1).filter(|at| *at < frames.len() && self.open.is_none());
@@ -37,15 +37,15 @@ impl Rep {
         Some(request)
     }
 
-    /// Gives the reply to the request that is open as it is to be sent, and where. `None` when there is none, or when who
-    /// asked is gone.
+    /// Gives the reply to the open request as it is to be sent, and its connection. `None` when no request is open, or
+    /// its connection is gone.
     pub fn reply(&mut self, frames: Frames) -> Option<(ConnectionId, Frames)> {
         let (connection, mut envelope) = self.open.take()?;
         envelope.extend(frames);
         Some((connection?, envelope))
     }
 
-    /// A connection is gone, and with it the request that waits for a reply on it.
+    /// A connection is gone, and with it the request that was open on it.
     pub fn disconnected(&mut self, connection: ConnectionId) {
         if let Some((open, _)) = &mut self.open
             && *open == Some(connection)

@@ -6,12 +6,12 @@ use trunkline_wire::{Backlog, Frames};
 use super::{ConnectionId, Distributor, PipeId, Placed};
 use crate::HighWater;
 
-/// What a message that came to a REQ is.
+/// What a message received by a REQ is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The reply to the request, without its delimiter.
     Reply(Frames),
-    /// Nothing that was asked for: it is discarded, and counted.
+    /// No reply to the request: it is discarded, and counted.
     Stray,
 }
 
@@ -23,7 +23,7 @@ enum State {
     Waiting(ConnectionId),
 }
 
-/// Sends one request at a time, and takes the reply from whom it went to alone.
+/// Sends one request at a time, and takes the reply only from the peer that got it.
 #[derive(Debug)]
 pub struct Req {
     peers: Distributor,
@@ -32,9 +32,9 @@ pub struct Req {
 }
 
 impl Req {
-    /// Without peers. With `immediate` requests wait only for who is connected.
+    /// Without peers. With `immediate` requests are pending only for connected peers.
     pub fn new(high_water: HighWater, immediate: bool) -> Self {
-        // One request waits at most.
+        // At most one request is pending.
         Self { peers: Distributor::new(high_water, high_water.bytes, immediate), state: State::Idle, strays: 0 }
     }
 
@@ -43,12 +43,12 @@ impl Req {
         self.peers.dial()
     }
 
-    /// A connection is ready: one that was accepted, or the one of an endpoint.
+    /// A connection is ready: an accepted one, or that of an endpoint.
     pub fn connected(&mut self, connection: ConnectionId, dial: Option<PipeId>) {
         self.peers.connected(connection, dial);
     }
 
-    /// A connection is gone. True where its reply was waited for: the next request may be sent.
+    /// A connection is gone. True if its reply was pending: the next request may be sent.
     pub fn disconnected(&mut self, connection: ConnectionId) -> bool {
         let is_lost = !self.peers.disconnected(connection).is_empty() || self.state == State::Waiting(connection);
         if is_lost {
@@ -57,7 +57,7 @@ impl Req {
         is_lost
     }
 
-    /// An endpoint is dialled no more. True where a request waited for it, and is lost.
+    /// Stops dialling an endpoint. True if a request was pending for it, and is lost.
     pub fn hang_up(&mut self, pipe: PipeId) -> bool {
         let is_lost = !self.peers.hang_up(pipe).is_empty();
         if is_lost {
@@ -66,7 +66,7 @@ impl Req {
         is_lost
     }
 
-    /// Learns what waits on a connection.
+    /// Reports the backlog of a connection.
     pub fn handle_backlog(&mut self, connection: ConnectionId, backlog: Backlog) {
         self.peers.handle_backlog(connection, backlog);
     }
@@ -76,7 +76,8 @@ impl Req {
         self.state == State::Idle && self.peers.is_writable()
     }
 
-    /// Finds a place for a request; gives it as it is to be sent, with its delimiter. Not before the reply to the last.
+    /// Takes a request for the next peer with room; gives it as it is to be sent, with its delimiter. Only after the
+    /// reply to the last.
     pub fn place(&mut self, frames: &[Bytes]) -> (Placed, Frames) {
         let request: Frames = std::iter::once(Bytes::new()).chain(frames.iter().cloned()).collect();
         let placed = if self.state == State::Idle { self.peers.place(&request) } else { Placed::Full };
@@ -88,14 +89,14 @@ impl Req {
         (placed, request)
     }
 
-    /// The request that was pending, once it is to be sent.
+    /// The pending request, once it can be sent.
     pub fn poll_send(&mut self) -> Option<(ConnectionId, Frames)> {
         let sent = self.peers.poll_send()?;
         self.state = State::Waiting(sent.0);
         Some(sent)
     }
 
-    /// Whether a request is pending until there is a peer to send it to.
+    /// Whether a request is pending until a peer connects.
     pub fn has_pending(&self) -> bool {
         self.state == State::Pending
     }
@@ -112,7 +113,7 @@ impl Req {
         Answer::Reply(frames)
     }
 
-    /// Messages that were not asked for.
+    /// Messages that were no reply to a request.
     pub fn strays(&self) -> u64 {
         self.strays
     }

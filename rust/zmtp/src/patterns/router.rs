@@ -1,4 +1,4 @@
-//! Messages to whom they name: ROUTER, of RFC 28.
+//! Messages to the peers they address: ROUTER, of RFC 28.
 
 use std::collections::HashMap;
 
@@ -10,47 +10,46 @@ use super::holders::Holders;
 use super::{ConnectionId, Holder, wire_bytes};
 use crate::{HighWater, Reason};
 
-/// Routing ids that are remembered as their holder's while it is not connected: what a role keeps for one is not another's.
+/// Routing ids remembered while their holders are not connected: what a role keeps for a holder must not go to another.
 const REMEMBERED: usize = 1 << 16;
 
 /// A peer that was admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// The routing id it has from now on: the one it claims, or one it was given, as it claims none or one that was another
-    /// holder's.
+    /// Its routing id from now on: the one it claims, or a new one if it claims none or one of another holder.
     pub routing_id: Bytes,
-    /// The connection that had it, and is to be closed: with [`Reason::HandedOver`].
+    /// The connection that had it, to be closed with [`Reason::HandedOver`].
     pub replaced: Option<ConnectionId>,
 }
 
-/// Where a message goes.
+/// The route of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routed {
     /// To this connection.
     To(ConnectionId),
-    /// Nowhere, as it is not mandatory: it was counted.
+    /// Nowhere, since the socket is not mandatory: it was counted.
     Dropped(Unsent),
 }
 
 /// Why a message cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsent {
-    /// As much waits for the peer as may.
+    /// The peer's limit of pending messages is reached.
     Full,
     /// No connection has this routing id.
     Unreachable,
 }
 
-/// What a ROUTER turned away.
+/// What a ROUTER refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouterCounts {
     /// Connections that claimed a routing id that was taken.
     pub taken: u64,
     /// Connections that lost their routing id to another of the same holder.
     pub handed_over: u64,
-    /// Messages dropped as their peer was full.
+    /// Messages dropped because their peer was full.
     pub full: u64,
-    /// Messages dropped as their peer was not there.
+    /// Messages dropped because their peer was not connected.
     pub unreachable: u64,
 }
 
@@ -59,7 +58,7 @@ struct Peer {
     connection: ConnectionId,
     holder: Holder,
     backlog: Backlog,
-    /// The bytes that were pending for it when a message was refused since.
+    /// The bytes that were pending for it when a message was refused.
     refused: Option<usize>,
 }
 
@@ -72,16 +71,16 @@ pub struct Router {
     peers: HashMap<Bytes, Peer, RandomState>,
     ids: HashMap<ConnectionId, Bytes, RandomState>,
     holders: Holders,
-    /// The number in the next routing id that is given away.
+    /// The number in the next routing id that is given out.
     next: u32,
     counts: RouterCounts,
-    /// Those that refused a message, and have room again or are gone.
+    /// Peers that refused a message, and have room again or are gone.
     drained: Vec<Bytes>,
 }
 
 impl Router {
-    /// Without peers. With `mandatory` what cannot be sent is an error; with `handover` a routing id that is claimed again by
-    /// its holder is the newcomer's. Routing ids that are given away count from `first`.
+    /// Without peers. With `mandatory` a message that cannot be sent is an error; with `handover` a routing id goes to
+    /// the latest connection of its holder. Routing ids that are given out count from `first`.
     pub fn new(high_water: HighWater, mandatory: bool, handover: bool, first: u32) -> Self {
         Self {
             high_water,
@@ -96,10 +95,10 @@ impl Router {
         }
     }
 
-    /// A connection is ready: lets it in under the routing id that it claims or is given, or refuses it.
+    /// A connection is ready: admits it under the routing id that it claims or is given, or refuses it.
     ///
     /// # Errors
-    /// Where the id is another's: the connection is to be closed with this reason.
+    /// Where another holder has the id: the connection must be closed with this reason.
     pub fn connected(&mut self, connection: ConnectionId, identity: Bytes, holder: Holder) -> Result<Admitted, Reason> {
         if let Some(before) = self.peers.get(&identity).filter(|_| !identity.is_empty())
             && !(self.handover && before.holder == holder)
@@ -139,7 +138,7 @@ impl Router {
         self.peers.get(routing_id).map(|peer| peer.connection)
     }
 
-    /// What waits for the peer of a routing id.
+    /// The backlog of the peer with a routing id.
     pub fn backlog(&self, routing_id: &[u8]) -> Backlog {
         self.peers.get(routing_id).map(|peer| peer.backlog).unwrap_or_default()
     }
@@ -169,19 +168,19 @@ impl Router {
         Ok(Routed::Dropped(unsent))
     }
 
-    /// Learns what waits on a connection.
+    /// Reports the backlog of a connection.
     pub fn handle_backlog(&mut self, connection: ConnectionId, backlog: Backlog) {
         let Some(id) = self.ids.get(&connection) else { return };
         let Some(peer) = self.peers.get_mut(id) else { return };
         peer.backlog = backlog;
-        // Half of it: a peer that is written to message by message would be reported as often.
+        // Half of it: else a peer that takes single messages would be reported for each.
         if peer.refused.is_some_and(|refused| backlog.bytes <= refused / 2) {
             peer.refused = None;
             self.drained.push(id.clone());
         }
     }
 
-    /// A message to this peer was refused: it is reported by [`poll_drained`](Self::poll_drained) once there is room.
+    /// A message to this peer was refused: [`poll_drained`](Self::poll_drained) reports it once there is room.
     pub fn handle_refused(&mut self, to: &[u8]) {
         if let Some(peer) = self.peers.get_mut(to) {
             peer.refused.get_or_insert(peer.backlog.bytes);
@@ -198,7 +197,7 @@ impl Router {
         !self.drained.is_empty()
     }
 
-    /// How many peers there are.
+    /// The number of peers.
     pub fn len(&self) -> usize {
         self.peers.len()
     }
@@ -208,12 +207,12 @@ impl Router {
         self.peers.is_empty()
     }
 
-    /// What was turned away.
+    /// What was refused.
     pub fn counts(&self) -> RouterCounts {
         self.counts
     }
 
-    /// A routing id that no peer can claim, as it begins with a zero byte, and none has.
+    /// An unused routing id that no peer can claim, as it begins with a zero byte.
     fn unused(&mut self) -> Bytes {
         loop {
             let mut id = BytesMut::with_capacity(5);

@@ -1,4 +1,4 @@
-//! Whose turn it is to be read: fair queueing, of RFC 28 and RFC 30.
+//! Fair queueing of the connections to read, of RFC 28 and RFC 30.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -10,27 +10,27 @@ use super::ConnectionId;
 /// The bytes of a turn.
 const TURN: usize = 64 << 10;
 
-/// The most that one who took a large message has to sit out.
+/// The most turns that a connection pauses after a large message.
 const DEBT: usize = 16;
 
-/// The connections that have something to read, in the order of their turns. By bytes, not by messages: who sends large
-/// ones gets no more than who sends small ones.
+/// The connections with data to read, in the order of their turns. Turns count bytes, not messages: a sender of large
+/// messages gets no more than one of small ones.
 #[derive(Debug, Default)]
 pub struct Turns {
     line: VecDeque<ConnectionId>,
-    /// What each in the line has had beyond its turns.
+    /// What each in the line has taken beyond its turns.
     debts: HashMap<ConnectionId, usize, RandomState>,
     /// What is left of the turn of the first.
     left: usize,
 }
 
 impl Turns {
-    /// No connection has a message.
+    /// Without connections.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many have something to read.
+    /// The number of connections with data to read.
     pub fn len(&self) -> usize {
         self.line.len()
     }
@@ -48,7 +48,7 @@ impl Turns {
         }
     }
 
-    /// Whose turn it is, until that one [took](Self::took) so much that it is another's, or [leaves](Self::leave).
+    /// The connection to read, until it [took](Self::took) so much that its turn is over, or [leaves](Self::leave).
     pub fn first(&mut self) -> Option<ConnectionId> {
         while self.left == 0 {
             let first = *self.line.front()?;
@@ -64,7 +64,7 @@ impl Turns {
         self.line.front().copied()
     }
 
-    /// The one whose turn it is took so many bytes.
+    /// The connection to read took so many bytes.
     pub fn took(&mut self, bytes: usize) {
         if self.left == 0 {
             return; // No turn has begun.
@@ -103,7 +103,7 @@ mod tests {
         turns
     }
 
-    /// Who is read, one message of its size after the other.
+    /// Reads one message of its size after the other; gives the connection of each.
     fn read(turns: &mut Turns, count: usize, size: impl Fn(u64) -> usize) -> Vec<u64> {
         let mut once = || {
             let ConnectionId(number) = turns.first()?;

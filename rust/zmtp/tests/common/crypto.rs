@@ -1,4 +1,4 @@
-//! The primitives of `NaCl`, out of pure Rust, with random bytes that are the same each time.
+//! The primitives of `NaCl`, in pure Rust, with random bytes that are the same each time.
 
 use std::sync::Mutex;
 

@@ -1,4 +1,4 @@
-//! What the tests of connections have in common.
+//! What the tests of connections share.
 #![allow(dead_code)] // each test uses some of it
 
 pub(crate) mod crypto;
@@ -19,7 +19,7 @@ pub(crate) fn plain(socket: SocketType, side: Side) -> Connection {
     connection(&Settings::new(socket, Bytes::new()), side)
 }
 
-/// All that waits to be written, which is gone then.
+/// Takes all pending bytes.
 pub(crate) fn written(connection: &mut Connection) -> Bytes {
     let mut all = vec![];
     while connection.backlog().bytes > 0 {
@@ -30,12 +30,12 @@ pub(crate) fn written(connection: &mut Connection) -> Bytes {
     all.into()
 }
 
-/// All that happened.
+/// All events.
 pub(crate) fn events(connection: &mut Connection) -> Vec<Event> {
     std::iter::from_fn(|| connection.poll_event()).collect()
 }
 
-/// Has a connection read bytes in pieces of these sizes, over and over; long frames to where they stay.
+/// Makes a connection read bytes in pieces of these sizes, over and over; long frames in place.
 pub(crate) fn read(connection: &mut Connection, bytes: &[u8], sizes: &[usize]) -> Vec<Event> {
     let (mut rest, mut happened) = (bytes, events(connection));
     for size in sizes.iter().cycle() {
@@ -58,7 +58,7 @@ pub(crate) fn read(connection: &mut Connection, bytes: &[u8], sizes: &[usize]) -
     happened
 }
 
-/// Carries bytes between two connections until both have nothing to say; gives what happened on each.
+/// Carries bytes between two connections until both are idle; gives the events of each.
 pub(crate) fn talk(one: &mut Connection, other: &mut Connection) -> [Vec<Event>; 2] {
     let mut happened = [events(one), events(other)];
     for _ in 0..100 {
@@ -82,7 +82,7 @@ pub(crate) fn reason(events: &[Event]) -> Option<Reason> {
     }
 }
 
-/// The messages among what happened.
+/// The messages among the events.
 pub(crate) fn messages(events: &[Event]) -> Vec<Frames> {
     let message = |event: &Event| if let Event::Message(frames) = event { Some(frames.clone()) } else { None };
     events.iter().filter_map(message).collect()
