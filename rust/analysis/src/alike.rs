@@ -1,4 +1,4 @@
-//! What cells hold, as a number of 128 bits: equal ones have equal numbers.
+//! The values of cells, as a number of 128 bits: equal ones have equal numbers.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -11,7 +11,7 @@ use arrow_schema::{DataType, TimeUnit};
 use foldhash::quality::FixedState;
 use trunkline_columns::ColumnError;
 
-/// The seeds of the two halves. A state may be read by another process, so that they are the same everywhere.
+/// The seeds of the two halves, the same everywhere: another process may read a state.
 const SEEDS: [u64; 2] = [0x7472_756e_6b6c_696e, 0x616e_616c_7973_6973];
 
 /// The number of what `write` writes.
@@ -34,7 +34,7 @@ pub(crate) fn number_of(parts: &[Option<&[u8]>]) -> u128 {
     })
 }
 
-/// Columns that tell whether rows are alike.
+/// The columns by which rows are compared.
 pub(crate) struct Alike(Vec<ArrayRef>);
 
 impl Alike {
@@ -45,7 +45,7 @@ impl Alike {
         Self(columns.filter(|(field, _)| wanted(field.name())).map(|(_, column)| column.clone()).collect())
     }
 
-    /// What a row has in them.
+    /// The number of a row's values in them.
     pub(crate) fn at(&self, row: usize) -> Result<u128, ColumnError> {
         if let Some(column) = self.0.iter().find(|column| !is_known(column.data_type())) {
             return Err(ColumnError::Input(format!("a column of {}", column.data_type())));

@@ -20,19 +20,19 @@ use crate::{
     tries::{Tried, Tries},
 };
 
-/// The property of contents that come again.
+/// The property of contents that are redelivered.
 const REDELIVERED: &str = "property_redelivered";
 
-/// How many entries that mean nothing any more may be kept of a whole table, before they are looked for and removed.
+/// How many stale entries may be kept of a whole table before they are removed.
 const STALE_MAX: usize = 1 << 18;
 
-/// Of more connections those that have nothing open may be forgotten.
+/// With more connections, those that have nothing open may be forgotten.
 const PEERS: usize = 1 << 17;
 
-/// How many messages wait until it is known whether a lease that was shown on their connection is taken.
+/// How many messages wait until it is known whether a lease presented on their connection is accepted.
 const UNKNOWN: usize = 1 << 12;
 
-/// Pairs contents with what settles them, connection by connection, and then tells the tries of each apart.
+/// Pairs contents with what settles them, connection by connection, and then distinguishes the tries of each.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Contents {
     room: Room,
@@ -44,7 +44,7 @@ pub(crate) struct Contents {
     let_go: u64,
 }
 
-/// A data connection, as a server tells it from others.
+/// A data connection, as a server identifies it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Peer {
     capture_id: String,
@@ -57,11 +57,12 @@ struct Peer {
 struct Connection {
     to_reader: Flow,
     from_writer: Flow,
-    /// A lease that was shown, until it is answered: its sequence, and what came since. Contents are counted as they come.
+    /// A lease that was presented, until it is answered: its sequence, and the messages since. Contents are counted as
+    /// they come.
     asked: Option<(u64, Vec<Message>)>,
 }
 
-/// The contents that go one way.
+/// The contents of one direction.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Flow {
     /// The highest sequence so far.
@@ -265,7 +266,7 @@ impl Connection {
 }
 
 impl Content {
-    /// Whether it is older than this moment: then nothing is to come of it, and it is not given again.
+    /// Whether it is older than this moment: then it is complete, and not given again.
     pub(crate) fn let_go_if_older(&mut self, before_ns: i64) -> bool {
         let is_older = self.at_ns < before_ns;
         self.is_chosen &= !is_older;
@@ -274,7 +275,7 @@ impl Content {
 }
 
 impl Contents {
-    /// Contents leave in order in any room: which try of those that are alike one is depends on those before it.
+    /// Contents leave in order in any room: the try number of one depends on equal ones before it.
     pub(crate) fn in_room(room: Room) -> Self {
         Self { room, sent: Ordered::in_room(room).in_order(), tries: Tries::in_room(room), ..Self::default() }
     }
@@ -297,7 +298,7 @@ impl Contents {
         self.tries.next(is_end)
     }
 
-    /// Removes what connections have open that has left, and those that have nothing open if there are many.
+    /// Removes open entries of connections whose contents have left, and idle connections if there are many.
     fn clean(&mut self) {
         let Self { room, peers, sent, .. } = self;
         for connection in peers.values_mut() {
@@ -311,13 +312,13 @@ impl Contents {
         }
     }
 
-    /// A lease is shown: a connection begins, unless it is refused.
+    /// A lease is presented: a connection begins, unless it is refused.
     fn lease(&mut self, peer: Peer, sequence: u64) {
         self.end_lease(&peer, true);
         self.peers.entry(peer).or_default().asked = Some((sequence, Vec::new()));
     }
 
-    /// Whether a Response is the answer to the lease that was shown last.
+    /// Whether a Response answers the last lease presented.
     fn answers(&mut self, peer: &Peer, sequence: Option<u64>, status: Option<i32>) -> bool {
         let asked = self.peers.get(peer).and_then(|connection| connection.asked.as_ref());
         let is_answer = asked.is_some_and(|(asked, _)| sequence == Some(*asked));
@@ -327,12 +328,13 @@ impl Contents {
         is_answer
     }
 
-    /// It is known whether the lease that was shown last is taken: one that shows a second lease keeps the first (MTL-34).
+    /// The answer to the last lease presented is known: a connection that presents a second lease keeps the first
+    /// (MTL-34).
     fn end_lease(&mut self, peer: &Peer, is_granted: bool) {
         let Some(connection) = self.peers.get_mut(peer) else { return };
         let Some((_, since)) = connection.asked.take() else { return };
         if is_granted {
-            // What was sent before is settled by nothing any more.
+            // What was sent before can no longer be settled.
             for flow in [std::mem::take(&mut connection.to_reader), std::mem::take(&mut connection.from_writer)] {
                 flow.open.values().chain(flow.latest.values()).for_each(|id| self.sent.settle(*id));
             }
@@ -342,7 +344,7 @@ impl Contents {
         }
     }
 
-    /// Those that are not answered are taken to be granted.
+    /// Those that are not answered count as granted.
     fn settle_leases(&mut self) {
         let asked = |(peer, connection): (&Peer, &Connection)| connection.asked.is_some().then(|| peer.clone());
         let peers: Vec<_> = self.peers.iter().filter_map(asked).collect();
@@ -373,7 +375,7 @@ impl Contents {
                 if let Some(before) = flow.latest.insert(sequence, id)
                     && flow.open.get(&sequence) != Some(&before)
                 {
-                    // A Response would be about the one that has come now.
+                    // A Response would now refer to the new one.
                     sent.settle(before);
                 }
                 if sequence > flow.last {
@@ -382,7 +384,7 @@ impl Contents {
                 }
             }
             Message::Settlement { is_out, sequence, is_multiple, settled } => {
-                // Who settles a content goes the other way.
+                // A content is settled in the other direction.
                 let flow = if is_out { &mut connection.from_writer } else { &mut connection.to_reader };
                 let mut settle = |id: Id| {
                     if let Some(content) = sent.get(id) {
@@ -396,7 +398,7 @@ impl Contents {
                         settle(id);
                     }
                 } else if is_multiple {
-                    // One that names more than was sent is about what was sent.
+                    // A sequence beyond the last covers what was sent.
                     let up_to = sequence.min(flow.last);
                     let after = up_to.checked_add(1).map(|after| flow.open.split_off(&after)).unwrap_or_default();
                     for (number, id) in std::mem::replace(&mut flow.open, after) {

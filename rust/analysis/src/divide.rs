@@ -1,4 +1,4 @@
-//! Decoded rows, divided so that those that belong together stay together.
+//! Divides decoded rows so that related rows stay together.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -11,10 +11,11 @@ use trunkline_columns::ColumnError;
 
 use crate::rows::{binary, bytes_at, lists, text, text_at};
 
-/// Every process is to divide alike.
+/// Every process must divide in the same way.
 const SEED: u64 = 0x6469_7669_6465;
 
-/// The rows of a batch in so many parts, those that there are, each with its number. Rows of a protocol that any fold or
+/// Divides the rows of a batch into so many parts; gives those that are not empty, each with its number. Rows of a
+/// protocol that any fold or summary takes together are in one part, and keep their order.
 /// summary takes together are of one part, and keep their order.
 pub fn divide(protocol: &str, batch: &RecordBatch, parts: u32) -> Result<Vec<(u64, RecordBatch)>, ColumnError> {
     let mut divided: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
@@ -32,7 +33,7 @@ pub fn divide(protocol: &str, batch: &RecordBatch, parts: u32) -> Result<Vec<(u6
         .collect()
 }
 
-/// A number for each row: equal ones for rows that belong together.
+/// A number for each row: equal ones for related rows.
 fn hashes(protocol: &str, batch: &RecordBatch) -> Result<Vec<u64>, ColumnError> {
     let rows = 0..batch.num_rows();
     let texts = |names: &[&str]| -> Result<Vec<u64>, ColumnError> {

@@ -1,4 +1,4 @@
-//! What every fold is: rows in, settled things out, what is open as it stands, and its state as bytes.
+//! The interface of folds: rows in, settled things out, open things as they stand, and their state as bytes.
 
 use std::{collections::HashSet, hash::Hash, mem};
 
@@ -14,12 +14,12 @@ use crate::{
     table::{Cell, Columns, Table, fields},
 };
 
-/// A table of things that several rows make up.
+/// A table of things that are each made of several rows.
 ///
-/// It is given the decoded rows of one protocol in the order of `capture_id`, `seq` and `record`. Rows of different keys never
-/// meet, so that those of some keys are a whole.
+/// It is given the decoded rows of one protocol in the order of `capture_id`, `seq` and `record`. Rows of different
+/// keys never meet, so a subset of the keys can be folded alone.
 pub(crate) trait Fold: Clone + Serialize + DeserializeOwned + Send {
-    /// What it is called.
+    /// Its name.
     const NAME: &'static str;
     /// The version of its state.
     const VERSION: u16;
@@ -29,23 +29,23 @@ pub(crate) trait Fold: Clone + Serialize + DeserializeOwned + Send {
     const NEEDS: &'static [&'static str];
     /// The columns of the table.
     const COLUMNS: Columns;
-    /// Those that tell its rows apart; none where a row is given once and never again.
+    /// Those that identify its rows; none if a row is given only once.
     const KEY: &'static [&'static str];
 
-    /// Takes the next rows in.
+    /// Takes in the next rows.
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError>;
 
     /// The next thing that leaves, of those that may; at the end all may.
     fn next(&mut self, is_end: bool) -> Option<Vec<Cell>>;
 
-    /// Nothing more is to come of what is older than this moment, which is not given again.
+    /// Ends the wait for what is older than this moment, which is not given again.
     fn forget(&mut self, _before_ns: i64) {}
 
-    /// How many things left unsettled, to make way for others, and how much else was forgotten.
+    /// How many things left unsettled, to make room for others, and how much else was forgotten.
     fn let_go(&self) -> u64;
 }
 
-/// A fold, whichever it is.
+/// Any fold.
 pub trait Folding: Send {
     /// The protocol of its rows.
     fn protocol(&self) -> &'static str;
@@ -53,29 +53,29 @@ pub trait Folding: Send {
     fn needs(&self) -> &'static [&'static str];
     /// The columns of its table.
     fn fields(&self) -> Fields;
-    /// Those that tell its rows apart.
+    /// Those that identify its rows.
     fn key(&self) -> &'static [&'static str];
-    /// Takes the next rows in, and gives the things that are settled, but for those that were given as they are now.
+    /// Takes in the next rows, and gives the things that are settled, except those already given as they are now.
     fn record(&mut self, batch: &RecordBatch) -> Result<Vec<RecordBatch>, ColumnError>;
-    /// Gives what is open as it would be given if nothing more came; of that only what it did not give the last time.
+    /// Gives the open things as they would be given at the end, if they have changed since the last call.
     fn standing(&mut self) -> Result<Vec<RecordBatch>, ColumnError>;
-    /// Nothing more is to come of what is older than this moment, and was given as it stood.
+    /// Ends the wait for what is older than this moment, and was given as it stood.
     fn forget(&mut self, before_ns: i64);
-    /// Gives what is left.
+    /// Gives the rest.
     fn finish(&mut self) -> Result<Vec<RecordBatch>, ColumnError>;
-    /// How much was let go unsettled.
+    /// How many things were dropped unsettled.
     fn let_go(&self) -> u64;
-    /// What it has kept, as bytes.
+    /// Its state, as bytes.
     fn state(&self) -> Vec<u8>;
-    /// Goes on from such bytes.
+    /// Restores such a state.
     fn restore(&mut self, state: &[u8]) -> Result<(), StateError>;
 }
 
-/// A fold, and what it gave of what is open.
+/// A fold, and the open things that it gave.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Kept<F> {
     fold: F,
-    /// The numbers of the rows, which stand for them.
+    /// The numbers of the rows, in place of the rows.
     given: HashSet<u128, RandomState>,
 }
 
@@ -121,7 +121,7 @@ impl<F: Fold> Folding for Kept<F> {
     fn standing(&mut self) -> Result<Vec<RecordBatch>, ColumnError> {
         let mut leaving = Leaving::new(F::COLUMNS);
         let mut given = HashSet::default();
-        // What the fold would give at the end is what there is to say now, whatever it is of.
+        // Open things are given as the fold would give them at the end.
         let mut ended = self.fold.clone();
         while let Some(thing) = ended.next(true) {
             let number = number_of(&thing);
@@ -156,7 +156,7 @@ impl<F: Fold> Folding for Kept<F> {
     }
 }
 
-/// The number that stands for a row.
+/// The number of a row.
 fn number_of(thing: &[Cell]) -> u128 {
     number(|mut hasher| thing.hash(&mut hasher))
 }

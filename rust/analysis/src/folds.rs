@@ -1,4 +1,4 @@
-//! The folds there are, for those who know which one at run time only.
+//! All folds, for callers that know the name only at run time.
 
 use std::num::NonZeroU32;
 
@@ -13,18 +13,19 @@ use crate::{
     topics::Topics,
 };
 
-/// What each fold is called.
+/// The names of the folds.
 pub const NAMES: [&str; 6] =
     [Runs::<false>::NAME, Gaps::NAME, Requests::NAME, Topics::NAME, Contents::NAME, Rollout::NAME];
 
-/// What some folds can be asked for.
+/// Options of some folds.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long the windows of topics are, in microseconds.
+    /// The length of the windows of topics, in microseconds.
     pub window_us: i64,
     /// Whether maps are JSON text, rather than VARIANTs.
     pub json: bool,
-    /// It is of one of so many buckets of a stream: it keeps a share of what is open, and gives what is settled in any order.
+    /// The number of buckets of a stream, if the fold has one of them: it keeps a share of what is open, and gives what
+    /// is settled in any order.
     pub buckets: Option<NonZeroU32>,
 }
 

@@ -58,7 +58,7 @@ impl Fold for Gaps {
         ("received_at_ns", Kind::Number),
         ("missed", Kind::Number),
     ];
-    // Nothing that comes later changes one.
+    // Nothing that comes later changes a gap.
     const KEY: &'static [&'static str] = &[];
 
     fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
@@ -101,9 +101,9 @@ impl Fold for Gaps {
     }
 }
 
-/// The type of a row of a message and the number to follow; None for one that has none.
+/// The type of a message's row and the number to follow; None if it has none.
 pub(crate) fn followed(kind: Option<&str>, record: i32, sequence: Option<i64>) -> Option<(MessageType, u64)> {
-    // What a BIGINT cannot hold is null, and larger than any other.
+    // A number that a BIGINT cannot hold is null, and larger than any other.
     let sequence = u64::try_from(sequence.unwrap_or(i64::MAX)).ok()?;
     Some((numbered(kind, record)?, sequence))
 }

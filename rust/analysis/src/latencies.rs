@@ -1,16 +1,17 @@
-//! Times, of which percentiles are wanted.
+//! Times, for percentiles.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Up to so many different ones are kept as they are.
+/// Up to so many different ones are kept exactly.
 const EXACT: usize = 1024;
 
-/// Of the others so many bits, which is to 0.05 %.
+/// The others keep so many bits, which is to 0.05 %.
 const BITS: u32 = 11;
 
-/// How often each time was seen. Of many different ones, they are rounded down by less than 0.05 % of their value.
+/// How often each time was seen. If there are many different ones, they are rounded down by less than 0.05 % of their
+/// value.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Latencies {
     counts: BTreeMap<i64, u64>,
@@ -27,7 +28,7 @@ impl Latencies {
         }
     }
 
-    /// Takes in what another has counted.
+    /// Adds the counts of another.
     pub(crate) fn merge(&mut self, other: Self) {
         if self.is_rounded != other.is_rounded {
             self.round();
@@ -57,7 +58,7 @@ impl Latencies {
         }
     }
 
-    /// The least time that this share of all do not exceed.
+    /// The smallest time that this share of all do not exceed.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a share of counts
     pub(crate) fn percentile(&self, share: f64) -> Option<i64> {
         let total = self.counts.values().fold(0, |sum: u64, count| sum.saturating_add(*count));

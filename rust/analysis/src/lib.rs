@@ -1,5 +1,5 @@
-//! What messages are together: the request and its reply, the content and what settled it. Folds over decoded rows in
-//! recorded order, without files, sockets or Python.
+//! Combines messages: the request and its reply, the content and what settled it. Folds over decoded rows in recorded
+//! order, without files, sockets or Python.
 #![forbid(unsafe_code)]
 
 mod alike;

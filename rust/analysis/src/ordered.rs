@@ -1,4 +1,4 @@
-//! Things in the order in which they began, until they are settled: how many may wait, and what becomes of the rest.
+//! Things in the order in which they began, until they are settled: how many may wait, and which leave early.
 
 use std::{collections::VecDeque, mem};
 
@@ -9,7 +9,7 @@ use crate::room::Room;
 /// The number of a thing, in the order in which they began.
 pub(crate) type Id = u64;
 
-/// How much may wait.
+/// The limits of what may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Limits {
     /// How many things.
@@ -19,10 +19,10 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// As many as may wait of a table.
+    /// The limits of a whole table.
     const WHOLE: Self = Self { count: 1 << 20, bytes: 256 << 20 };
 
-    /// The share that `room` has of what a whole table may keep.
+    /// The share that `room` has of these limits.
     pub(crate) fn of(room: Room, count: usize, bytes: usize) -> Self {
         Self { count: room.share(count), bytes: room.share(bytes) }
     }
@@ -42,8 +42,8 @@ struct Slot<T> {
     is_settled: bool,
 }
 
-/// Things in the order in which they began. They leave in that order, once they and all before them are settled, or in any order
-/// once they are; the oldest leaves early where more wait than may.
+/// Things in the order in which they began. They leave in that order, once they and all before them are settled, or in
+/// any order once they are; the oldest leaves early beyond the limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ordered<T> {
     /// The number of the next one.
@@ -51,13 +51,13 @@ pub(crate) struct Ordered<T> {
     slots: VecDeque<Slot<T>>,
     bytes: usize,
     limits: Limits,
-    /// Whether those that are settled wait for those before them.
+    /// Whether settled ones wait for those before them.
     in_order: bool,
-    /// How many are settled and here.
+    /// How many settled ones are still here.
     settled: usize,
     /// Those that leave before their turn.
     leaving: VecDeque<T>,
-    /// How many left before they were settled, to make way for others.
+    /// How many left before they were settled, to make room for others.
     let_go: u64,
 }
 
@@ -68,13 +68,13 @@ impl<T> Default for Ordered<T> {
 }
 
 impl<T> Ordered<T> {
-    /// Nothing, of which no more than this may wait.
+    /// Empty, with these limits.
     pub(crate) fn new(limits: Limits, in_order: bool) -> Self {
         let slots = VecDeque::new();
         Self { next: 0, slots, bytes: 0, limits, in_order, settled: 0, leaving: VecDeque::new(), let_go: 0 }
     }
 
-    /// Nothing; a stream need not keep what is settled until all before it is.
+    /// Empty; in a stream settled things need not wait for all before them.
     pub(crate) fn in_room(room: Room) -> Self {
         Self::new(Limits::of(room, Limits::WHOLE.count, Limits::WHOLE.bytes), !room.is_streamed())
     }
@@ -89,24 +89,24 @@ impl<T> Ordered<T> {
         self.let_go
     }
 
-    /// Where one is.
+    /// The index of a thing.
     fn place(&self, id: Id) -> Option<usize> {
         let first = self.slots.front()?.id;
         let at = usize::try_from(id.checked_sub(first)?).ok()?;
-        // Unless some have left before their turn, it is there.
+        // It is at this index, unless some have left before their turn.
         if self.slots.get(at).is_some_and(|slot| slot.id == id) {
             return Some(at);
         }
         if self.in_order { None } else { self.slots.binary_search_by_key(&id, |slot| slot.id).ok() }
     }
 
-    /// One that is not settled.
+    /// An unsettled thing.
     pub(crate) fn get(&mut self, id: Id) -> Option<&mut T> {
         let slot = self.place(id).and_then(|at| self.slots.get_mut(at))?;
         (!slot.is_settled).then_some(&mut slot.thing)
     }
 
-    /// Nothing more can come of one: it may leave.
+    /// A thing is complete: it may leave.
     pub(crate) fn settle(&mut self, id: Id) {
         if let Some(slot) = self.place(id).and_then(|at| self.slots.get_mut(at)) {
             self.settled = self.settled.saturating_add(usize::from(!slot.is_settled));
@@ -114,7 +114,7 @@ impl<T> Ordered<T> {
         }
     }
 
-    /// Nothing more is to come of those of which `is_over` says so; gives how many they are.
+    /// Settles those for which `is_over` holds; gives their number.
     pub(crate) fn settle_those(&mut self, mut is_over: impl FnMut(&mut T) -> bool) -> usize {
         let mut over = 0;
         for slot in self.slots.iter_mut().filter(|slot| !slot.is_settled) {
@@ -125,7 +125,7 @@ impl<T> Ordered<T> {
         over
     }
 
-    /// One takes so many more bytes.
+    /// A thing takes so many more bytes.
     pub(crate) fn grow(&mut self, id: Id, by: usize) {
         if let Some(slot) = self.place(id).and_then(|at| self.slots.get_mut(at)) {
             slot.weight = slot.weight.saturating_add(by);

@@ -1,4 +1,4 @@
-//! What passes through topics: which PUT each MESSAGE was.
+//! Messages that pass through topics: which PUT each MESSAGE was.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,20 +14,20 @@ use crate::{
     rows::{Chosen, binary, bytes_at, number_at, numbers, text, text_at},
 };
 
-/// How many PUTs of a whole table may wait for their MESSAGEs, and how many of these for the ones after them.
+/// How many PUTs of a whole table may wait for their MESSAGEs, and how many MESSAGEs for the ones after them.
 const PUTS: usize = 1 << 18;
 const MESSAGES: usize = 1 << 20;
-/// How many of one subscriber may.
+/// How many of one subscriber may wait.
 const OF_SUBSCRIBER: usize = 1 << 12;
 
-/// What headers and bodies are compared by.
+/// The columns by which headers and bodies are compared.
 const ALIKE: [&str; 4] = ["headers", "body_frames", "body_bytes", "body"];
 
 /// The columns it reads.
 pub(crate) const NEEDS: &[&str] =
     &["capture_id", "received_at_ns", "direction", "peer", "verb", "topic", "headers", "body_frames", "body_bytes"];
 
-/// Who saw a message pass, in the order of their names.
+/// The role that saw a message pass, in the order of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum SeenBy {
     Connector,
@@ -52,7 +52,7 @@ pub(crate) struct Message<'a> {
     pub(crate) size: i64,
     pub(crate) peer: Option<&'a [u8]>,
     pub(crate) is_chosen: bool,
-    /// What a PUT and its MESSAGEs have in common.
+    /// The number shared by a PUT and its MESSAGEs.
     alike: u128,
 }
 
@@ -69,12 +69,12 @@ pub(crate) fn messages(batch: &RecordBatch, mut take: impl FnMut(&Message<'_>)) 
             _ => continue,
         };
         let peer = bytes_at(&peers, row);
-        // A middleware receives PUTs and sends MESSAGEs, a connector does the reverse; others are none of theirs.
+        // A middleware receives PUTs and sends MESSAGEs, a connector does the reverse; other rows are ignored.
         if is_put != (peer.is_some() == (text_at(&direction, row) == Some("in"))) {
             continue;
         }
         let topic = text_at(&topics, row).unwrap_or_default();
-        // Only at a middleware does one become the other.
+        // Only at a middleware a PUT becomes MESSAGEs.
         let alike = if peer.is_some() {
             let (cells, capture) = (alike.at(row)?, text_at(&capture_id, row).unwrap_or_default());
             number(|hasher| {
@@ -100,13 +100,13 @@ pub(crate) fn messages(batch: &RecordBatch, mut take: impl FnMut(&Message<'_>)) 
     Ok(())
 }
 
-/// PUTs and MESSAGEs of a middleware, of which each one knows what it is counted with: a `G`.
+/// PUTs and MESSAGEs of a middleware, each with its group of counts: a `G`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Passing<G> {
     room: Room,
-    /// What is alike.
+    /// Those that are alike.
     alike: HashMap<u128, Passed<G>, RandomState>,
-    /// Which of these each PUT is of, oldest first.
+    /// The key of each PUT, oldest first.
     puts: VecDeque<u128>,
     messages: usize,
 }
@@ -114,7 +114,7 @@ pub(crate) struct Passing<G> {
 /// PUTs that are alike, and the MESSAGEs that they became.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Passed<G> {
-    /// The number of the first PUT that is here, from 1, and when each came.
+    /// The number of the first PUT that is kept, from 1, and when each came.
     first: u64,
     put_at_ns: VecDeque<i64>,
     /// The MESSAGEs of each subscriber that have no PUT yet.
@@ -129,7 +129,7 @@ struct Delivery<G> {
     group: Option<G>,
 }
 
-/// What a MESSAGE is counted with, and how long its way was.
+/// The group of a MESSAGE, and its latency.
 type Timed<G> = (Option<G>, Option<i64>);
 
 impl<G> Default for Passing<G> {
@@ -143,7 +143,7 @@ impl<G> Passing<G> {
         Self { room, alike: HashMap::default(), puts: VecDeque::new(), messages: 0 }
     }
 
-    /// A PUT or MESSAGE passes through a middleware; `time` hears how long deliveries took.
+    /// A PUT or MESSAGE passes through a middleware; `time` is called with the latencies of deliveries.
     pub(crate) fn pass(&mut self, message: &Message<'_>, group: Option<G>, time: &mut impl FnMut(G, i64)) {
         let Some(peer) = message.peer else { return };
         if message.is_put {
@@ -175,7 +175,7 @@ impl<G> Passing<G> {
         *self = Self::in_room(self.room);
     }
 
-    /// The oldest PUT of those that are alike is out of reach.
+    /// Forgets the oldest PUT of those that are alike.
     fn forget(&mut self, alike: u128, time: &mut impl FnMut(G, i64)) {
         let Some(passed) = self.alike.get_mut(&alike) else { return };
         let settled = passed.settle_all();

@@ -1,19 +1,19 @@
-//! Queues by the numbers that stand for their names, which mostly hold one or two things in all.
+//! Queues by the numbers of their names, which mostly hold one or two things in all.
 
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
 
-/// Up to so many things are looked through.
+/// Up to so many things are searched one by one.
 const FEW: usize = 8;
 
-/// Queues by a number; one that is empty is not there.
+/// Queues by a number; an empty one is not kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Queues<T> {
     /// The first things, each with the number of its queue.
     few: Vec<(u128, T)>,
-    /// What came after these.
+    /// Things beyond these.
     many: HashMap<u128, VecDeque<T>, RandomState>,
     len: usize,
 }
@@ -25,7 +25,7 @@ impl<T> Default for Queues<T> {
 }
 
 impl<T: Copy> Queues<T> {
-    /// How much is in all of them.
+    /// The number of things in all of them.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -45,7 +45,7 @@ impl<T: Copy> Queues<T> {
         few.or_else(|| self.many.get(&key)?.front().copied())
     }
 
-    /// The first of a queue, which is taken out.
+    /// Takes out the first of a queue.
     pub(crate) fn pop(&mut self, key: u128) -> Option<T> {
         let value = self.popped(key);
         self.len = self.len.saturating_sub(usize::from(value.is_some()));
@@ -64,7 +64,7 @@ impl<T: Copy> Queues<T> {
         value
     }
 
-    /// All that is in any.
+    /// All things in any queue.
     pub(crate) fn all(&self) -> impl Iterator<Item = T> {
         self.few.iter().map(|(_, value)| *value).chain(self.many.values().flatten().copied())
     }

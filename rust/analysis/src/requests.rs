@@ -1,4 +1,4 @@
-//! The requests of DCP, each with what came of it.
+//! The requests of DCP, each with its outcome.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -22,20 +22,20 @@ use crate::{
     table::{Cell, Columns, Kind},
 };
 
-/// How many entries that mean nothing any more may be kept of a whole table, before they are looked for and removed.
+/// How many stale entries may be kept of a whole table before they are removed.
 const STALE_MAX: usize = 1 << 18;
 
-/// Of more requests that wait for a worker, it is not looked for which one a broker answered itself.
+/// If more requests than this wait for a worker, those that a broker answered itself are not identified.
 const AMBIGUOUS: usize = 1000;
 
-/// What of calls that are over is kept for others.
+/// How many empty records of calls are kept for reuse.
 const SPARE: usize = 64;
 
-/// What another dispatch of a request takes.
+/// The bytes of another dispatch of a request.
 const DISPATCH_BYTES: usize = 64;
 
-/// Pairs requests with what belongs to them: those of a broker by the client's address and the metadata, those of a client or
-/// a worker by the metadata.
+/// Pairs requests with their dispatches and replies: those of a broker by the client's address and the metadata, those
+/// of a client or a worker by the metadata.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Requests {
     room: Room,
@@ -43,28 +43,28 @@ pub(crate) struct Requests {
     calls: HashMap<u128, Box<Open>, RandomState>,
     stale: usize,
     forgotten: u64,
-    /// What is empty, for calls to come.
+    /// Empty records, for calls to come.
     #[serde(skip)]
     #[allow(clippy::vec_box)] // they go from one to the other as they are
     spare: Vec<Box<Open>>,
 }
 
-/// What is open of a call, in the order in which it came.
+/// The open parts of a call, in the order in which they came.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Open {
-    /// At a broker: requests that no worker was sent, by their service.
+    /// At a broker: requests not yet sent to a worker, by their service.
     waiting: Queues<Id>,
-    /// Those that one was.
+    /// Those that were sent to one.
     dispatched: Queues<Id>,
-    /// What each worker was sent and has not answered.
+    /// The unanswered requests of each worker.
     sent: Queues<Dispatch>,
     /// Replies that came in and have not gone out; one to a request that is not among the rows has none.
     relayed: VecDeque<Option<Id>>,
-    /// Replies that a broker made itself, to one of several that no worker was sent so far: by their rows and times.
+    /// Replies that a broker made itself, to one of several requests not yet sent to a worker: by their rows and times.
     answered: VecDeque<(i64, i64)>,
-    /// At a worker: what it was sent, by the client.
+    /// At a worker: the requests it got, by client.
     jobs: Queues<Id>,
-    /// At a client: what it has sent.
+    /// At a client: the requests it sent.
     asked: VecDeque<Id>,
 }
 
@@ -75,7 +75,7 @@ struct Dispatch {
     at_ns: i64,
 }
 
-/// Who recorded a request, in the order of their names.
+/// The role that recorded a request, in the order of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
     Broker,
@@ -100,7 +100,7 @@ impl Role {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Reply,
@@ -133,7 +133,7 @@ pub(crate) struct Request {
     metadata: Vec<ByteBuf>,
     seq: i64,
     pub(crate) at_ns: i64,
-    /// The worker it was sent to last, or that responded first.
+    /// The worker it was last sent to, or that responded first.
     worker: Option<ByteBuf>,
     dispatch: Option<(i64, i64)>,
     /// How often it was sent to a worker.
@@ -149,13 +149,13 @@ struct Response {
     is_forward: bool,
 }
 
-/// What a response of a worker is.
+/// What a response of a worker answers.
 enum Answer {
-    /// The first one to a request.
+    /// The first answer to a request.
     To(Id),
-    /// One to a request that is over, or that another worker has answered.
+    /// An answer to a request that is over, or that another worker has answered.
     Late,
-    /// One to nothing that it was sent.
+    /// An answer to nothing that it was sent.
     Unasked,
 }
 
@@ -163,7 +163,7 @@ impl Weigh for Request {
     fn weight(&self) -> usize {
         let parts = [&self.service, &self.client, &self.forwarded_by];
         let texts: usize = parts.into_iter().flatten().map(|part| part.len()).sum();
-        // The call has the address and the metadata once more.
+        // The call holds the address and the metadata once more.
         let common: usize = self.metadata.iter().map(|part| part.len() + 24).sum();
         size_of::<Self>() + 2 * (texts + common + self.capture_id.len())
     }
@@ -186,7 +186,7 @@ struct Rows {
 struct Row<'a> {
     capture_id: &'a str,
     metadata: &'a BinaryArray,
-    /// Which of these the message has.
+    /// The parts that the message has.
     parts: Range<usize>,
     seq: i64,
     at_ns: i64,
@@ -236,7 +236,7 @@ impl Fold for Requests {
                 _ => continue,
             };
             let row = rows.at(at, asks, chosen.has(at));
-            // A number stands for what they have in common, which is long.
+            // A number represents what they share, which is long.
             let call = row.call();
             let open = calls.entry(call).or_insert_with(|| spare.pop().unwrap_or_default());
             let mut matching = Matching { begun: &mut *begun, stale: &mut *stale, forgotten: &mut *forgotten };
@@ -292,7 +292,7 @@ impl Requests {
         loop {
             let let_go = self.begun.let_go();
             let request = if is_end { self.begun.end() } else { self.begun.leave() }?;
-            // What is open of one that leaves early means nothing any more.
+            // The open entries of a request that leaves early are stale.
             self.stale = self.stale.saturating_add(usize::from(self.begun.let_go() > let_go));
             if request.is_chosen {
                 return Some(request);
@@ -301,7 +301,7 @@ impl Requests {
     }
 }
 
-/// Rows and what is open, being matched.
+/// Matches rows with what is open.
 struct Matching<'a> {
     begun: &'a mut Ordered<Request>,
     stale: &'a mut usize,
@@ -309,8 +309,8 @@ struct Matching<'a> {
 }
 
 impl Matching<'_> {
-    /// A request comes in, goes out to a worker, whose response comes in and goes out to the client. The response is a reply, or
-    /// a request that the worker sends on for the same client: that one is a new request too.
+    /// A request comes in and goes out to a worker; its response comes in and goes out to the client. The response is a
+    /// reply, or a request that the worker forwards for the same client: that one is a new request too.
     fn at_broker(&mut self, row: &Row<'_>, open: &mut Open) {
         let peer = row.peer.unwrap_or_default();
         let service = key(row.service);
@@ -340,7 +340,7 @@ impl Matching<'_> {
             (false, true) => match self.respond(row, peer, open, false) {
                 Answer::To(request) => open.relayed.push_back(Some(request)),
                 Answer::Late => {}
-                // The reply to a request that is not here goes out too.
+                // The reply to an unknown request goes out too.
                 Answer::Unasked => {
                     *self.stale = self.stale.saturating_add(1);
                     open.relayed.push_back(None);
@@ -350,7 +350,7 @@ impl Matching<'_> {
                 match open.relayed.pop_front() {
                     Some(Some(id)) => self.reply(id, row.seq, row.at_ns),
                     Some(None) => *self.stale = self.stale.saturating_sub(1),
-                    // What a broker answers itself no worker is sent.
+                    // No worker gets what a broker answers itself.
                     None if open.waiting.is_empty() => {}
                     None if open.waiting.len() > AMBIGUOUS => *self.forgotten = self.forgotten.saturating_add(1),
                     None => open.answered.push_back((row.seq, row.at_ns)),
@@ -366,8 +366,8 @@ impl Matching<'_> {
         }
     }
 
-    /// Gives replies that a broker made itself their requests, the oldest first: once there are no more requests that no worker
-    /// was sent than replies, or at the end.
+    /// Pairs replies that a broker made itself with their requests, the oldest first: once no more requests wait for a
+    /// worker than there are replies, or at the end.
     fn answer(&mut self, open: &mut Open, is_end: bool) {
         let Some(&(last, _)) = open.answered.back() else { return };
         let mut waiting: Vec<(Id, i64)> = Vec::new();
@@ -391,14 +391,14 @@ impl Matching<'_> {
         open.waiting.retain(|id| self.begun.get(*id).is_some());
     }
 
-    /// A worker responds to the oldest it was sent.
+    /// A worker responds to the oldest request it was sent.
     fn respond(&mut self, row: &Row<'_>, worker: &[u8], open: &mut Open, is_forward: bool) -> Answer {
         let Some(dispatch) = open.sent.pop(key(Some(worker))) else { return Answer::Unasked };
         let Some(request) = self.begun.get(dispatch.request).filter(|request| request.response.is_none()) else {
             *self.stale = self.stale.saturating_sub(1);
             return Answer::Late;
         };
-        // Other workers that were sent it may answer yet.
+        // Other workers that got it may answer yet.
         *self.stale = self.stale.saturating_add(request.dispatches.saturating_sub(1));
         request.worker = Some(owned(worker));
         request.dispatch = Some((dispatch.seq, dispatch.at_ns));
@@ -411,7 +411,7 @@ impl Matching<'_> {
         Answer::To(dispatch.request)
     }
 
-    /// A worker is sent requests and responds; it asks as a client does, whose own requests go out and replies come in.
+    /// A worker gets requests and responds; it also sends its own requests as a client does, and gets replies.
     fn at_peer(&mut self, row: &Row<'_>, open: &mut Open) {
         let client = key(row.client);
         match (row.asks, row.comes) {
@@ -426,7 +426,7 @@ impl Matching<'_> {
                     open.asked.push_back(self.begun.begin(Request::of(row, Role::Client)));
                 }
             }
-            // A DEALER is told of no address but in the replies to its requests, all of which are to itself.
+            // A DEALER sees no address except in the replies to its own requests, all of which are to itself.
             (true, false) => open.asked.push_back(self.begun.begin(Request::of(row, Role::Client))),
             (false, _) => {
                 while let Some(id) = open.asked.pop_front() {
@@ -440,7 +440,7 @@ impl Matching<'_> {
         }
     }
 
-    /// The oldest of a queue that is open and unanswered, which is `taken` out of it or stays.
+    /// The oldest open and unanswered request of a queue, which is `taken` out of it or stays.
     fn oldest(&mut self, queues: &mut Queues<Id>, key: u128, taken: bool) -> Option<Id> {
         while let Some(id) = queues.first(key) {
             let is_open = self.begun.get(id).is_some_and(|request| request.response.is_none());
@@ -455,7 +455,7 @@ impl Matching<'_> {
     }
 }
 
-/// Removes what means nothing any more.
+/// Removes stale entries.
 fn clean(begun: &mut Ordered<Request>, calls: &mut HashMap<u128, Box<Open>, RandomState>, forgotten: &mut u64) {
     calls.retain(|_, open| {
         let mut is_open = |id: &Id| begun.get(*id).is_some();
@@ -502,10 +502,10 @@ impl Request {
         }
     }
 
-    /// What answered it, as its role saw it, and when.
+    /// The row of its answer, as its role saw it, and when.
     fn answer(&self) -> Option<(i64, i64)> {
         match self.role {
-            // What a worker responds is the reply as it sees it.
+            // The worker's response is the reply as it sees it.
             Role::Worker => {
                 let reply = self.response.filter(|response| !response.is_forward);
                 reply.map(|response| (response.seq, response.at_ns))
@@ -572,7 +572,7 @@ impl<'a> Row<'a> {
         self.parts.clone().map(|at| self.metadata.value(at))
     }
 
-    /// What a request and the rest of it have in common.
+    /// The key shared by a request and its replies.
     fn call(&self) -> u128 {
         let address = self.address();
         number(|hasher| {
@@ -619,7 +619,7 @@ impl Rows {
     }
 }
 
-/// The number that stands for a name.
+/// The number of a name.
 fn key(name: Option<&[u8]>) -> u128 {
     name.map_or(0, |name| number(|hasher| hasher.write(name)))
 }

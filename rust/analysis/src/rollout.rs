@@ -1,4 +1,4 @@
-//! Configurations of CDT on their way to endpoints.
+//! Configurations of CDT, from their announcement to the endpoints.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -21,15 +21,16 @@ use crate::{
     table::{Cell, Columns, Kind},
 };
 
-/// How many configurations of endpoints are followed of a whole table, and how many bytes they and their names may take.
+/// How many configurations of endpoints are followed in a whole table, and how many bytes they and their names may
+/// take.
 const WAYS: usize = 1 << 20;
 const WAYS_BYTES: usize = 256 << 20;
 
-/// About what one takes, and a name beside its text, which is there twice.
+/// About what one takes, and a name besides its text, which is stored twice.
 const WAY_BYTES: usize = 128;
 const NAME_BYTES: usize = 64;
 
-/// How many events of a role's own are remembered, until they come back to it.
+/// How many of a role's own events are remembered, until they come back to it.
 const OWN: usize = 1 << 20;
 
 /// Follows each configuration of each endpoint.
@@ -57,11 +58,11 @@ pub(crate) struct Ways {
     let_go: u64,
 }
 
-/// Names by numbers: each is there once, however many configurations an endpoint has. Zero is for none.
+/// Names by numbers: each is stored once, however many configurations an endpoint has. Zero is for none.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Names {
     texts: Vec<Box<str>>,
-    /// Made anew of what was restored.
+    /// Rebuilt after a restore.
     #[serde(skip)]
     numbers: HashMap<Box<str>, u32, RandomState>,
 }
@@ -76,22 +77,22 @@ pub(crate) struct Way {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Step {
-    /// When it was first taken and when last.
+    /// When it was first and last taken.
     pub(crate) seen: Seen,
     count: u32,
 }
 
-/// The events of a role's own, until they come back to it.
+/// A role's own events, until they come back to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Events {
     room: Room,
-    /// By what they have in common with those that come back.
+    /// By the values shared with those that come back.
     own: HashSet<u128, RandomState>,
     order: VecDeque<u128>,
     let_go: u64,
 }
 
-/// A message of CDT that did not come back to the role that sent it.
+/// A message of CDT, except events that came back to their sender.
 pub(crate) struct Message<'a> {
     pub(crate) row: usize,
     pub(crate) kind: &'a str,
@@ -122,7 +123,7 @@ impl Step {
 }
 
 impl Way {
-    /// When something was seen of it last.
+    /// When it was last seen.
     fn last_ns(&self) -> Option<i64> {
         [&self.available, &self.pulled, &self.applied].into_iter().filter_map(|step| step.seen.last()).max()
     }
@@ -152,7 +153,7 @@ impl Ways {
         Self { limits, since_ns: i64::MIN, names: Names::default(), found: BTreeMap::new(), bytes: 0, let_go: 0 }
     }
 
-    /// A message takes a configuration further, or does not.
+    /// Applies a message to the way of its configuration, if it matters.
     pub(crate) fn take(&mut self, message: &Message<'_>, of: Of<'_>) {
         let is_event = matches!(message.kind, "ConfigNewAvailable" | "ConfigUpdated");
         if !is_event && !message.is_success() {
@@ -176,7 +177,7 @@ impl Ways {
         self.let_go = self.let_go.saturating_add(other.let_go);
     }
 
-    /// Forgets those of which nothing was seen since this moment, and their names.
+    /// Forgets those not seen since this moment, and their names.
     fn forget(&mut self, before_ns: i64) {
         self.since_ns = self.since_ns.max(before_ns);
         let is_over = |way: &Way| way.last_ns().is_none_or(|last| last < before_ns);
@@ -195,7 +196,7 @@ impl Ways {
         self.since_ns = before.since_ns;
     }
 
-    /// The way of a configuration; None of a new one where there are too many, or that is late.
+    /// The way of a configuration; None for a new one if there are too many, or it is late.
     fn way(&mut self, of: Of<'_>, at_ns: i64) -> Option<&mut Way> {
         let names = of.map(|name| self.names.number(name));
         let is_known = names.iter().all(Option::is_some);
@@ -228,7 +229,7 @@ impl Names {
         self.texts.get(at).map(|text| &**text)
     }
 
-    /// The number of a text; None of a new one.
+    /// The number of a text; None if it is new.
     fn number(&mut self, text: Option<&str>) -> Option<u32> {
         if self.numbers.len() < self.texts.len() {
             self.numbers = self.texts.iter().cloned().zip(1..).collect();
@@ -236,7 +237,7 @@ impl Names {
         text.map_or(Some(0), |text| self.numbers.get(text).copied())
     }
 
-    /// The number of a text, which is new or not.
+    /// The number of a text, added if it is new.
     fn added(&mut self, text: Option<&str>) -> u32 {
         self.number(text).or_else(|| text.map(|text| self.add(text))).unwrap_or_default()
     }
@@ -250,7 +251,7 @@ impl Names {
 }
 
 impl Events {
-    /// The messages of a batch, without the events that came back to the role that sent them.
+    /// The messages of a batch, without the events that came back to their sender.
     pub(crate) fn messages(
         &mut self,
         batch: &RecordBatch,
@@ -269,7 +270,7 @@ impl Events {
             let Some(kind) = text_at(&kinds, row) else { continue };
             if matches!(kind, "ConfigNewAvailable" | "ConfigUpdated") {
                 let same = [&capture_id, &kinds, &correlation_id, &app, &endpoint, &config];
-                // An event that lacks a name is equal to no other.
+                // An event that lacks a name equals no other.
                 let is_named = same.iter().all(|column| column.is_valid(row));
                 let number = number(|mut hasher| same.iter().for_each(|column| text_at(column, row).hash(&mut hasher)));
                 if text_at(&direction, row) == Some("out") {
@@ -348,7 +349,7 @@ impl Fold for Rollout {
     }
 
     fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
-        // What happened to one is only known once there are no more rows.
+        // The fate of a configuration is only known once there are no more rows.
         if !is_end {
             return None;
         }

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Room(Option<NonZeroU32>);
 
 impl Room {
-    /// That of one of so many buckets of a stream; of a whole table if None.
+    /// The room of one of so many buckets of a stream; of a whole table if None.
     pub(crate) const fn of(buckets: Option<NonZeroU32>) -> Self {
         Self(buckets)
     }
 
-    /// Whether there is a next part of the stream, whose state is kept until then.
+    /// Whether the stream has a next part, for which the state is kept.
     pub(crate) const fn is_streamed(self) -> bool {
         self.0.is_some()
     }

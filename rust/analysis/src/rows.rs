@@ -9,7 +9,7 @@ use arrow_cast::cast;
 use arrow_schema::{DataType, Field};
 use trunkline_columns::ColumnError;
 
-/// The column in which rows say whether they are selected; where it is missing all are.
+/// The column that marks selected rows; without it all are.
 pub(crate) const CHOSEN: &str = "chosen";
 
 fn column(batch: &RecordBatch, name: &str, data_type: &DataType) -> Result<ArrayRef, ColumnError> {
@@ -56,22 +56,22 @@ impl Chosen {
     }
 }
 
-/// A cell of binaries, if it has any.
+/// A cell of binaries, if it has a value.
 pub(crate) fn bytes_at(column: &BinaryArray, row: usize) -> Option<&[u8]> {
     column.is_valid(row).then(|| column.value(row))
 }
 
-/// A cell of text, if it has any.
+/// A cell of text, if it has a value.
 pub(crate) fn text_at(column: &StringArray, row: usize) -> Option<&str> {
     column.is_valid(row).then(|| column.value(row))
 }
 
-/// A cell of numbers, if it has one.
+/// A cell of numbers, if it has a value.
 pub(crate) fn number_at(column: &Int64Array, row: usize) -> Option<i64> {
     column.is_valid(row).then(|| column.value(row))
 }
 
-/// A cell of numbers of bytes; nothing where there is none.
+/// A cell with a number of bytes; zero if it is null.
 pub(crate) fn size_at(column: &Int64Array, row: usize) -> u64 {
     number_at(column, row).and_then(|size| u64::try_from(size).ok()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The runs of CDTP: what came of a sender from one BOR to the next (CDTP-21), as the account of a capture has them.
+//! The runs of CDTP: the messages of a sender from one BOR to the next (CDTP-21), as in the account of a capture.
 
 use std::collections::VecDeque;
 
@@ -22,17 +22,17 @@ pub const FRAMES: i32 = -1;
 
 /// Counts runs, sender by sender. Configurations and metadata are JSON text, or VARIANTs.
 ///
-/// Where the map of a BOR or EOR is wanted, its rows have two columns more: `header`, and the first frame of the `payload`. They
-/// may come before it instead, as a row of the record [`FRAMES`].
+/// If the map of a BOR or EOR is wanted, its rows have two columns more: `header`, and the first frame of the
+/// `payload`. They may come before it instead, as a row of the record [`FRAMES`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Runs<const JSON: bool> {
     senders: Senders<Current>,
-    /// The map of the BOR or EOR that is next, with its `seq`.
+    /// The map of the next BOR or EOR, with its `seq`.
     map: Option<(i64, ByteBuf)>,
     over: VecDeque<(String, Run)>,
 }
 
-/// The run that a sender is in.
+/// The current run of a sender.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Current(Option<Run>);
 
@@ -133,7 +133,7 @@ impl<const JSON: bool> Fold for Runs<JSON> {
     }
 }
 
-/// Takes in a message, unless it was, and one of its numbers; gives the run that is over with it.
+/// Takes in a message, unless it was taken before, and one of its numbers; gives the run that it ends.
 fn follow(
     run: &mut Option<Run>,
     message: Option<&RunMessage<'_>>,
@@ -147,7 +147,7 @@ fn follow(
             None => *run = Some(Run::first(message)),
         }
     }
-    // What a BIGINT cannot hold is null there, and larger than any other here.
+    // A number that a BIGINT cannot hold is null there, and larger than any other here.
     let sequence = sequence.and_then(|sequence| u64::try_from(sequence).ok()).unwrap_or(u64::MAX);
     if let Some(run) = run {
         run.follow(message_type, sequence);

@@ -1,10 +1,10 @@
-//! From when until when something was seen.
+//! The first and the last moment something was seen.
 
 use serde::{Deserialize, Serialize};
 
-/// From when until when something was seen.
+/// The first and the last moment something was seen.
 ///
-/// Of what was never seen, the first moment is after the last.
+/// If it was never seen, the first moment is after the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen(i64, i64);
 

@@ -1,4 +1,4 @@
-//! What is known of senders of CDTP, the oldest making way where there are too many.
+//! Data of senders of CDTP; the oldest are dropped if there are too many.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,7 +18,7 @@ use crate::{
 const SENDERS: usize = 1 << 17;
 const SENDERS_BYTES: usize = 64 << 20;
 
-/// Something of each sender, by its [`key`].
+/// A value for each sender, by its [`key`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Senders<T> {
     limits: Limits,
@@ -26,7 +26,7 @@ pub(crate) struct Senders<T> {
     known: VecDeque<(String, T)>,
     bytes: usize,
     let_go: u64,
-    /// The index of each, counted from the first there ever was. It is made anew of what was restored.
+    /// The index of each, counted from the first ever. It is rebuilt after a restore.
     #[serde(skip)]
     indices: HashMap<String, u64, RandomState>,
     #[serde(skip)]
@@ -34,13 +34,13 @@ pub(crate) struct Senders<T> {
 }
 
 impl<T: Default + Weigh> Senders<T> {
-    /// No sender, of which some may be followed at a time.
+    /// Without senders, with limits for this room.
     pub(crate) fn in_room(room: Room) -> Self {
         let (limits, indices) = (Limits::of(room, SENDERS, SENDERS_BYTES), HashMap::default());
         Self { limits, known: VecDeque::new(), bytes: 0, let_go: 0, indices, first: 0 }
     }
 
-    /// Changes what is known of a sender, which is nothing yet of a new one.
+    /// Changes the value of a sender, the default for a new one.
     pub(crate) fn change<R>(&mut self, key: &str, change: impl FnOnce(&mut T) -> R) -> R {
         if self.indices.len() < self.known.len() {
             self.indices = (self.first..).zip(&self.known).map(|(index, (key, _))| (key.clone(), index)).collect();
@@ -59,7 +59,7 @@ impl<T: Default + Weigh> Senders<T> {
         changed
     }
 
-    /// The next sender that makes way, if there are too many.
+    /// The next sender to drop, if there are too many.
     pub(crate) fn make_way(&mut self) -> Option<(String, T)> {
         let Limits { count, bytes } = self.limits;
         let is_full = self.known.len() > count || (self.bytes > bytes && self.known.len() > 1);
@@ -68,7 +68,7 @@ impl<T: Default + Weigh> Senders<T> {
         gone
     }
 
-    /// The sender that came first, which is then forgotten.
+    /// Takes out the oldest sender.
     pub(crate) fn take(&mut self) -> Option<(String, T)> {
         let (key, value) = self.known.pop_front()?;
         self.first += 1;
@@ -77,14 +77,14 @@ impl<T: Default + Weigh> Senders<T> {
         Some((key, value))
     }
 
-    /// How many made way.
+    /// How many were dropped.
     pub(crate) const fn let_go(&self) -> u64 {
         self.let_go
     }
 }
 
 const fn size(key: &str) -> usize {
-    // It is there twice.
+    // The key is stored twice.
     2 * (key.len() + size_of::<String>()) + 64
 }
 
@@ -96,13 +96,13 @@ pub(crate) fn key(into: &mut String, capture_id: Option<&str>, sender: &str) {
     let _ = write!(into, "{}:{capture_id}{sender}", capture_id.len());
 }
 
-/// The capture and the name that a key is of.
+/// The capture and the name of a key.
 pub(crate) fn source(key: &str) -> (&str, &str) {
     let (length, names) = key.split_once(':').unwrap_or_default();
     length.parse().ok().and_then(|length| names.split_at_checked(length)).unwrap_or(("", names))
 }
 
-/// The type of a row of a message that has a place in a run, one for each of its numbers: those of a CDTP2 BOR or EOR number
+/// The type of a message's row with a number in a run, one for each of its numbers: those of a CDTP2 BOR or EOR number
 /// its two records.
 pub(crate) fn numbered(kind: Option<&str>, record: i32) -> Option<MessageType> {
     let message_type = kind?.parse().ok()?;

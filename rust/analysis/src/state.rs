@@ -1,10 +1,10 @@
-//! The state of a fold as bytes: what it is of, in which version, then its parts in MessagePack.
+//! The state of a fold as bytes: its name and version, then its parts in MessagePack.
 
 use std::{error::Error, fmt};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What the bytes of every state begin with.
+/// The first bytes of every state.
 const MAGIC: &[u8; 4] = b"TLAS";
 
 /// Why bytes are no state.
@@ -14,7 +14,7 @@ pub enum StateError {
     NoState,
     /// They are the state of something else.
     Another(String),
-    /// They are of a version that is not known here.
+    /// Their version is unknown.
     UnknownVersion(u16),
     /// What follows is damaged.
     Damaged(String),
@@ -39,12 +39,12 @@ pub(crate) fn save(name: &str, version: u16, state: &impl Serialize) -> Vec<u8> 
     bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
     bytes.extend(name.as_bytes());
     bytes.extend(version.to_be_bytes());
-    // What a fold keeps are numbers, bytes, lists and maps, none of which MessagePack refuses.
+    // A state holds numbers, bytes, lists and maps, which always fit MessagePack.
     rmp_serde::encode::write(&mut bytes, state).unwrap_or_default();
     bytes
 }
 
-/// The state that bytes hold.
+/// Reads a state from bytes.
 pub(crate) fn load<T: DeserializeOwned>(name: &str, version: u16, bytes: &[u8]) -> Result<T, StateError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(StateError::NoState)?;
     let (&length, rest) = rest.split_first().ok_or(StateError::NoState)?;

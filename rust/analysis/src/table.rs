@@ -12,7 +12,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use trunkline_columns::{BATCH_BYTES, ColumnError, Maps, RestType};
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Text.
@@ -41,11 +41,11 @@ pub(crate) enum Kind {
 
 impl Kind {
     fn field(self, name: &str) -> Field {
-        // The field of a VARIANT says that it is one.
+        // The field of a VARIANT is marked as one.
         self.maps().map_or_else(|| Field::new(name, self.data_type(), true), |maps| Maps::field(maps, name))
     }
 
-    /// What maps of MessagePack become, if it holds them.
+    /// The form of maps of MessagePack, if it holds them.
     fn maps(self) -> Option<RestType> {
         if self == Self::Variant {
             return Some(RestType::Variant);
@@ -142,7 +142,7 @@ impl Cell {
     }
 }
 
-/// The columns of a table: the name of each, and what it holds.
+/// The columns of a table: their names and types.
 pub(crate) type Columns = &'static [(&'static str, Kind)];
 
 /// Their fields.
@@ -181,14 +181,14 @@ impl Builder {
         }
     }
 
-    /// Appends a cell, giving its bytes; one of another kind is none.
+    /// Appends a cell, giving its bytes; one of another type becomes null.
     fn push(&mut self, cell: Cell) -> Result<usize, ColumnError> {
         let weight = cell.weight();
         match (self, cell) {
             (Self::Maps(column), cell) => {
                 let before = column.bytes();
                 column.append(if let Cell::Bytes(map) = &cell { Some(map) } else { None })?;
-                // It takes several times the bytes there.
+                // A map takes several times its bytes there.
                 return Ok(column.bytes().saturating_sub(before));
             }
             (Self::Text(column), Cell::Text(text)) => column.append_value(text),

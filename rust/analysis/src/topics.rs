@@ -23,28 +23,28 @@ use crate::{
 const GROUPS: usize = 1 << 20;
 const GROUPS_BYTES: usize = 256 << 20;
 
-/// About what a peer takes beside its name.
+/// About what a peer takes besides its name.
 const PEER_BYTES: usize = 64;
 
-/// Where some make way, so much of the room is free then: one part in this many.
+/// The part of the room that is freed at once: one in this many.
 const SPARED: usize = 16;
 
-/// Counts what passes through topics.
+/// Counts messages that pass through topics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Topics {
     window_us: i64,
     limits: Limits,
     groups: BTreeMap<Of, Group>,
     bytes: usize,
-    /// Windows that start here or before are over: none begins any more.
+    /// Windows that start here or before are over: no new one begins.
     over_us: i64,
-    /// What was counted in those that made way.
+    /// The counts of groups that were dropped.
     left: VecDeque<(Of, Group)>,
     passing: Passing<Of>,
     let_go: u64,
 }
 
-/// The window's start in microseconds, who saw it, and the topic.
+/// The window's start in microseconds, the role that saw it, and the topic.
 type Of = (i64, SeenBy, String);
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -138,7 +138,7 @@ impl Topics {
         micros.saturating_sub(micros.rem_euclid(self.window_us.max(1)))
     }
 
-    /// Counts a message in its group, and gives that; None where its window is over.
+    /// Counts a message in its group, and gives that; None if its window is over.
     fn count(&mut self, of: Of, message: &Message<'_>) -> Option<Of> {
         let Message { is_put, size, peer, .. } = *message;
         if !self.groups.contains_key(&of) {
@@ -173,13 +173,13 @@ impl Topics {
         Some(of)
     }
 
-    /// The oldest windows are over where there is more than is kept.
+    /// Ends the oldest windows if there are more than may be kept.
     fn make_way(&mut self) {
         let Limits { count, bytes } = self.limits;
         if self.groups.len() <= count && (self.bytes <= bytes || self.groups.len() <= 1) {
             return;
         }
-        // Several at once: their deliveries that wait are looked for each time.
+        // Several at once: each time, their pending deliveries are searched for.
         let mut left = BTreeMap::new();
         while self.groups.len() > count - count / SPARED || self.bytes > bytes - bytes / SPARED {
             let Some((of, group)) = self.groups.pop_first() else { break };

@@ -14,13 +14,13 @@ use crate::{
     table::Cell,
 };
 
-/// What the name of a resource for dead letters ends in.
+/// The suffix of a resource for dead letters.
 const DEAD: &str = ".dead";
 
-/// How many different contents are remembered of a whole table, until they come again.
+/// How many different contents of a whole table are remembered, until they come again.
 const REMEMBERED: usize = 1 << 20;
 
-/// Tells the tries of contents that are alike.
+/// Distinguishes the tries of equal contents.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tries {
     room: Room,
@@ -31,12 +31,12 @@ pub(crate) struct Tries {
     let_go: u64,
 }
 
-/// What is known of contents that are alike, of one resource and direction.
+/// What is known of equal contents, of one resource and direction.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Known {
-    /// Which try the last one was.
+    /// The number of the last try.
     attempts: i64,
-    /// Those that were rejected, of which a dead letter may be one.
+    /// Rejected tries, one of which may become a dead letter.
     rejected: Vec<Id>,
 }
 
@@ -62,7 +62,7 @@ impl Tries {
     /// Takes the next content, with what settled it.
     pub(crate) fn take(&mut self, content: Content) {
         let resource = content.resource.as_deref().unwrap_or_default();
-        // What a server sends to readers, and what a client has of one.
+        // Deliveries: sent by a server to readers, or received by a client.
         let is_delivered = content.is_out == content.peer.is_some();
         if let Some(of) = resource.strip_suffix(DEAD).filter(|_| is_delivered) {
             self.bury(key(&content, of), content.seq);
@@ -87,7 +87,7 @@ impl Tries {
         }
     }
 
-    /// A dead letter is sent: the latest try that was rejected before it, and that no other dead letter is.
+    /// A dead letter is sent: pairs it with the latest rejected try before it that has none.
     fn bury(&mut self, key: u128, seq: i64) {
         let Self { tried, known, .. } = self;
         let Some(known) = known.get_mut(&key) else { return };
@@ -104,7 +104,7 @@ impl Tries {
         }
     }
 
-    /// The content that came first is not known any more when it comes again.
+    /// Forgets the oldest content: it is unknown when it comes again.
     fn forget(&mut self) {
         if let Some(known) = self.order.pop_front().and_then(|oldest| self.known.remove(&oldest)) {
             known.rejected.iter().for_each(|id| self.tried.settle(*id));
@@ -112,7 +112,7 @@ impl Tries {
         }
     }
 
-    /// No dead letter comes any more of what is older than this moment, which was given.
+    /// Ends the wait for dead letters of what is older than this moment, which was given.
     pub(crate) fn let_older_go(&mut self, before_ns: i64) {
         self.tried.settle_those(|tried| tried.content.let_go_if_older(before_ns));
     }
@@ -138,7 +138,7 @@ fn key(content: &Content, resource: &str) -> u128 {
 }
 
 impl Tried {
-    /// What became of it; None of one that is open, or whose dead letter is another content.
+    /// Its fate; None if it is open, or its dead letter is another content.
     pub(crate) fn fate(&self) -> Option<Fate> {
         self.content.settled.map(|settled| settled.fate).filter(|_| !self.is_dead)
     }

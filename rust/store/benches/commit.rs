@@ -1,4 +1,4 @@
-//! What it costs to keep contents: commits of a thousand, alone and while others go, and the opening of many.
+//! The cost of keeping contents: commits of a thousand, alone and while others are removed, and the opening of many.
 //!
 //! `cargo bench -p trunkline-store [-- CONTENTS [DIRECTORY]]`
 #![allow(clippy::print_stdout, reason = "a report is what it is for")]

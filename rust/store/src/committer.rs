@@ -5,15 +5,15 @@ use std::thread::{self, JoinHandle};
 
 use crate::{Batch, Op, Store, StoreError};
 
-/// What is joined into one change, at most: beyond, the log of it would grow without end.
+/// The most bytes joined into one change: beyond it, its log would grow without end.
 const JOINED_BYTES: usize = 64 << 20;
 
-/// What has become of batches.
+/// The outcome of batches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All batches that were submitted up to this one, and with it, are durable, but for those reported as failed.
+    /// All batches submitted up to and including this one are durable, except those reported as failed.
     Done(u64),
-    /// Nothing of this batch has been kept.
+    /// Nothing of this batch was kept.
     Failed {
         /// The number it was submitted with.
         number: u64,
@@ -22,11 +22,12 @@ pub enum Outcome {
     },
 }
 
-/// A store on a thread of its own, whose callers are notified when what they submitted is durable.
+/// A store on its own thread, which reports to its callers when what they submitted is durable.
 ///
-/// Batches are made durable in the order they were submitted. All that wait when one change has been written are the next,
-/// as one transaction of up to 64 MiB; where that fails, only those batches fail that do by themselves. While nothing
-/// waits, the file is made smaller where much of it is free. A content that is put and removed in what waits is not written.
+/// Batches are made durable in the order they were submitted. All that are pending when one change has been written are
+/// the next, as one transaction of up to 64 MiB; if that fails, only those batches fail that do by themselves. While
+/// nothing is pending, the file is shortened if much of it is free. A content that is put and removed within what is
+/// pending is not written.
 #[derive(Debug)]
 pub struct Committer {
     sender: Sender<Batch>,
@@ -44,12 +45,12 @@ impl Committer {
 
     /// Hands over a batch, which is kept whole or not at all; never waits.
     ///
-    /// False where its outcome will not be reported: `report` has panicked.
+    /// Whether its outcome will be reported: not once `tell` has panicked.
     pub fn submit(&self, number: u64, ops: Vec<Op>) -> bool {
         self.sender.send(Batch { number, ops }).is_ok()
     }
 
-    /// Waits until the outcomes of all batches are reported, and closes the store.
+    /// Waits until the outcome of all that was submitted has been reported, and closes the store.
     pub fn close(self) -> Result<(), StoreError> {
         drop(self.sender);
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -83,14 +84,14 @@ impl<F: FnMut(Outcome)> Committing<F> {
             match receiver.try_recv() {
                 Ok(batch) => return Some(batch),
                 Err(TryRecvError::Disconnected) => return None,
-                // An error of it changes nothing: the next commit meets it, and reports it.
+                // Its error changes nothing: the next write meets and reports it.
                 Err(TryRecvError::Empty) if matches!(self.store.tidy(), Ok(true)) => {}
                 Err(TryRecvError::Empty) => return receiver.recv().ok(),
             }
         }
     }
 
-    /// Commits them as one; where that fails by halves, so that few that do not fit cost the others little.
+    /// Commits them as one; on failure by halves, so that few that do not fit cost the others little.
     fn commit(&mut self, batches: &[Batch]) {
         match (self.store.commit_each(lasting(batches).into_iter()), batches) {
             (Ok(()), [.., last]) => (self.report)(Outcome::Done(last.number)),
@@ -104,13 +105,13 @@ impl<F: FnMut(Outcome)> Committing<F> {
     }
 }
 
-/// The changes of these batches that leave something behind.
+/// The changes of these batches that outlast them.
 fn lasting(batches: &[Batch]) -> Vec<&Op> {
     let ops = || batches.iter().flat_map(|batch| &batch.ops);
     let removals = ops().filter(|op| matches!(op, Op::Remove { .. }));
     let removed: HashSet<_> = removals.filter_map(Op::place).collect();
     let puts = ops().filter(|op| matches!(op, Op::Put { .. }));
     let passing: HashSet<_> = puts.filter_map(Op::place).filter(|place| removed.contains(place)).collect();
-    // A place is never used again.
+    // A place is never reused.
     ops().filter(|op| op.place().is_none_or(|place| !passing.contains(&place))).collect()
 }

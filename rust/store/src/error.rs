@@ -35,7 +35,7 @@ pub enum StoreError {
         /// Its words for it.
         what: String,
     },
-    /// A content was put into a queue that nobody has defined.
+    /// A content was put into an undefined queue.
     NoQueue,
 }
 
@@ -71,7 +71,7 @@ impl StoreError {
     }
 }
 
-/// Words that may be those of a file: what a terminal would take for more than letters is spelled out.
+/// Text that may come from a file: characters that a terminal would interpret are escaped.
 fn printable(words: &str) -> String {
     let mut printable = String::with_capacity(words.len());
     for letter in words.chars() {

@@ -1,11 +1,11 @@
 //! The contents of queues on disk, as one file of SQLite.
 //!
-//! A [`Store`] holds what a server has promised to keep: [`Store::commit`] returns once a change would survive the loss of
-//! power, whole, or fails and has changed nothing. What is read at the start is handed over once, and kept by whoever
-//! asked: the file is written from then on, and not read.
+//! A [`Store`] holds what a server has promised to keep: [`Store::commit`] returns once a whole change would survive
+//! the loss of power, or fails and has changed nothing. The contents are read once, at the start, and handed to the
+//! caller, which keeps them: from then on the file is only written.
 //!
-//! A [`Committer`] is a store on a thread of its own: what waits while one change is being written becomes the next one,
-//! so that many who wait share a single `fsync`.
+//! A [`Committer`] is a store on its own thread: what is pending while one change is being written becomes the next
+//! one, so that many callers share a single `fsync`.
 #![forbid(unsafe_code)]
 
 mod committer;

@@ -7,7 +7,7 @@ use crate::StoreError;
 const LOCK: &str = "lock";
 const FILE: &str = "queues.sqlite";
 
-/// The directory of a store, which is ours until this is dropped, or the process ends, however it ends.
+/// The directory of a store, which is locked until this is dropped or the process ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// The file of the store, by a path without links.
@@ -16,14 +16,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Makes the directory unless it is there, and takes it.
+    /// Makes the directory if it does not exist, and locks it.
     pub(crate) fn take(directory: &Path) -> Result<Self, StoreError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |error: io::Error| StoreError::of_system(&path, &error)
         };
         make_directory(directory).map_err(failed(directory))?;
-        // SQLite follows no link anywhere in a path: those above the directory are for its owner to choose.
+        // SQLite follows no link anywhere in a path, but the owner may use links above the directory.
         let directory = fs::canonicalize(directory).map_err(failed(directory))?;
         let path = directory.join(LOCK);
         let lock = open_private(&path)?;
@@ -33,7 +33,7 @@ impl Place {
             Err(TryLockError::Error(error)) => return Err(StoreError::of_system(&path, &error)),
         }
         let place = Self { file: directory.join(FILE), lock };
-        // Made here, so that it is for its owner alone from the first moment; what SQLite puts beside it takes after it.
+        // Created here, so that only its owner can ever read it; SQLite copies its mode to the files beside it.
         open_private(&place.file)?;
         for beside in ["-wal", "-journal"] {
             let beside = directory.join(format!("{FILE}{beside}"));
@@ -47,20 +47,20 @@ impl Place {
 }
 
 impl Drop for Place {
-    /// Gives the directory free: explicitly, since a child of this process may hold the same open file.
+    /// Unlocks the directory: explicitly, since a child of this process may hold the same open file.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
     }
 }
 
-/// Opens a regular file for its owner alone, and makes it if there is none.
+/// Opens a regular file for its owner alone, and creates it if there is none.
 fn open_private(path: &Path) -> Result<File, StoreError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt as _;
-        // Not to wait for the other end of a pipe.
+        // Must not wait for the other end of a pipe.
         options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY);
     }
     let opened = options.open(path).and_then(|file| {
@@ -82,13 +82,13 @@ fn open_private(path: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Whether something else stands where a file is to be.
+/// Whether something other than a file stands there.
 fn is_other(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::IsADirectory
         || cfg!(unix) && matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO))
 }
 
-/// Makes a directory and those above it, unless they are there, so that they survive the loss of power.
+/// Makes a directory and its missing parents, so that they survive the loss of power.
 fn make_directory(directory: &Path) -> io::Result<()> {
     let directory = std::path::absolute(directory)?;
     let missing: Vec<_> = directory.ancestors().take_while(|above| !above.exists()).collect();

@@ -5,11 +5,11 @@ use rusqlite::{Connection, Result, TransactionBehavior};
 
 use crate::StoreError;
 
-/// What the header of the file says that it is: "TKLQ".
+/// The application id in the header of the file: "TKLQ".
 const APPLICATION: i32 = 0x544b_4c51;
 const VERSION: i32 = 1;
 
-/// One statement each, as the file itself has them.
+/// One statement each, exactly as the file holds them.
 const TABLES: [&str; 3] = [
     "CREATE TABLE content (queue INTEGER NOT NULL REFERENCES queue ON DELETE CASCADE, position INTEGER NOT NULL, \
      attempts INTEGER NOT NULL, expires_at_ms INTEGER, properties BLOB NOT NULL, body BLOB NOT NULL, \
@@ -18,21 +18,21 @@ const TABLES: [&str; 3] = [
     "CREATE TABLE queue (number INTEGER PRIMARY KEY, description BLOB NOT NULL) STRICT",
 ];
 
-/// How a file is read before anything in it is believed: whatever it holds, it stays as it is. Locked once for all, it needs
-/// no memory to be shared beside it.
+/// The settings for reading an unverified file: whatever it holds, it is not changed. It is locked once and for all, so
+/// it needs no shared memory beside it.
 const READING: &str = "
     PRAGMA trusted_schema = OFF;
     PRAGMA cell_size_check = ON;
     PRAGMA locking_mode = EXCLUSIVE;
 ";
 
-/// What only a new file takes. Pages of 8 KiB hold a content of up to 2 KiB in place.
+/// The settings of a new file. Pages of 8 KiB hold a content of up to 2 KiB in place.
 const NEW: &str = "
     PRAGMA page_size = 8192;
     PRAGMA auto_vacuum = INCREMENTAL;
 ";
 
-/// How it is written. What a large change leaves of its log is given back beyond 16 MiB.
+/// The settings for writing. The log is truncated to 16 MiB after a large change.
 const WRITING: &str = "
     PRAGMA journal_mode = WAL;
     PRAGMA synchronous = FULL;
@@ -42,7 +42,7 @@ const WRITING: &str = "
     PRAGMA cache_size = -16384;
 ";
 
-/// Makes a file what this version writes, or refuses it.
+/// Prepares a new or known file for this version, or refuses it.
 pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error| StoreError::of_sqlite(path, &error);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(failed)?;
@@ -69,7 +69,7 @@ fn identity(connection: &Connection) -> Result<(i32, i32)> {
     Ok((number("application_id")?, number("user_version")?))
 }
 
-/// All that a file defines, by its name; what SQLite adds by itself has no statement.
+/// All that a file defines, by name; SQLite's internal objects have no statement.
 fn tables(connection: &Connection) -> Result<Vec<String>> {
     let mut statement = connection.prepare("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")?;
     statement.query_map([], |row| row.get(0))?.collect()

@@ -21,7 +21,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store of a directory, made unless it is there, and gives all that is in it.
+    /// Opens the store of a directory, made if it does not exist, and gives all its contents.
     ///
     /// A process that was killed leaves nothing behind that would be in the way.
     pub fn open(directory: &Path) -> Result<(Self, Restored), StoreError> {
@@ -33,7 +33,7 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_NOFOLLOW
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
-        // Whoever has it has it until it is closed.
+        // The lock is held until its owner closes: waiting is pointless.
         connection.busy_timeout(Duration::ZERO).map_err(failed)?;
         schema::prepare(&mut connection, &path)?;
         let stored = read(&connection).map_err(failed)?;
@@ -54,7 +54,7 @@ impl Store {
             return Ok(());
         }
         match self.transact(ops.clone()) {
-            // What has piled up in the log may be all that it lacks room for.
+            // The log may have taken all the room it needs.
             Err(StoreError::Full { .. }) if self.shorten_log().is_ok() => self.transact(ops),
             done => done,
         }
@@ -68,12 +68,12 @@ impl Store {
         committed.map_err(|error| self.failed(&error))
     }
 
-    /// Gives back to the system a part of what the file has grown beyond its contents; whether there is more.
+    /// Gives back to the system a part of what the file has grown beyond its contents; gives whether there is more.
     pub fn tidy(&mut self) -> Result<bool, StoreError> {
         self.give_back().map_err(|error| self.failed(&error))
     }
 
-    /// Closes the store, and marks that nothing was under way.
+    /// Closes the store, and marks that no change was in progress.
     pub fn close(self) -> Result<(), StoreError> {
         self.mark(true).map_err(|error| self.failed(&error))?;
         let path = self.place.file.clone();
@@ -90,7 +90,7 @@ impl Store {
 
     fn give_back(&self) -> Result<bool> {
         let pages = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
-        // Of a file that is in use some part is always free, and soon taken again.
+        // A file in use always has some free part, which is soon used again.
         let spare = |free: u32, all: u32| free > TIDIED_PAGES && free > all / 4;
         if !spare(pages("freelist_count")?, pages("page_count")?) {
             return Ok(false);
@@ -165,7 +165,7 @@ fn read(connection: &Connection) -> Result<Restored> {
         .prepare("SELECT queue, position, attempts, expires_at_ms, properties, body FROM content")?
         .query_map([], content)?
         .collect::<Result<Vec<_>>>()?;
-    // They are in this order but for numbers that SQLite holds to be negative.
+    // They are in this order, except for numbers that SQLite stores as negative.
     queues.sort_unstable_by_key(|(number, _)| *number);
     contents.sort_unstable_by_key(|content| (content.queue, content.position));
     Ok(Restored { queues, contents, was_clean })
@@ -183,7 +183,7 @@ fn content(row: &Row<'_>) -> Result<StoredContent> {
     })
 }
 
-/// As SQLite holds it, which has 64 bits and a sign.
+/// As SQLite stores it, in 64 bits with a sign.
 fn signed(number: u64) -> i64 {
     number.cast_signed()
 }

@@ -1,4 +1,4 @@
-//! A thread that commits for many, and reports to each of them.
+//! A thread that commits for many callers, and reports to each of them.
 #![allow(clippy::unwrap_used, reason = "what helps a test fails it")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use common::{Model, batch, before, define, put, scratch};
 use trunkline_store::{Committer, Op, Outcome, Store, StoreError};
 
-/// A committer of a new directory, the outcomes it reports, and what lets it go on after each.
+/// A committer of a new directory, its outcomes, and what lets it go on after each of them.
 fn committer() -> (tempfile::TempDir, Committer, Receiver<Outcome>, Sender<()>) {
     let directory = scratch();
     let (store, _) = Store::open(directory.path()).unwrap();

@@ -1,4 +1,4 @@
-//! A disk that takes no more costs the change it did not take, and nothing else.
+//! A full disk costs only the change it did not take.
 #![allow(clippy::unwrap_used, reason = "what helps a test fails it")]
 #![cfg(unix)]
 
@@ -19,7 +19,7 @@ fn place() -> PathBuf {
     std::env::var("STORE").unwrap().into()
 }
 
-/// Puts contents until one is not taken; how many were.
+/// Puts contents until one is refused; gives how many were taken.
 fn fill(store: &mut Store, model: &mut Model, from: u64) -> (u64, StoreError) {
     for position in from..from + 1000 {
         let ops = [put(1, position, vec![1; CONTENT]), put(2, position, vec![2; 100])];
@@ -47,7 +47,7 @@ fn with_files_that_may_not_grow() {
     assert!(model.commit(&[define(1), define(2)]));
     store.commit(&[define(1), define(2)]).unwrap();
     let mut position = 0;
-    // At the least of them not even the first content fits; others end in the middle of a page, or of what precedes it.
+    // At the smallest not even the first content fits; others end in the middle of a page, or of what precedes it.
     for limit in [50_000, 100_000, 300_001, 1 << 20, (1 << 20) + 4000, 3 << 20] {
         setrlimit(Resource::RLIMIT_FSIZE, limit, hard).unwrap();
         let (reached, error) = fill(&mut store, &mut model, position);
@@ -85,7 +85,7 @@ fn with_a_disk_that_is_full() {
     assert!(model.commit(&ops));
     store.commit(&ops).unwrap();
     come_and_go(&mut store, 5);
-    // Somebody else takes all there is.
+    // Another file takes all the free space.
     let ballast = place().parent().unwrap().join("ballast");
     let mut file = fs::File::create(&ballast).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
@@ -105,10 +105,10 @@ fn with_a_disk_that_is_full() {
     assert!(Store::open(&place()).unwrap().1 == model.stored(false), "{further}");
 }
 
-/// What the shell does in the end.
+/// The final command of the shell.
 const RUN: &str = "exec \"$0\" --exact \"$1\" --ignored --nocapture";
 
-/// Runs a test in a process of its own.
+/// Runs a test in its own process.
 fn run(mut shell: Command, test: &str, disk: &Path) {
     let shell = shell.arg(std::env::current_exe().unwrap()).arg(test);
     let ran = shell.env("STORE", disk.join("store")).env("DISK", disk).output().unwrap();
@@ -129,7 +129,7 @@ fn a_file_that_may_not_grow_costs_one_change() {
 #[cfg(target_os = "linux")]
 #[allow(clippy::print_stderr, reason = "a test that cannot be run says so")]
 fn a_full_disk_costs_one_change() {
-    // Anybody may mount in a namespace of his own, but for where that is forbidden.
+    // Any user may mount in an own namespace, unless that is forbidden.
     let unshare = |command: &str| {
         let mut program = Command::new("unshare");
         program.args(["--user", "--map-root-user", "--mount", "sh", "-c", command]);

@@ -1,4 +1,4 @@
-//! A store holds what the changes say, through any number of openings.
+//! A store holds what the changes say, however often it is reopened.
 #![allow(clippy::unwrap_used, reason = "what helps a test fails it")]
 
 mod common;
@@ -110,7 +110,7 @@ fn a_file_shrinks_when_it_is_tidied_and_not_by_itself() {
     assert!(size() > 64 << 20);
     commit(&mut store, &[Op::Delete { queue: 1 }, define(1)]);
     assert!(size() > 64 << 20);
-    // What comes in meanwhile takes what is free.
+    // New contents take the free pages meanwhile.
     for position in 0..16 {
         commit(&mut store, &[put(1, position, vec![1; 1 << 20]), remove(1, position)]);
     }

@@ -1,4 +1,4 @@
-//! Whose a directory is, and what is not taken for a store.
+//! The owner of a directory, and files that are not accepted as a store.
 #![allow(clippy::unwrap_used, reason = "what helps a test fails it")]
 #![cfg(unix)]
 
@@ -15,7 +15,7 @@ use trunkline_store::{Store, StoreError};
 
 const FILES: [&str; 3] = ["lock", "queues.sqlite", "queues.sqlite-wal"];
 
-/// Why it cannot be opened, in words that name what is meant.
+/// The error of opening it, which names the cause.
 fn refused(directory: &Path, named: &str) -> StoreError {
     let error = Store::open(directory).unwrap_err();
     let path = if named.is_empty() { directory.to_owned() } else { directory.join(named) };
@@ -29,7 +29,7 @@ fn a_directory_has_one_store_at_a_time() {
     let (store, _) = Store::open(directory.path()).unwrap();
     let path = directory.path().canonicalize().unwrap();
     assert_eq!(refused(directory.path(), ""), StoreError::InUse { path: path.clone() });
-    // Nor does it help to remove the lock in another process.
+    // Removing the lock does not help another process either.
     fs::remove_file(path.join("lock")).unwrap();
     let other = child(&path);
     assert!(!other.wait_with_output().unwrap().status.success());
@@ -97,7 +97,7 @@ fn links_are_not_followed() {
         assert!(matches!(refused(&inner, file), StoreError::Foreign { .. }), "{file}");
         assert_eq!(fs::read(&elsewhere).unwrap(), b"mine");
     }
-    // Where the directory is has its owner said.
+    // The owner chooses where the directory is, links included.
     let directory = scratch();
     fs::create_dir(directory.path().join("store")).unwrap();
     symlink("store", directory.path().join("link")).unwrap();
@@ -163,7 +163,7 @@ fn files_of_others_are_refused_and_stay_as_they_are() {
 #[test]
 fn what_a_file_says_moves_no_cursor() {
     let directory = altered(|connection| {
-        // What makes a schema that cannot be read, with words of its own.
+        // A schema that cannot be read, with control characters.
         let sql = "PRAGMA writable_schema = ON; INSERT INTO sqlite_schema VALUES ('table', 'a' || char(27) || '[2J', 'b', 9, 'no')";
         connection.execute_batch(sql).unwrap();
     });

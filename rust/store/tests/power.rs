@@ -1,4 +1,4 @@
-//! What was committed survives the end of the process and the loss of power, once, and nothing by halves.
+//! What was committed survives the end of the process and the loss of power, once, and whole.
 #![allow(clippy::unwrap_used, reason = "what helps a test fails it")]
 #![cfg(unix)]
 
@@ -18,7 +18,7 @@ fn stored(directory: &Path) -> Restored {
     Store::open(directory).unwrap().1
 }
 
-/// Commits batch after batch, and says so, until it is killed.
+/// Commits batch after batch and reports each, until it is killed.
 #[test]
 #[ignore = "is run by the next one"]
 fn a_child_that_commits() {
@@ -47,7 +47,7 @@ fn a_process_that_is_killed_loses_nothing_it_committed() {
         let mut committed =
             lines.by_ref().filter_map(|line| line.unwrap().strip_prefix("committed ")?.parse::<u64>().ok());
         committed.nth(round % 5 * 7).unwrap();
-        // In the middle of whatever it does then.
+        // In the middle of any operation.
         std::thread::sleep(Duration::from_micros(u64::try_from(round).unwrap() * 397));
         child.kill().unwrap();
         let last = committed.last();
@@ -93,7 +93,7 @@ fn a_log_cut_anywhere_holds_what_was_committed_before() {
     }
     let all = length();
     assert_eq!((all - HEAD) % FRAME, 0);
-    // A commit is whole with the first of its frames that says so; SQLite repeats that one up to the end of a sector.
+    // A commit is whole with its first commit frame; SQLite repeats that one up to the end of a sector.
     let bytes = fs::read(log(&opened)).unwrap();
     let commits = (HEAD..all).step_by(usize::try_from(FRAME).unwrap()).filter(|at| {
         let at = usize::try_from(*at).unwrap();
@@ -116,7 +116,7 @@ fn a_log_cut_anywhere_holds_what_was_committed_before() {
         let file = OpenOptions::new().write(true).open(log(&copied)).unwrap();
         file.set_len(cut).unwrap();
         if is_torn {
-            // As long as it should be, with something else from there on.
+            // As long as it should be, with other bytes from there on.
             file.write_all_at(&vec![0xa5; usize::try_from(all - cut).unwrap()], cut).unwrap();
         }
         // How many batches had been committed by then.

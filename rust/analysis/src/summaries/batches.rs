@@ -1,4 +1,4 @@
-//! The records that messages of CDTP2 carry many at a time, over the time in which they came together.
+//! The records of CDTP2 messages, which carry many at a time, spread over the time in which they were gathered.
 
 use std::collections::HashMap;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use super::series::{Clock, Series};
 
-/// So many units are one: shares are exact in units, so that their sum is the same in any order.
+/// So many units are one: shares are exact in units, so their sum is the same in any order.
 const UNITS: u64 = 1 << 20;
 
-/// A message so many buckets before is not the one before.
+/// A message more buckets earlier does not count as the previous one.
 const FAR: i32 = 1 << 12;
 
 /// How many sources are followed.
 const SOURCES: usize = 1 << 17;
 
-/// The message that is being counted of each source: of a sender at an endpoint.
+/// The current message of each source: of a sender at an endpoint.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Batches(HashMap<u128, Source, RandomState>);
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Source {
     sender: Vec<u8>,
-    /// When the message before came.
+    /// When the previous message came.
     before_ns: Option<i64>,
     now: Batch,
 }
 
-/// A message and how many records it has.
+/// A message and its number of records.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Batch {
     pub(crate) seq: i64,
@@ -45,7 +45,7 @@ pub(crate) struct Shares {
 }
 
 impl Batches {
-    /// A record comes; `spread` hears of messages that are whole, with when the one before came.
+    /// A record comes; `spread` is called with complete messages, and the time of the one before.
     pub(crate) fn take(
         &mut self,
         source: u128,
@@ -77,8 +77,8 @@ impl Batches {
 }
 
 impl Shares {
-    /// Counts a message's records evenly from its source's previous message to this one: a source that is steady is so at any
-    /// scale, though it sends but now and then.
+    /// Counts a message's records evenly from its source's previous message to this one: a steady source looks steady
+    /// at any scale, even if it sends rarely.
     pub(crate) fn add(&mut self, before_ns: Option<i64>, batch: Batch, clock: &Clock) {
         let Batch { at_ns, records, .. } = batch;
         let is_near = |before_ns: i64| before_ns < at_ns && clock.bucket(at_ns) - clock.bucket(before_ns) < FAR;
@@ -88,7 +88,7 @@ impl Shares {
         let mut before = [0; 2];
         for bucket in first..=last {
             let passed = clock.opens(bucket).saturating_add(clock.bucket_ns).clamp(begin, at_ns).abs_diff(begin);
-            // What has come by the end of this bucket; what is lost in one by rounding is in the next.
+            // All up to the end of this bucket; what rounding loses in one is in the next.
             let so_far = [records, batch.bytes].map(|count| {
                 let units = u128::from(count) * u128::from(UNITS);
                 let share = (units * u128::from(passed)).checked_div(length.into()).unwrap_or(units);
@@ -110,12 +110,12 @@ impl Shares {
         self.bytes.halve();
     }
 
-    /// How many records came in each bucket.
+    /// The number of records in each bucket.
     pub(crate) fn records(&self) -> impl Iterator<Item = (i32, f64)> {
         whole(&self.records)
     }
 
-    /// How many bytes did.
+    /// The number of bytes in each bucket.
     pub(crate) fn bytes(&self) -> impl Iterator<Item = (i32, f64)> {
         whole(&self.bytes)
     }

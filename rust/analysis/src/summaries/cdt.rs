@@ -1,4 +1,4 @@
-//! The configurations of CDT: which is where, how long each took, and what was answered with an error.
+//! The configurations of CDT: which is where, how long each took, and which requests were answered with an error.
 
 use std::{
     cmp::Reverse,
@@ -125,7 +125,7 @@ impl Section for Cdt {
             if let Some(kind) = KINDS.iter().zip(0..).find_map(|(kind, at)| (*kind == message.kind).then_some(at)) {
                 rates.entry(kind).or_default().add(scope.clock.bucket(message.at_ns), 1);
             }
-            // Which endpoint has what, the announcements, the answers and the reports say together.
+            // Only announcements, answers and reports together show which endpoint has what.
             if !scope.is_cut {
                 ways.take(message, of);
             }
@@ -178,7 +178,7 @@ impl Section for Cdt {
         let mut versions: BTreeMap<(&str, &str), Sums> = BTreeMap::new();
         let (mut lagging, mut endpoints) = (Vec::new(), 0);
         let ways: Vec<_> = self.ways.iter().filter_map(|(of, way)| Some((of, of[2]?, way))).collect();
-        // Those of an endpoint stand together.
+        // Those of an endpoint are adjacent.
         for fleet in ways.chunk_by(|(one, ..), (other, ..)| one[..2] == other[..2]) {
             let wanted = fleet.iter().filter_map(|(.., way)| way.available.seen.last()).max();
             let in_use = fleet.iter().filter_map(|(_, id, way)| Some((way.applied.seen.last()?, *id))).max();

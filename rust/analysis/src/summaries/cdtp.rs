@@ -1,4 +1,4 @@
-//! What senders of CDTP sent.
+//! The messages of CDTP's senders.
 
 use std::{
     cmp::Reverse,
@@ -25,7 +25,7 @@ use crate::{
     seen::Seen,
 };
 
-/// How many senders have a row of their own.
+/// How many senders have their own row.
 const SENDERS: usize = 200;
 
 /// How many senders' sequence numbers are followed.
@@ -54,10 +54,10 @@ struct Sender {
     gaps: Series,
 }
 
-/// Who sends by an endpoint, and what came there that does not decode, and does not say who sent it.
+/// The senders at an endpoint, and invalid messages there that do not name their sender.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Endpoint {
-    /// Up to two names: with two, it is not known who sent what does not decode.
+    /// Up to two names: with two, the sender of invalid messages is unknown.
     senders: BTreeSet<String>,
     malformed: Kinds,
     bytes: u64,
@@ -127,7 +127,7 @@ impl Section for Cdtp {
         let mut last = None;
         for row in (0..batch.num_rows()).filter(|row| chosen.has(*row)) {
             let at = text_at(&endpoint, row);
-            // Of a message of which only some records are wanted, the payloads count in place of all frames.
+            // If only some records of a message are selected, the payloads count in place of all frames.
             let bytes = if scope.has_records {
                 size_at(&payload_bytes, row)
             } else if records.is_null(row) || records.value(row) == 0 {
@@ -143,7 +143,7 @@ impl Section for Cdtp {
             };
             let (name, at_ns) = (text_at(&names, row).unwrap_or_default(), received_at_ns.value(row));
             let source = (text_at(&capture_id, row), at, name);
-            // Most messages come of the sender of the one before.
+            // Most messages have the same sender as the one before.
             let (whose, whence) = match last {
                 Some((before, numbers)) if before == source => numbers,
                 _ => {
@@ -293,7 +293,7 @@ fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
 }
 
 impl Row {
-    /// Messages, those that do not decode too.
+    /// All messages, invalid ones included.
     fn total(&self) -> u64 {
         self.messages.saturating_add(self.malformed.sum())
     }
@@ -322,7 +322,7 @@ impl Row {
 }
 
 impl Found {
-    /// Adds what is plotted of a sender, in the colour of this place.
+    /// Adds the plotted series of a sender, in the colour of this index.
     #[allow(clippy::cast_precision_loss)] // counts to look at
     fn plot(&mut self, at: i32, sender: &Sender) {
         let add = |sums: &mut BTreeMap<i32, BTreeMap<i32, f64>>, bucket, count| {

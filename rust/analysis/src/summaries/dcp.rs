@@ -23,7 +23,7 @@ const SERVICES: usize = 200;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Dcp {
     requests: Requests,
-    /// By the service's name and, in the last byte, who saw them.
+    /// By the service's name and, in the last byte, the role that saw them.
     services: Names<Service>,
     left_out: bool,
 }
@@ -144,7 +144,7 @@ impl Service {
         if let Some(latency_ns) = request.latency_ns() {
             self.times.add(latency_ns);
         }
-        // What a worker has sent on, or what could not be delivered, is over with the worker's response.
+        // A forwarded or undeliverable request is over with the worker's response.
         let queued_ns = request.queued_ns().unwrap_or_default();
         let worked = request.worked_ns().map(|worked_ns| worked_ns.saturating_add(queued_ns));
         if let Some(took) = request.latency_ns().or(worked) {

@@ -1,4 +1,4 @@
-//! The topics of mc0, and what was refused.
+//! The topics of mc0, and refusals.
 
 use std::{
     cmp::Reverse,
@@ -26,14 +26,14 @@ use crate::{
 const TOPICS: usize = 200;
 const REFUSALS: usize = 100;
 
-/// How many peers of one topic are told apart.
+/// How many peers of one topic are counted separately.
 const PEERS: usize = 100_000;
 
 /// Counts what passes through topics.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Mc0 {
     passing: Passing<ByteBuf>,
-    /// By the topic's name and, in the last byte, who saw its messages.
+    /// By the topic's name and, in the last byte, the role that saw its messages.
     topics: Names<Topic>,
     left_out: bool,
     refusals: HashMap<(Option<String>, Option<ByteBuf>), Refusal, RandomState>,

@@ -1,4 +1,4 @@
-//! What a report counts of each protocol, as values that are added to, merged in any order, and turned to and from bytes.
+//! The counts of each protocol in a report, as values that can be added to, merged in any order, and saved as bytes.
 
 mod batches;
 mod cdt;
@@ -25,18 +25,18 @@ use crate::{
     state::{StateError, load, save},
 };
 
-/// What names of trunkline's own services and topics begin with.
+/// The prefix of trunkline's own services and topics.
 const OWN: &str = "trunkline.";
 
-/// What bears on how much can be counted.
+/// What limits the counts.
 #[allow(clippy::struct_excessive_bools)] // each is of its own
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
-    /// What time is divided into.
+    /// The buckets of time.
     pub clock: Clock,
     /// Whether one of trunkline's own services or topics is selected by its name: else they are left out.
     pub has_own: bool,
-    /// Whether messages are selected that do not tell what their answers are.
+    /// Whether the selection may leave out the answers of messages.
     pub is_cut: bool,
     /// Whether single records of messages of CDTP are selected.
     pub has_records: bool,
@@ -44,15 +44,15 @@ pub struct Scope {
     pub has_sequences: bool,
 }
 
-/// What is counted of one protocol.
+/// The counts of one protocol.
 trait Section: Default + Serialize + DeserializeOwned + Send {
     /// The protocol.
     const PROTOCOL: &'static str;
-    /// The columns it reads, beside those that all do, in lists.
+    /// The columns it reads besides the common ones, in lists.
     const NEEDS: &'static [&'static [&'static str]];
     /// The version of its state.
     const VERSION: u16;
-    /// What it comes to.
+    /// Its result.
     type Found: Serialize;
 
     /// Counts more rows.
@@ -61,17 +61,17 @@ trait Section: Default + Serialize + DeserializeOwned + Send {
     /// Counts what is open: nothing more comes.
     fn finish(&mut self, scope: &Scope);
 
-    /// Takes in what another has counted, of which nothing is open.
+    /// Adds the counts of another that has nothing open.
     fn merge(&mut self, other: Self);
 
-    /// Makes one bucket of time of every two.
+    /// Merges every two buckets of time.
     fn halve(&mut self);
 
-    /// What was counted, in so many buckets of time.
+    /// The counts, in so many buckets of time.
     fn evaluate(&self, scope: &Scope, buckets: i32) -> Self::Found;
 }
 
-/// What every protocol has.
+/// The counts common to all protocols.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Traffic {
     rows: u64,
@@ -79,11 +79,11 @@ struct Traffic {
     received: Seen,
     volumes: Series,
     errors: Kinds,
-    /// The row that was counted last, by number and time: a message with several records is one.
+    /// The row counted last, by number and time: a message with several records counts once.
     last: Option<(i64, i64)>,
 }
 
-/// What is counted of a protocol, whichever it is.
+/// The counts of any protocol.
 pub trait Summary: Send {
     /// The columns it reads.
     fn needs(&self) -> Vec<&'static str>;
@@ -91,15 +91,15 @@ pub trait Summary: Send {
     fn record(&mut self, batch: &RecordBatch) -> Result<(), ColumnError>;
     /// Counts what is open: nothing more comes.
     fn finish(&mut self);
-    /// Takes in what another has counted and finished.
+    /// Adds the counts of another that has finished.
     fn merge(&mut self, state: &[u8]) -> Result<(), StateError>;
-    /// Makes buckets of time wider, until no more than this many lead up to a moment.
+    /// Widens the buckets of time, until no more than this many lead up to a moment.
     fn widen(&mut self, last_ns: i64, buckets: i32);
-    /// What it has counted so far, as bytes.
+    /// Its state, as bytes.
     fn state(&self) -> Vec<u8>;
-    /// Goes on from such bytes.
+    /// Restores such a state.
     fn restore(&mut self, state: &[u8]) -> Result<(), StateError>;
-    /// What was counted, in so many buckets of time, as MessagePack.
+    /// The counts, in so many buckets of time, as MessagePack.
     fn evaluate(&self, buckets: i32) -> Vec<u8>;
 }
 
@@ -110,7 +110,7 @@ struct Counted<S> {
     section: S,
 }
 
-/// What all protocols say, and what one does.
+/// The counts common to all protocols, and those of one.
 #[derive(Serialize)]
 struct Found<'a, T> {
     rows: u64,
@@ -192,7 +192,7 @@ impl<S: Section> Summary for Counted<S> {
             bucket_ns: self.scope.clock.bucket_ns,
             section: self.section.evaluate(&self.scope, buckets),
         };
-        // Numbers, bytes, lists and maps, none of which MessagePack refuses.
+        // Numbers, bytes, lists and maps, which always fit MessagePack.
         rmp_serde::to_vec_named(&found).unwrap_or_default()
     }
 }
@@ -250,8 +250,8 @@ impl Traffic {
     }
 }
 
-/// Whether this is said of messages that decode: a value is more than its column holds. Of one that is too large itself nothing is
-/// there.
+/// Whether messages with this kind of error decode: a value is more than its column holds. A message that is too large
+/// itself has no values.
 fn is_emptied(kind: &str) -> bool {
     kind != ColumnKind::MessageTooLarge.slug() && ColumnKind::ALL.iter().any(|emptied| emptied.slug() == kind)
 }

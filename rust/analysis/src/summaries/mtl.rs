@@ -1,4 +1,4 @@
-//! The resources of MTL, and the logins that were refused.
+//! The resources of MTL, and refused logins.
 
 use std::collections::{HashMap, HashSet};
 
@@ -256,7 +256,7 @@ impl Resource {
         self.received.saturating_add(self.sent)
     }
 
-    /// Counts a content; `unsettled` is its connection where that has settled nothing so far.
+    /// Counts a content; `unsettled` is its connection if that has settled nothing so far.
     fn add(&mut self, tried: &Tried, unsettled: Option<u128>, clock: &Clock) {
         let (content, fate, is_dead) = (&tried.content, tried.fate(), tried.is_dead());
         let confirmed_ns = tried.latency_ns().filter(|_| fate == Some(Fate::Confirmed));

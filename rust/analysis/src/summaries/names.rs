@@ -1,4 +1,4 @@
-//! What is counted by name, where names come from the network.
+//! Counts by name, where names come from the network.
 
 use std::{cmp::Ordering, collections::HashMap, hash::Hash};
 
@@ -8,25 +8,25 @@ use serde_bytes::{ByteBuf, Bytes};
 
 use super::series::{Merge, Series};
 
-/// So many different names are told apart; what comes of others is counted together.
+/// The most distinct names; the rest are counted together.
 pub const NAMES_MAX: usize = 100_000;
 
-/// How many of what is plotted have a colour of their own; the one after these is for all others.
+/// How many plotted names have their own colour; one more is for all others.
 pub const COLOURS: usize = 7;
 
-/// The index of all together that have none.
+/// The index of all others together.
 pub const OTHERS: i32 = -1;
 
-/// Where names are cut.
+/// The length at which names are cut.
 const NAME: usize = 200;
 
 /// Counts by name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Names<T> {
     found: HashMap<ByteBuf, T, RandomState>,
-    /// What came under other names, once there were too many.
+    /// The counts of other names, once there were too many.
     rest: T,
-    /// How often it did.
+    /// How often such a name came.
     beyond: u64,
 }
 
@@ -40,7 +40,7 @@ impl<T: Merge> Names<T> {
             }
             self.found.insert(ByteBuf::from(name), T::default());
         }
-        // It is there by now.
+        // It was inserted above.
         self.found.get_mut(Bytes::new(name)).unwrap_or(&mut self.rest)
     }
 
@@ -56,17 +56,17 @@ impl<T: Merge> Names<T> {
         self.all_mut().for_each(T::halve);
     }
 
-    /// How many names there are; of those beyond it is not known.
+    /// The number of names; those beyond the limit are not known.
     pub(crate) fn len(&self) -> usize {
         self.found.len()
     }
 
-    /// How often a name came that is not told apart from others.
+    /// How often a name beyond the limit came.
     pub(crate) const fn beyond(&self) -> u64 {
         self.beyond
     }
 
-    /// The counts of all, the rest too.
+    /// All counts, the rest included.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         self.found.values().chain([&self.rest])
     }
@@ -83,7 +83,7 @@ impl<T: Merge> Names<T> {
         &self.rest
     }
 
-    /// All names: those first that have most of something, else in the order of the names.
+    /// All names: those with the highest counts first, else in the order of the names.
     pub(crate) fn sorted(&self, most: impl Fn(&T) -> u64, order: fn(&[u8], &[u8]) -> Ordering) -> Vec<(&[u8], &T)> {
         let mut sorted: Vec<_> = self.named().collect();
         sorted.sort_unstable_by(|(name, one), (other_name, other)| {
@@ -98,7 +98,7 @@ pub(crate) fn within<K: Eq + Hash, T: Default>(counts: &mut HashMap<K, T, Random
     (counts.len() < NAMES_MAX || counts.contains_key(&key)).then(|| counts.entry(key).or_default())
 }
 
-/// What has a colour of its own, with its series, and the others together.
+/// The series with their own colour, and the others together.
 pub(crate) fn coloured<'a>(series: impl Iterator<Item = &'a Series>) -> Vec<(i32, Series)> {
     let mut found: Vec<(i32, Series)> = Vec::new();
     let mut others = Series::default();
@@ -118,7 +118,7 @@ pub(crate) fn coloured<'a>(series: impl Iterator<Item = &'a Series>) -> Vec<(i32
     found
 }
 
-/// By name, and then by who saw it, which is the last byte.
+/// By name, and then by the role that saw it, which is the last byte.
 pub(crate) fn by_name(one: &[u8], other: &[u8]) -> Ordering {
     fn parts(name: &[u8]) -> Option<(&[u8], &u8)> {
         name.split_last().map(|(role, name)| (name, role))
@@ -126,12 +126,12 @@ pub(crate) fn by_name(one: &[u8], other: &[u8]) -> Ordering {
     parts(one).cmp(&parts(other))
 }
 
-/// A name that is text, to be told apart from others.
+/// A name, cut to its limit.
 pub(crate) fn cut(text: &str) -> &str {
     text.char_indices().nth(NAME).map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
 }
 
-/// The same of one that is bytes.
+/// The same for bytes.
 pub(crate) fn cut_bytes(bytes: &[u8]) -> &[u8] {
     bytes.get(..NAME).unwrap_or(bytes)
 }

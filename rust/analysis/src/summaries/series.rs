@@ -1,4 +1,4 @@
-//! Counts over time, and of times by class.
+//! Counts by time, and by class of durations.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::latencies::Latencies;
 
-/// What time is divided into: buckets of equal width, from a first moment on.
+/// The buckets of time: of equal width, from a first moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
     /// When the first bucket begins, in nanoseconds since 1970.
@@ -56,7 +56,7 @@ impl Series {
         }
     }
 
-    /// The count of a bucket of so many; what is outside of all belongs to the first or the last.
+    /// The count of a bucket of so many; those outside belong to the first or the last.
     pub(crate) fn at(&self, bucket: i32, buckets: i32) -> u64 {
         let from = if bucket == 0 { i32::MIN } else { bucket };
         let to = if bucket + 1 == buckets { i32::MAX } else { bucket };
@@ -72,26 +72,26 @@ impl Series {
     }
 }
 
-/// Classes of times a decade, so that 1, 2 and 5 of a unit are where one begins.
+/// Classes in a decade of durations: 1, 2 and 5 of a unit each begin one.
 pub const DECADE: u8 = 10;
 
-/// The class of a time: n is from 10^(n/10) nanoseconds to the next one. What is shorter, as two clocks may make it, is in the
-/// first.
+/// The class of a duration: n is from 10^(n/10) nanoseconds to the next one. Shorter ones, as two clocks may give, are
+/// in the first.
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // at most 190
 fn class(latency_ns: i64) -> i32 {
     ((latency_ns.max(1) as f64).log10() * f64::from(DECADE)).floor() as i32
 }
 
-/// What may be merged with others of its kind, in any order.
+/// Counts that can be merged with others of their kind, in any order.
 pub(crate) trait Merge: Default {
-    /// Takes in what another has counted.
+    /// Adds the counts of another.
     fn merge(&mut self, other: Self);
 
-    /// Makes one bucket of time of every two.
+    /// Merges every two buckets of time.
     fn halve(&mut self);
 }
 
-/// How long something took: percentiles, the longest, and how all are spread.
+/// Durations: percentiles, the longest, and their distribution.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Times {
     latencies: Latencies,
@@ -112,7 +112,7 @@ impl Times {
         self.classes.merge(&other.classes);
     }
 
-    /// The times that these shares of all do not exceed.
+    /// The durations that these shares of all do not exceed.
     pub(crate) fn percentiles<const N: usize>(&self, shares: [f64; N]) -> [Option<i64>; N] {
         shares.map(|share| self.latencies.percentile(share))
     }
@@ -121,7 +121,7 @@ impl Times {
         self.max_ns
     }
 
-    /// How many there are of each class.
+    /// The number in each class.
     pub(crate) const fn classes(&self) -> &Series {
         &self.classes
     }

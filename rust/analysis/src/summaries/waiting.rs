@@ -1,4 +1,4 @@
-//! What waits in a resource of MTL over time: what came, what has left, and how old the oldest of the rest is.
+//! The backlog of a resource of MTL over time: what came, what has left, and the age of the oldest of the rest.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::series::{Clock, Series};
 
-/// How finely what came is told apart within a bucket.
+/// The parts of a bucket in which what came is counted.
 const PARTS: i64 = 64;
 
-/// How many connections of one resource are told apart that have settled nothing so far.
+/// How many connections of one resource are counted separately that have settled nothing so far.
 const UNSETTLED: usize = 4096;
 
 /// What came and left.
@@ -18,7 +18,7 @@ const UNSETTLED: usize = 4096;
 pub(crate) struct Waiting {
     came: BTreeMap<i64, Came>,
     left: Series,
-    /// What went out on connections that may turn out to settle nothing: there, it has left as it went.
+    /// What went out on connections that may never settle anything: if so, it left when it went.
     went: HashMap<u128, Series, RandomState>,
 }
 
@@ -30,12 +30,12 @@ struct Came {
     last_ns: i64,
 }
 
-/// At the end of a bucket.
+/// The backlog at the end of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Level {
-    /// How much waits.
+    /// Its number of contents.
     pub(crate) depth: u64,
-    /// How old the oldest of it is, in seconds.
+    /// The age of its oldest, in seconds.
     pub(crate) age_s: f64,
 }
 
@@ -59,7 +59,7 @@ impl Waiting {
         self.left.add(clock.bucket(at_ns), 1);
     }
 
-    /// One went out on a connection that has settled nothing so far.
+    /// A content went out on a connection that has settled nothing so far.
     pub(crate) fn go(&mut self, connection: u128, at_ns: i64, clock: &Clock) {
         let key = if self.went.len() < UNSETTLED || self.went.contains_key(&connection) { connection } else { 0 };
         self.went.entry(key).or_default().add(clock.bucket(at_ns), 1);
@@ -84,7 +84,7 @@ impl Waiting {
         }
     }
 
-    /// What waits at the end of each of the first buckets. What came first is taken to leave first.
+    /// The backlog at the end of each of the first buckets. What came first counts as leaving first.
     pub(crate) fn levels(&self, settling: &HashSet<u128, RandomState>, clock: &Clock, buckets: i32) -> Vec<Level> {
         let mut left = self.left.clone();
         for (connection, series) in &self.went {
@@ -125,7 +125,7 @@ impl<'a> Oldest<'a> {
         Self { now: came.next(), came, before: 0 }
     }
 
-    /// When the one came that is the oldest after so many have left, which are ever more; `end` where there is none.
+    /// When the oldest came that remains after so many have left, an increasing number; `end` if there is none.
     fn after(&mut self, left: u64, end: i64) -> i64 {
         while let Some(now) = self.now {
             if left < self.before.saturating_add(now.count) {

@@ -1,4 +1,4 @@
-//! What a store should hold, and copies of it.
+//! The expected contents of a store, and copies of it.
 #![allow(dead_code, clippy::unwrap_used, reason = "each of the tests uses a part, and what helps a test fails it")]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::path::Path;
 use bytes::Bytes;
 use trunkline_store::{Op, Restored, StoredContent};
 
-/// A directory of the test's own, in memory where there is some: what a process leaves when it is killed is there too.
+/// A directory for the test, in memory if possible: what a killed process leaves survives there too.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
@@ -21,7 +21,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// Makes all of these changes, or none; whether they could be made.
+    /// Makes all of these changes, or none; gives whether they could be made.
     pub(crate) fn commit(&mut self, ops: &[Op]) -> bool {
         let before = self.clone();
         let done = ops.iter().all(|op| self.apply(op));
@@ -74,7 +74,7 @@ pub(crate) fn remove(queue: u64, position: u64) -> Op {
     Op::Remove { queue, position }
 }
 
-/// One of a run of batches, each of them other than the one before: contents of up to 50 kB come, are delivered and go.
+/// One of a series of different batches: contents of up to 50 kB come, are delivered and go.
 pub(crate) fn batch(number: u64) -> Vec<Op> {
     let queue = number % 3;
     let mut ops = vec![define(queue)];
@@ -91,7 +91,7 @@ pub(crate) fn batch(number: u64) -> Vec<Op> {
     ops
 }
 
-/// What is there after the batches before this one.
+/// The contents after the batches before this one.
 pub(crate) fn before(number: u64) -> Model {
     let mut model = Model::default();
     for number in 0..number {
