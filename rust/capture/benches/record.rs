@@ -1,4 +1,4 @@
-//! What it costs to record a message: CPU of the appending thread and of all threads, and the bytes on disk.
+//! The cost of recording a message: CPU of the appending thread and of all threads, and the bytes on disk.
 //!
 //! `cargo bench -p trunkline-capture [-- MESSAGES [DIRECTORY]]`
 #![allow(clippy::print_stdout, reason = "a report is what it is for")]
@@ -90,7 +90,7 @@ fn append(
     Ok(())
 }
 
-/// Where the system cannot tell, the appending thread is charged with all.
+/// If the system cannot measure one thread, the appending thread is charged with all.
 #[cfg(not(target_os = "linux"))]
 const THREAD: UsageWho = UsageWho::RUSAGE_SELF;
 #[cfg(target_os = "linux")]

@@ -21,7 +21,7 @@ use crate::{CaptureError, CaptureErrorKind};
 pub struct Batches {
     /// The columns wanted.
     wanted: SchemaRef,
-    /// The columns read: those, and those that decide.
+    /// The columns read: those wanted, and those that the selection needs.
     read: SchemaRef,
     selection: Selection,
     directory: PathBuf,
@@ -32,10 +32,10 @@ pub struct Batches {
     most: u64,
 }
 
-/// The segment that is being read.
+/// The current segment.
 struct Segment {
     reader: SegmentReader,
-    /// Which of its rows these are, of one that has those of other segments as well.
+    /// The selection of its own rows, if the file has those of other segments as well.
     part: Option<Selection>,
 }
 
@@ -112,7 +112,7 @@ impl Batches {
         }
     }
 
-    /// Opens the segment that others were merged into, for their rows and those of the next that were.
+    /// Opens the file of merged segments, for the rows of this one and of the next that were merged into it.
     fn open_merged(&mut self, span: Span, merged: Span) -> Result<Segment, CaptureError> {
         let path = self.directory.join(merged.file());
         let file = open(&*self.files, &path)?;

@@ -1,6 +1,6 @@
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What stamps rows: the wall clock when it is made, and monotonic time from then on, which never goes back.
+/// The clock of rows: the wall clock at its start, and monotonic time from then on, which never goes back.
 #[derive(Clone, Copy, Debug)]
 pub struct RowClock {
     wall_ns: i64,

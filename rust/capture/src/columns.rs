@@ -19,25 +19,25 @@ use crate::schema::{frame_field, journal_schema};
 /// without its frames.
 pub const MESSAGE_TOO_LARGE: &str = "message_too_large";
 
-/// The most frame bytes a message can have: a batch handed over at a fraction of this has offsets of 31 bits.
+/// The most frame bytes of a message: a batch, handed over at a fraction of this, then fits offsets of 31 bits.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = (1 << 31) - (1 << 16);
 
-/// One message on its way into the capture.
+/// One message to be recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a, F> {
     /// Wall-clock time of receipt, or of the transport accepting a send, that never goes back.
     pub received_at_ns: i64,
-    /// What the message speaks.
+    /// The framing of the message.
     pub framing: Framing,
-    /// The endpoint it came or went by, if there is just one it can be.
+    /// The endpoint it came or went by, if there is only one.
     pub endpoint: Option<&'a str>,
     /// The routing id of a ROUTER's peer.
     pub peer: Option<&'a [u8]>,
     /// Which way it went.
     pub direction: Direction,
-    /// The topic, where the frames do not hold it at a fixed place: what is given here wins.
+    /// The topic, if the frames do not hold it at a fixed place: this one takes precedence.
     pub topic: Option<&'a str>,
-    /// Where a reply to it goes.
+    /// The address for a reply to it.
     pub reply_to: Option<&'a str>,
     /// Its frames, without the routing id.
     pub frames: &'a [F],
@@ -45,7 +45,7 @@ pub struct Row<'a, F> {
     pub error: Option<&'static str>,
 }
 
-/// Rows in a row: what the journal appends and the segment encodes at a time.
+/// Consecutive rows: what the journal appends and the segment encodes at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     /// The columns of [`journal_schema`].
@@ -59,12 +59,12 @@ impl Batch {
         self.columns.num_rows() as u64
     }
 
-    /// Frames in lists.
+    /// The number of frames in lists.
     pub(crate) fn listed(&self) -> u64 {
         ["envelope", "payload"].iter().map(|name| self.columns[*name].as_list::<i32>().values().len() as u64).sum()
     }
 
-    /// What keeping its frames costs, and its rows beside them.
+    /// The cost of keeping its frames, and its rows besides them.
     pub(crate) fn cost(&self) -> u64 {
         self.frame_bytes + (self.rows() + self.listed()) * FRAME_COST as u64
     }
@@ -129,7 +129,7 @@ impl Columns {
         self.frame_bytes += n_bytes;
     }
 
-    /// The rows so far as a batch. What is left has room for as many again.
+    /// The rows so far as a batch. The builder keeps room for as many again.
     pub(crate) fn finish(&mut self) -> Result<Batch, ArrowError> {
         let rows = self.rows();
         let columns: Vec<ArrayRef> = vec![
@@ -157,7 +157,7 @@ impl Columns {
     }
 }
 
-/// The values, leaving room for about as many.
+/// Takes the values, leaving room for about as many.
 fn take<T>(values: &mut Vec<T>) -> Vec<T> {
     let room = values.len() + values.len() / 8;
     std::mem::replace(values, Vec::with_capacity(room))
@@ -173,7 +173,7 @@ fn dictionary<K: ArrowDictionaryKeyType, S: AsRef<str>>(
     Ok(Arc::new(DictionaryArray::try_new(keys, Arc::new(values))?))
 }
 
-/// Which rows have a value. It is told of those alone, and writes no bit before a row without one precedes one with.
+/// Which rows have a value. It is given only those, and writes no bits until a row without a value precedes one with.
 #[derive(Debug, Default)]
 struct Validity {
     valid: usize,
@@ -281,7 +281,7 @@ impl Lists {
     }
 }
 
-/// A column of names that come again and again. Keys of nulls are written when a name or the end comes.
+/// A column of repeated names. Keys of nulls are written when a name or the end comes.
 #[derive(Debug, Default)]
 struct Names {
     keys: Vec<i32>,
@@ -323,7 +323,7 @@ impl Names {
     }
 }
 
-/// A length as an Arrow offset. A batch takes one message past its bound at most, and that one has less than 2 GiB.
+/// A length as an Arrow offset. A batch exceeds its limit by one message at most, and that one has less than 2 GiB.
 #[inline]
 fn offset(length: usize) -> i32 {
     i32::try_from(length).expect("a batch has less than 2 GiB")

@@ -1,8 +1,8 @@
 //! Few large segments out of many small ones.
 //!
-//! The rows of segments that follow each other come into one file, whose name has the numbers of the first and the last;
+//! The rows of consecutive segments are merged into one file, whose name has the numbers of the first and the last;
 //! each row keeps the number of its segment. From the moment that it has its name it hides those it replaces, which are
-//! then removed: who was about to read one of them finds its rows in the merged one.
+//! then removed: a reader that had listed one of them finds its rows in the merged one.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::store::Store;
 use crate::verify::{is_as_noted, need_sums, what_is_wrong};
 use crate::{Access, CaptureError, Selection, import};
 
-/// What [`compact`] did.
+/// The result of [`compact`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compaction {
     /// The files of segments that were replaced.
@@ -38,8 +38,9 @@ pub struct Compaction {
     pub bytes_after: u64,
 }
 
-/// Merges the segments of a capture that follow each other and have no more than `target_bytes` together. Readers may be
-/// at work, a writer may not; what a killed writer left is published first. Ends early, with what is merged by then, once
+/// Merges consecutive segments of a capture that have no more than `target_bytes` together. Readers may be open, a
+/// writer may not; what a killed writer left is published first. Ends early, keeping what is merged by then, once
+/// `goes_on` returns false.
 /// `goes_on` says no.
 ///
 /// # Errors
@@ -80,7 +81,7 @@ impl Store {
         Ok(done)
     }
 
-    /// Merges segments that follow each other, unless it is to end before that is done.
+    /// Merges consecutive segments, unless it must end before that is done.
     fn merge(
         &self,
         spans: &[Span],
@@ -94,7 +95,7 @@ impl Store {
         let sum = match self.write_merged(&partial, spans, noted, goes_on) {
             Ok(ControlFlow::Continue(sum)) => sum,
             ended => {
-                // Left behind it does no harm but to fill the disk until the next start.
+                // A partial file left behind only takes room on the disk until the next start.
                 let _ = self.disk.remove(&partial);
                 return ended;
             }
@@ -161,7 +162,7 @@ impl Store {
     }
 }
 
-/// What to merge: segments that follow each other, as many at a time as have the bytes that are aimed at.
+/// The groups to merge: consecutive segments, each with at most the target bytes.
 fn groups(sized: &[(Span, u64)], target_bytes: u64) -> Vec<&[(Span, u64)]> {
     let mut groups = Vec::new();
     let mut rest = sized;

@@ -1,5 +1,5 @@
-//! The file system of a machine without the calls that `local.rs` is made of: what is not a regular file is not opened, as
-//! far as a look before tells.
+//! The file system of a machine without the calls that `local.rs` uses: a file is checked to be regular before it is
+//! opened, which cannot rule out a change in between.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,7 +15,7 @@ use crate::source::Source;
 pub(crate) struct LocalDisk;
 
 impl LocalDisk {
-    /// Opens a directory. Who may read it is for the system to say.
+    /// Opens a directory. The system decides who may read it.
     pub(crate) fn open(root: &Path, _access: Access) -> io::Result<Self> {
         fs::read_dir(root).map(|_| Self)
     }
@@ -37,7 +37,7 @@ pub(crate) fn open_lock(directory: &Path, name: &str, _access: Access) -> io::Re
     Ok((None, file))
 }
 
-/// Makes a directory, and those above it, unless they are there.
+/// Makes a directory and its missing parents.
 pub(crate) fn make_directory(directory: &Path, _access: Access) -> io::Result<()> {
     fs::create_dir_all(directory)
 }
@@ -64,7 +64,7 @@ impl Files for LocalDisk {
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(directory)? {
-            // A name that is no UTF-8 is none of ours.
+            // A name that is not UTF-8 is not ours.
             names.extend(entry?.file_name().into_string().ok());
         }
         Ok(names)

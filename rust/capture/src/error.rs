@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow_schema::ArrowError;
 use trunkline_wire::system_words;
 
-/// What went wrong with a capture.
+/// The kind of an error of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CaptureErrorKind {
     /// A file of the capture does not hold what it should.
@@ -18,9 +18,9 @@ pub enum CaptureErrorKind {
     Locked,
     /// There is no capture at this place.
     Missing,
-    /// A value is larger than the reader takes.
+    /// A value is larger than the reader's limit.
     TooLarge,
-    /// The disk refused to give what it holds.
+    /// The disk refused a read.
     Unreadable,
     /// The disk refused a write, a rename or a sync.
     Unwritable,
@@ -59,7 +59,7 @@ impl CaptureError {
         Self { kind, path: path.to_owned(), what: what.into(), source: None }
     }
 
-    /// The words may be those of a file: what a terminal, or C, would take for more than letters is spelled out.
+    /// Text that may come from a file: characters that a terminal, or C, would interpret are escaped.
     pub(crate) fn corrupt(path: &Path, what: impl fmt::Display) -> Self {
         let mut words = String::new();
         for letter in what.to_string().chars() {
@@ -107,12 +107,12 @@ impl CaptureError {
         Self::corrupt(path, error)
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> CaptureErrorKind {
         self.kind
     }
 
-    /// What it was that went wrong, in words.
+    /// The description of the error.
     pub fn what(&self) -> String {
         match &self.source {
             Some(source) => format!("{} ({})", self.what, system_words(source)),
@@ -120,7 +120,7 @@ impl CaptureError {
         }
     }
 
-    /// The file or directory it went wrong with.
+    /// The file or directory of the error.
     pub fn path(&self) -> &Path {
         &self.path
     }

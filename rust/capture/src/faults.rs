@@ -1,4 +1,4 @@
-//! A disk in memory whose every call can be the last, can fail, and can be lost with the power.
+//! A disk in memory: any call can be the last, can fail, and can be lost with the power.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::disk::{Disk, DiskFile, Files};
 use crate::source::{ReadAt, Source};
 
-/// What happens to one call.
+/// The fault of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// It and all after it are never made; a write may have begun.
@@ -20,7 +20,7 @@ pub(crate) enum Fault {
     Fail(io::ErrorKind),
 }
 
-/// What a crash takes away.
+/// What a crash loses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Loss {
     /// The process alone: all that was written stays.
@@ -65,21 +65,21 @@ struct FaultyFile {
 }
 
 impl FaultyDisk {
-    /// Lets the call of this number, counted from here, meet a fault.
+    /// Sets a fault of the call with this number, counted from here.
     pub(crate) fn set_fault(&self, call: usize, fault: Fault) {
         let mut state = self.state();
         state.calls = 0;
         state.fault = Some((call, fault));
     }
 
-    /// Lets the call that reads of this number, counted from here, fail.
+    /// Fails the read with this number, counted from here.
     pub(crate) fn set_read_fault(&self, read: usize) {
         let mut state = self.state();
         state.reads = 0;
         state.read_fault = Some(read);
     }
 
-    /// The calls that read since the fault was set, or at all.
+    /// The reads since the fault was set, or at all.
     pub(crate) fn reads(&self) -> usize {
         self.state().reads
     }
@@ -125,7 +125,7 @@ impl FaultyDisk {
         self.state.lock().unwrap()
     }
 
-    /// Counts a call, which may be as far as it gets.
+    /// Counts a call, which the fault may stop.
     fn call(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.state();
         let call = state.calls;
@@ -139,7 +139,7 @@ impl FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Counts a call that reads, which the disk may refuse.
+    /// Counts a read, which the disk may refuse.
     fn read(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.state();
         let read = state.reads;
@@ -210,7 +210,7 @@ impl Disk for FaultyDisk {
         Ok((state.files[file].data.len() as u64, UNIX_EPOCH + Duration::from_secs(*file)))
     }
 
-    /// Directories are there as soon as a file is.
+    /// Directories exist as soon as a file in them does.
     fn create_directory(&self, _path: &Path) -> io::Result<()> {
         self.call().map(drop)
     }

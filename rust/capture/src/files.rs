@@ -1,11 +1,11 @@
-//! The names of a capture's files. Whatever is not a segment starts with a dot or an underscore, which Spark and
-//! pyarrow skip; for those who do not, what stays when nobody writes is [`sealed`](crate::sealed), or empty.
+//! The names of a capture's files. All but the segments start with a dot or an underscore, which Spark and pyarrow
+//! skip; for readers that do not, what stays without a writer is [`sealed`](crate::sealed), or empty.
 
 use std::fmt;
 
-/// Where a capture keeps what it knows of itself.
+/// The directory of a capture's metadata.
 pub(crate) const META: &str = "_capture";
-/// The last word on the capture's id and numbering.
+/// The capture's id and numbering.
 pub(crate) const MANIFEST: &str = "_capture/manifest.parquet";
 /// Its next version, until it is renamed.
 pub(crate) const NEXT_MANIFEST: &str = "_capture/.manifest";
@@ -14,18 +14,18 @@ pub(crate) const NEXT_MERGED: &str = "_capture/.merged";
 /// The notes on the next segment, until they are renamed.
 pub(crate) const NEXT_NOTES: &str = "_capture/.runs";
 
-/// The manifest as an earlier version has it, plain.
+/// The manifest of an earlier version, plain.
 pub(crate) const PLAIN_MANIFEST: &str = "_capture.json";
-/// Where an earlier version keeps them, plain.
+/// The notes of an earlier version, plain.
 pub(crate) const PLAIN_NOTES: &str = "_runs";
 
 /// What a writer locks.
 pub(crate) const LOCK: &str = ".lock";
 
-/// Where an import writes until it is whole.
+/// Where an import writes until it is complete.
 pub(crate) const IMPORT: &str = "_import";
 
-/// What is written down beside a segment.
+/// The notes beside a segment.
 pub(crate) fn notes(number: u64) -> String {
     Span::one(number).notes()
 }
@@ -43,7 +43,7 @@ pub(crate) fn numbered(names: impl IntoIterator<Item = String>, ending: &str) ->
     numbers
 }
 
-/// The numbers of the segments whose rows a file has: one, or several that follow each other and were merged.
+/// The numbers of the segments whose rows a file has: one, or several consecutive ones that were merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Span {
     pub(crate) first: u64,
@@ -68,7 +68,7 @@ impl Span {
         self.first < self.last
     }
 
-    /// How many segments these are.
+    /// The number of segments.
     pub(crate) fn count(self) -> u64 {
         self.last - self.first + 1
     }
@@ -78,7 +78,7 @@ impl Span {
         format!("{self}.parquet")
     }
 
-    /// What is written down of it.
+    /// The notes on it.
     pub(crate) fn notes(self) -> String {
         format!("{META}/{self}.parquet")
     }
@@ -102,7 +102,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// The segments that are merged into one, at most.
+/// The most segments that are merged into one.
 pub(crate) const MERGED_MAX: u64 = 1 << 20;
 
 /// The merged segments that have files of notes with these names, in order.
@@ -113,10 +113,11 @@ pub(crate) fn merged(names: impl IntoIterator<Item = String>) -> Vec<Span> {
     spans
 }
 
-/// No capture comes to so many segments or rows: from a number above, which a file may state, none could go on.
+/// The largest segment and row number. No capture reaches it; a file may claim a larger one, after which numbers would
+/// overflow.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 
-/// The number in the name of a file, if it is written just as names are here.
+/// The number in the name of a file, if it is written exactly as names are here.
 fn number(digits: &str) -> Option<u64> {
     let number = digits.parse().ok()?;
     (format!("{number:010}") == digits && number <= NUMBER_MAX).then_some(number)
@@ -155,7 +156,7 @@ pub(crate) fn journal(number: u64) -> String {
 pub(crate) struct Listing {
     /// The published segments, each row in one of them.
     pub(crate) segments: Vec<Span>,
-    /// Those whose rows are in a merged one as well: whoever merged them was killed before it removed them, or is about to.
+    /// Those whose rows are in a merged one as well: the merge was killed before it removed them, or is about to.
     pub(crate) covered: Vec<Span>,
     pub(crate) partials: Vec<u64>,
     pub(crate) journals: Vec<u64>,
@@ -177,7 +178,7 @@ impl Listing {
                 _ => {}
             }
         }
-        // Of those with the same first, the one that covers the others comes first.
+        // Of those with the same first number, the largest comes first.
         listing.segments.sort_unstable_by_key(|span| (span.first, u64::MAX - span.last));
         let mut last: Option<Span> = None;
         let is_covered = |span: &mut Span| {

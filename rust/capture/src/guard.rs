@@ -1,4 +1,4 @@
-//! Around libraries that panic on files no writer has written.
+//! Guards calls of libraries that panic on files no writer has written.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -12,9 +12,9 @@ thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Reads what may be anybody's: a panic is a file that does not hold what it should.
+/// Reads an untrusted file: a panic means that the file does not hold what it should.
 ///
-/// What was at work then is to be thrown away.
+/// Discard the reader after an error.
 pub(crate) fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, CaptureError>) -> Result<T, CaptureError> {
     quieten();
     let was_guarded = IS_GUARDED.replace(true);
@@ -23,7 +23,7 @@ pub(crate) fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, CaptureEr
     read.unwrap_or_else(|panicked| Err(CaptureError::corrupt(path, what(&*panicked))))
 }
 
-/// Keeps the words of a panic that becomes an error off the standard error stream.
+/// Keeps the message of a panic that becomes an error off the standard error stream.
 fn quieten() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! Rows brought in from elsewhere, all or none.
+//! Imports of rows, all or none.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use crate::{CaptureError, Progress, Row, Settings, Writer};
 ///
 /// Dropped without [`commit`](Self::commit) it leaves no row behind.
 pub struct Import {
-    /// `None` once nothing is left to take back.
+    /// `None` once there is nothing left to undo.
     writer: Option<Writer>,
     woken: Receiver<()>,
     store: Store,
@@ -27,7 +27,7 @@ pub struct Import {
 }
 
 impl Import {
-    /// Locks a capture, created if absent, for rows to come.
+    /// Locks a capture, created if absent, for an import.
     pub fn open(directory: &Path, settings: Settings) -> Result<Self, CaptureError> {
         need_room(directory)?;
         let is_new = !directory.exists();
@@ -41,20 +41,20 @@ impl Import {
         let aside = directory.join(files::IMPORT);
         store.begin_aside(&aside)?;
         let writer = Writer::open(&aside, settings, move || {
-            // One wake that waits to be seen is as good as two.
+            // One pending wake is enough.
             let _ = wake.try_send(());
         })?;
         Ok(Self { writer: Some(writer), woken, store, directory: directory.to_owned(), is_new, lock: Some(lock) })
     }
 
-    /// Adds a message, waiting for the disk where it must.
+    /// Adds a message, waiting for the disk if necessary.
     pub fn append<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>) -> Result<(), CaptureError> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         while !writer.has_room() {
             if let Some(failure) = writer.progress().failure {
                 return Err(failure);
             }
-            // The writer keeps its end for as long as it lives.
+            // The writer keeps its end as long as it lives.
             let _ = self.woken.recv();
         }
         writer.append(row);
@@ -79,7 +79,7 @@ impl Drop for Import {
     fn drop(&mut self) {
         let Some(lock) = self.lock.take() else { return };
         drop(self.writer.take());
-        // What cannot be cleared now is at the next start.
+        // What cannot be removed now is removed at the next start.
         let _ = clear(&self.directory);
         if self.is_new {
             let _ = fs::remove_dir_all(self.directory.join(files::META));
@@ -90,7 +90,7 @@ impl Drop for Import {
     }
 }
 
-/// Removes what an import that did not end left. Needs the lock.
+/// Removes what an unfinished import left. Needs the lock.
 pub(crate) fn clear(directory: &Path) -> Result<(), CaptureError> {
     let aside = directory.join(files::IMPORT);
     match fs::remove_dir_all(&aside) {

@@ -1,4 +1,4 @@
-//! What a record of a journal must be before Arrow's reader is let at it, which finds room for any length it is told.
+//! Checks a record of a journal before Arrow's reader gets it, which allocates whatever length it claims.
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray as _;
@@ -11,13 +11,13 @@ use crate::schema::journal_schema;
 /// Before the length of each message.
 const MARK: [u8; 4] = [0xff; 4];
 
-/// A record has no more rows: a writer appends fewer at a time.
+/// The most rows of a record: a writer appends fewer at a time.
 const ROWS_MAX: usize = 1 << 16;
 
 /// The most that the names of a record take when each row has its own.
 const NAME_BYTES_MAX: usize = 256 << 20;
 
-/// Holds a record to what the journal of a capture has: its columns, and no length that goes beyond the record.
+/// Checks that a record has the columns of a journal, and no length beyond the record.
 pub(crate) fn check(mut record: &[u8]) -> Result<(), ArrowError> {
     let mut has_schema = false;
     while let Some(metadata) = take_metadata(&mut record)? {
@@ -36,7 +36,7 @@ pub(crate) fn check(mut record: &[u8]) -> Result<(), ArrowError> {
     Ok(())
 }
 
-/// Holds what a record gave to what a batch may have.
+/// Checks that the rows of a record fit a batch.
 pub(crate) fn check_rows(batch: &RecordBatch) -> Result<(), ArrowError> {
     let rows = batch.num_rows();
     let mut name_bytes = 0_usize;
@@ -50,7 +50,7 @@ pub(crate) fn check_rows(batch: &RecordBatch) -> Result<(), ArrowError> {
     Ok(())
 }
 
-/// The next message but for its body; none at the end.
+/// The metadata of the next message; none at the end.
 fn take_metadata<'a>(record: &mut &'a [u8]) -> Result<Option<&'a [u8]>, ArrowError> {
     if record.is_empty() {
         return Ok(None);
@@ -62,7 +62,7 @@ fn take_metadata<'a>(record: &mut &'a [u8]) -> Result<Option<&'a [u8]>, ArrowErr
     })();
     let (metadata, rest) = metadata.ok_or_else(|| fault("a record is shorter than its header says"))?;
     *record = rest;
-    // A message without a length is the last.
+    // An empty message is the last.
     Ok((!metadata.is_empty()).then_some(metadata))
 }
 
@@ -76,7 +76,7 @@ fn check_columns(columns: &Schema) -> Result<(), ArrowError> {
         }
         seen.push(column.name());
     }
-    // Without a column that every row has, nothing bounds how many rows it says.
+    // Without a column that every row has, nothing bounds the rows it claims.
     match columns.column_with_name("received_at_ns") {
         Some(_) => Ok(()),
         None => Err(fault("a record without rows")),

@@ -1,7 +1,7 @@
 //! The dot-file that makes rows durable: records of Arrow IPC, each with its length and a CRC.
 //!
-//! The first record is the header, as JSON; each later one is an IPC stream of one batch, readable by itself.
-//! Reading ends at the first record that is not whole: what follows was never reported durable.
+//! The first record is the header, as JSON; each later one is an IPC stream of one batch, readable by itself. Reading
+//! ends at the first incomplete record: what follows was never reported durable.
 
 use std::io::{self, IoSlice, Read};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use crate::{CaptureError, ipc};
 /// Length and CRC before each record, little-endian.
 const PREFIX: usize = 8;
 
-/// What a journal says of all its rows.
+/// What all rows of a journal share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) capture_id: String,
@@ -58,7 +58,7 @@ impl Header {
         header.ok_or_else(|| CaptureError::corrupt(path, "capture_id, segment or first_seq is missing or invalid"))
     }
 
-    /// The columns of a batch with those before them that all rows of a segment share, and `seq` from `first_seq` on.
+    /// The columns of a batch, preceded by those that all rows of a segment share, and `seq` from `first_seq` on.
     pub(crate) fn with_row_columns(&self, batch: &RecordBatch, first_seq: u64) -> Result<Vec<ArrayRef>, ArrowError> {
         let rows = batch.num_rows();
         let capture_ids = StringArray::from_iter_values(std::iter::repeat_n(&self.capture_id, rows));
@@ -157,7 +157,7 @@ fn encode(batch: &RecordBatch) -> Result<Vec<Buffer>, ArrowError> {
     Ok(stream)
 }
 
-/// The columns that a record holds: those in which some row has something.
+/// The columns that a record holds: those with a value in some row.
 fn without_empty(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let has_something = |column: &ArrayRef| match column.as_list_opt::<i32>() {
         Some(lists) => !lists.values().is_empty(),
@@ -185,7 +185,7 @@ fn with_empty(record: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new(journal_schema(), columns)
 }
 
-/// The whole records of a journal, and then how many bytes after them are cut.
+/// The complete records of a journal, and then how many bytes after them are cut.
 pub(crate) struct JournalReader<R> {
     path: PathBuf,
     file: R,
@@ -195,7 +195,7 @@ pub(crate) struct JournalReader<R> {
 }
 
 impl<R: Read> JournalReader<R> {
-    /// Reads the header, which a journal torn at its start does not have.
+    /// Reads the header, which a journal torn at its start lacks.
     pub(crate) fn new(path: PathBuf, file: R) -> Result<Self, CaptureError> {
         let mut reader = Self { path, file, header: None, next_seq: 0, cut_bytes: None };
         if let Some(record) = reader.record()? {
@@ -215,12 +215,12 @@ impl<R: Read> JournalReader<R> {
         self.next_seq
     }
 
-    /// The bytes after the last whole record, known when there is no further batch.
+    /// The bytes after the last complete record, known when there is no further batch.
     pub(crate) fn cut_bytes(&self) -> u64 {
         self.cut_bytes.unwrap_or(0)
     }
 
-    /// The next whole batch as it was appended.
+    /// The next complete batch as it was appended.
     pub(crate) fn batch(&mut self) -> Result<Option<Batch>, CaptureError> {
         let Some(record) = self.record()? else { return Ok(None) };
         let columns = |error| CaptureError::columns(&self.path, &error);
@@ -233,7 +233,7 @@ impl<R: Read> JournalReader<R> {
         &self.path
     }
 
-    /// The next whole batch with the columns of a capture.
+    /// The next complete batch with the columns of a capture.
     pub(crate) fn capture_batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
         let first_seq = self.next_seq;
         let Some(batch) = self.batch()? else { return Ok(None) };
@@ -255,7 +255,7 @@ impl<R: Read> JournalReader<R> {
         let mut record = Vec::new();
         if let Ok([l0, l1, l2, l3, c0, c1, c2, c3]) = <[u8; PREFIX]>::try_from(prefix.as_slice()) {
             let length = [l0, l1, l2, l3];
-            // Grows with what is there, not with what a torn prefix claims.
+            // Grows with the bytes that exist, not with what a torn prefix claims.
             let claimed = u64::from(u32::from_le_bytes(length));
             (&mut self.file).take(claimed).read_to_end(&mut record).map_err(reading)?;
             let mut crc = crc32fast::Hasher::new();
@@ -271,7 +271,7 @@ impl<R: Read> JournalReader<R> {
     }
 }
 
-/// What a record holds. Whoever wrote it need not have been a writer of ours.
+/// The batch of a record, which is not trusted: it need not be written by a writer of ours.
 fn decode(record: &[u8]) -> Result<Batch, ArrowError> {
     ipc::check(record)?;
     let mut stream = StreamReader::try_new(record, None)?;
@@ -280,7 +280,7 @@ fn decode(record: &[u8]) -> Result<Batch, ArrowError> {
     let columns = with_empty(&columns)?;
     let n_bytes = columns["n_bytes"].as_primitive::<Int64Type>();
     let n_bytes = n_bytes.values().iter().filter_map(|n_bytes| u64::try_from(*n_bytes).ok());
-    // Of a message too large for the columns there are no frames.
+    // A message too large for the columns has no frames.
     let frame_bytes = n_bytes.fold(0, u64::saturating_add).min(record.len() as u64);
     Ok(Batch { columns, frame_bytes })
 }

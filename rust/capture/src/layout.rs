@@ -1,4 +1,4 @@
-//! What is where in a capture's directory.
+//! The files in a capture's directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use crate::sealed::unseal;
 use crate::source::Source;
 use crate::{Access, CaptureError, CaptureErrorKind};
 
-/// No manifest is larger.
+/// The largest manifest.
 const MANIFEST_BYTES: u64 = 1 << 20;
 
-/// How often a capture is listed again whose segments are being merged.
+/// How often a capture is listed again while its segments are being merged.
 const LIST_TRIES: usize = 3;
 
-/// No file of notes is larger.
+/// The largest file of notes.
 pub(crate) const NOTES_BYTES: u64 = 256 << 20;
 
 /// The files of a place that holds a capture.
@@ -29,7 +29,7 @@ pub(crate) fn look_for_capture(place: &Place) -> Result<Arc<dyn Files>, CaptureE
     Ok(files)
 }
 
-/// Refuses what holds no capture.
+/// Refuses a directory without a capture.
 pub(crate) fn need_capture(files: &dyn Files, directory: &Path) -> Result<(), CaptureError> {
     let names = files.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
     if files::hold_capture(&names) {
@@ -45,14 +45,14 @@ pub(crate) fn need_capture(files: &dyn Files, directory: &Path) -> Result<(), Ca
 /// Whether there is a capture.
 pub fn is_capture(place: impl Into<Place>) -> bool {
     let place = place.into();
-    // With a manifest there is no need of a list, which may have a million names.
+    // With a manifest the directory need not be listed, which may have a million names.
     let has_manifest = |files: &dyn Files| read_manifest(files, place.root()).is_ok_and(|manifest| manifest.is_some());
     place.files().is_ok_and(|files| has_manifest(&*files) || need_capture(&*files, place.root()).is_ok())
 }
 
-/// Refuses a directory that holds something else and no capture.
+/// Refuses a directory that holds other files and no capture.
 pub(crate) fn need_room(directory: &Path) -> Result<(), CaptureError> {
-    // What cannot be listed is not there yet, or somebody else's to complain of.
+    // If the directory cannot be listed, it does not exist yet, or a later step reports the error.
     let names = names(directory).unwrap_or_default();
     match files::foreign(&names) {
         Some(name) if !files::hold_capture(&names) => {
@@ -73,8 +73,8 @@ pub(crate) fn list(disk: &dyn Files, directory: &Path) -> Result<Listing, Captur
     loop {
         let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
         let listing = Listing::new(names);
-        // A list is made bit by bit: one that is made while segments are merged may have neither them nor the merged one,
-        // on which there are notes by then. Notes on what never came to be stay until the next writer.
+        // Listing takes time: a list made while segments are merged may have neither them nor the merged one, which has
+        // notes by then. Notes on a merge that never finished stay until the next writer.
         let is_whole = |span: &Span| listing.covering(*span).is_some();
         if list_merged_notes(disk, directory)?.iter().all(is_whole) || tries.next().is_none() {
             return Ok(listing);
@@ -82,7 +82,7 @@ pub(crate) fn list(disk: &dyn Files, directory: &Path) -> Result<Listing, Captur
     }
 }
 
-/// What a capture knows of itself, as this version has it or an earlier one had.
+/// A capture's manifest, of this version or of an earlier one.
 pub(crate) fn read_manifest(disk: &dyn Files, directory: &Path) -> Result<Option<Manifest>, CaptureError> {
     let sealed = directory.join(files::MANIFEST);
     if let Some(file) = read_if_there(disk, &sealed, MANIFEST_BYTES)? {
@@ -92,7 +92,7 @@ pub(crate) fn read_manifest(disk: &dyn Files, directory: &Path) -> Result<Option
     read_if_there(disk, &plain, MANIFEST_BYTES)?.map(|file| Manifest::from_json(&plain, &file)).transpose()
 }
 
-/// The text of a file of notes, as this version has it or an earlier one had, which merged nothing; and its name.
+/// The text of a file of notes, of this version or of an earlier one, which merged nothing; and its name.
 pub(crate) fn read_notes(disk: &dyn Files, directory: &Path, span: Span) -> Result<(PathBuf, Vec<u8>), CaptureError> {
     let sealed = directory.join(span.notes());
     match read(disk, &sealed, NOTES_BYTES) {
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Lists of a directory, one after the other, as they may be made while segments are merged.
+    /// Lists of a directory, one after the other, as they may look while segments are merged.
     struct Lists(Mutex<Cell<usize>>, Vec<Vec<String>>);
 
     impl Files for Lists {
@@ -183,7 +183,7 @@ mod tests {
         let names = |spans: &[Span]| spans.iter().copied().map(Span::file).collect::<Vec<_>>();
         let lists = Lists(Mutex::default(), vec![names(&[later]), names(&[merged, later])]);
         assert_eq!(list(&lists, Path::new("capture")).unwrap().segments, [merged, later]);
-        // One that was let go, or never came to be, is not waited for.
+        // A segment that was deleted, or never finished, is not waited for.
         let lists = Lists(Mutex::default(), vec![names(&[later])]);
         assert_eq!(list(&lists, Path::new("capture")).unwrap().segments, [later]);
     }

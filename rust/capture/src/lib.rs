@@ -1,10 +1,10 @@
 //! Messages into segments on disk and back.
 //!
-//! A capture is a directory of Parquet segments, one row a message. A [`Writer`] takes rows on the engine's thread,
-//! builds Arrow columns of them and leaves the disk to a thread of its own, which appends every batch to a journal (a
-//! dot-file) and encodes it into the segment to come at the same time. What the journal holds after an `fsync` is
+//! A capture is a directory of Parquet segments, one row for each message. A [`Writer`] takes rows on the engine's
+//! thread, builds Arrow columns of them and leaves the disk to its own thread, which appends every batch to a journal
+//! (a dot-file) and at the same time encodes it into the next segment. What the journal holds after an `fsync` is
 //! durable; what the segment holds after its rename is visible to Parquet readers. [`Capture`] reads both, [`recover`]
-//! turns the journal of a writer that was killed into a segment.
+//! turns the journal of a killed writer into a segment.
 #![forbid(unsafe_code)]
 
 mod account;

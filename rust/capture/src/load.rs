@@ -1,5 +1,5 @@
-//! How many rows of a row group are read at a time: what they take in memory is known from the headers of its pages, before
-//! any of it is made. A few hundred bytes may stand for gigabytes, as a value in a dictionary to which many rows point.
+//! How many rows of a row group are read at a time: their size in memory is known from the headers of its pages, before
+//! any is allocated. A few hundred bytes may expand to gigabytes, as a value in a dictionary to which many rows point.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::columns::MESSAGE_BYTES_MAX;
 use crate::source::Source;
 use crate::thrift::{Page, check_pages};
 
-/// Rows of a batch, at most.
+/// The most rows of a batch.
 const ROWS_MAX: u64 = 8192;
 
-/// What the values of a batch take, at most, unless it is one row. Row groups as they are written take less.
+/// The most bytes of the values of a batch, unless it is one row. Row groups are written with less.
 const BATCH_BYTES: u64 = 256 << 20;
 
-/// What a row takes, at most: what it is about stands in two columns.
+/// The most bytes of a row: its topic is in two columns.
 const ROW_BYTES_MAX: u64 = 2 * MESSAGE_BYTES_MAX;
 
-/// What a value takes beside its bytes.
+/// What a value takes besides its bytes.
 const VALUE_BYTES: u64 = 8;
 
-/// Parquet's numbers for encodings in which a value may take fewer bytes in the file than it has.
+/// Parquet's numbers of encodings in which a value may take fewer bytes in the file than in memory.
 const PLAIN_DICTIONARY: i64 = 2;
 const DELTA_BYTE_ARRAY: i64 = 7;
 const RLE_DICTIONARY: i64 = 8;
@@ -36,7 +36,7 @@ const RLE_DICTIONARY: i64 = 8;
 /// How many rows of a group may be read at a time, and whether a value may have more bytes than `most`.
 ///
 /// # Errors
-/// When a row alone may take more than a message can, or a value is larger than `most` and than a batch.
+/// When one row may take more than a message can, or a value is larger than `most` and than a batch.
 pub(crate) fn batch_rows(
     path: &Path,
     file: &Source,
@@ -49,7 +49,7 @@ pub(crate) fn batch_rows(
         loads.push(Load::of(path, file, column)?);
     }
     let longest = loads.iter().map(|load| load.longest).max().unwrap_or_default();
-    // A page counts as one value: of those that a batch has room for, it is seen once they are made.
+    // A page counts as one value: values that fit a batch are checked once they are read.
     if longest > most.saturating_add(BATCH_BYTES) {
         return Err(CaptureError::too_large(path, longest, most));
     }
@@ -64,12 +64,12 @@ pub(crate) fn batch_rows(
     Ok((usize::try_from(rows).unwrap_or(1), longest > most))
 }
 
-/// What the values of a column take.
+/// The size of a column's values.
 #[derive(Debug)]
 struct Load {
     /// All of them.
     total: u64,
-    /// One of them, at most.
+    /// The largest of them.
     longest: u64,
     /// A row may have any number of them.
     is_list: bool,
@@ -79,7 +79,7 @@ impl Load {
     fn of(path: &Path, file: &Source, column: &ColumnChunkMetaData) -> Result<Self, CaptureError> {
         let pages = check_pages(path, file, column)?;
         let descriptor = column.column_descr();
-        // Nulls take their room as well.
+        // Nulls take the same room.
         let is_fixed = descriptor.physical_type() == Type::FIXED_LEN_BYTE_ARRAY;
         let fixed = if is_fixed { u64::try_from(descriptor.type_length()).unwrap_or_default() } else { 0 };
         let mut load = Self::with(&pages, fixed, |dictionary| dictionary.bytes, descriptor.max_rep_level() > 0);
@@ -112,13 +112,13 @@ impl Load {
         Self { total, longest, is_list }
     }
 
-    /// What so many rows take, at most.
+    /// The most bytes of so many rows.
     fn bytes(&self, rows: u64) -> u64 {
         if self.is_list { self.total } else { self.total.min(self.longest.saturating_mul(rows)) }
     }
 }
 
-/// The longest text of a column's dictionary; `None` where it has none, or is large itself.
+/// The longest text of a column's dictionary; `None` if it has none, or the dictionary itself is large.
 fn longest_name(file: &Source, column: &ColumnChunkMetaData, bytes: u64) -> ParquetResult<Option<u64>> {
     if bytes > BATCH_BYTES || column.column_descr().physical_type() != Type::BYTE_ARRAY {
         return Ok(None);

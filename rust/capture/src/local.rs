@@ -1,7 +1,7 @@
-//! The file system of the machine, as far as it lies below one directory.
+//! The file system of the machine, below one directory.
 //!
-//! Each call walks from the directory that was opened at the start, one name at a time, and follows no link: whoever may
-//! write in a capture cannot have anything read or written outside of it, not even by exchanging names in between.
+//! Each call walks from the directory that was opened at the start, one name at a time, and follows no link: a user
+//! with write access to a capture cannot make it read or write outside of it, not even by exchanging names in between.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -35,7 +35,7 @@ pub(crate) struct LocalDisk {
     access: Access,
 }
 
-/// The directory that a name is looked up in.
+/// The directory in which a name is looked up.
 enum Parent<'a> {
     Root(BorrowedFd<'a>),
     Below(OwnedFd),
@@ -51,14 +51,14 @@ impl AsFd for Parent<'_> {
 }
 
 impl LocalDisk {
-    /// Opens a directory. All paths given from then on begin with this one.
+    /// Opens a directory. All later paths begin with this one.
     pub(crate) fn open(root: &Path, access: Access) -> io::Result<Self> {
         let flags = (OFlag::O_DIRECTORY | OFlag::O_CLOEXEC).bits();
         let directory = OpenOptions::new().read(true).custom_flags(flags).open(root)?;
         Ok(Self { root: root.to_owned(), directory: directory.into(), access })
     }
 
-    /// Where the last name of a path is to be looked up, and that name.
+    /// The directory of the last name of a path, and that name.
     fn parent<'a>(&self, path: &'a Path) -> io::Result<(Parent<'_>, &'a OsStr)> {
         let below = path.strip_prefix(&self.root).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let mut names = below.iter();
@@ -102,7 +102,7 @@ fn size(stat: &FileStat) -> u64 {
 
 /// Opens a file that must be regular: anything else may have effects, or no end.
 fn open_regular(parent: &impl AsFd, name: &OsStr, flags: OFlag, mode: Mode) -> io::Result<(File, u64)> {
-    // Not to wait for the other end of a pipe.
+    // Must not wait for the other end of a pipe.
     let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let file = openat(parent, name, flags, mode).map_err(|error| {
         if error == Errno::ELOOP {
@@ -126,12 +126,12 @@ pub(crate) fn open_lock(directory: &Path, name: &str, access: Access) -> io::Res
     Ok((Some(place.into()), file))
 }
 
-/// Makes a directory, and those above it, unless they are there.
+/// Makes a directory and its missing parents.
 pub(crate) fn make_directory(directory: &Path, access: Access) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(access.directory_mode()).create(directory)
 }
 
-/// Gives each of two directories the name of the other, at one moment.
+/// Exchanges the names of two directories atomically.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     Ok(renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE)?)
@@ -159,7 +159,7 @@ impl Files for LocalDisk {
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::from_fd(self.directory(directory)?)?.iter() {
-            // A name that is no UTF-8 is none of ours.
+            // A name that is not UTF-8 is not ours.
             names.extend(
                 entry?.file_name().to_str().ok().filter(|name| !matches!(*name, "." | "..")).map(str::to_owned),
             );
@@ -171,7 +171,7 @@ impl Files for LocalDisk {
 impl Disk for LocalDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let (parent, name) = self.parent(path)?;
-        // What is there goes first: writing into it would be writing wherever else it has a name.
+        // The old file is removed first: writing into it would also write to its other names.
         match unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) | Err(Errno::ENOENT) => {}
             Err(error) => return Err(error.into()),
@@ -229,7 +229,7 @@ impl Disk for LocalDisk {
 }
 
 fn mode(bits: u32) -> Mode {
-    // The type is narrower elsewhere; permissions fit.
+    // The type is narrower on other systems; permissions fit.
     #[allow(clippy::useless_conversion)]
     Mode::from_bits_truncate(bits.try_into().unwrap_or_default())
 }

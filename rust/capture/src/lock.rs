@@ -10,20 +10,20 @@ use crate::{CaptureError, CaptureErrorKind};
 /// The digits of any process.
 const HOLDER_BYTES: u64 = 20;
 
-/// The right to write a capture. The system takes it back when the process ends, however it ends.
+/// The right to write a capture. The system releases it when the process ends, however it ends.
 ///
-/// What is locked is the directory itself, so that whoever removes the file lets nobody in; and the file, which names
-/// the holder, and is what earlier versions lock. It stays.
+/// It locks the directory itself, so that removing the file unlocks nothing; and the file, which names the holder, and
+/// which earlier versions lock. The file stays.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    /// `None` where directories cannot be locked.
+    /// `None` if directories cannot be locked.
     directory: Option<File>,
     file: File,
     path: PathBuf,
 }
 
 impl Lock {
-    /// Locks an existing directory, or says which process has.
+    /// Locks an existing directory, or gives the process that has locked it.
     pub(crate) fn acquire(directory: &Path, access: Access) -> Result<Self, CaptureError> {
         let path = directory.join(files::LOCK);
         let (place, mut file) =
@@ -31,7 +31,7 @@ impl Lock {
         let place = match place.map(|place| place.try_lock().map(|()| place)).transpose() {
             Ok(place) => place,
             Err(TryLockError::WouldBlock) => return Err(locked(directory, &mut file)),
-            // Some file systems of networks lock files alone.
+            // Some network file systems lock only files.
             Err(TryLockError::Error(_)) => None,
         };
         match file.try_lock() {
@@ -44,7 +44,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Gives the directory free.
+    /// Unlocks the directory.
     pub(crate) fn release(mut self) -> Result<(), CaptureError> {
         self.name_holder("")?;
         // Explicitly, since a child of this process may hold the same open file.
@@ -58,7 +58,7 @@ impl Lock {
             self.file.rewind()?;
             self.file.write_all(holder.as_bytes())
         })();
-        // The name is a courtesy: a full disk must not keep anyone from reading what is there.
+        // The name is only informative: a full disk must not prevent reading.
         match written.map_err(|error| CaptureError::writing(&self.path, error)) {
             Err(error) if error.kind() != CaptureErrorKind::Full => Err(error),
             _ => Ok(()),

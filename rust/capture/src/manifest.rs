@@ -8,7 +8,7 @@ use crate::{CaptureError, files};
 /// The longest id of a capture, which each of its rows repeats: a UUID takes less.
 const CAPTURE_ID_BYTES: usize = 64;
 
-/// What the manifest says: the capture's id and the numbers that the next segment and row get.
+/// The manifest: the capture's id and the numbers of the next segment and row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) capture_id: String,
@@ -45,13 +45,13 @@ impl Manifest {
     }
 }
 
-/// The id of a capture, if it can be one: it is shown to people as it is.
+/// The id of a capture, if valid: it is shown to users as it is.
 pub(crate) fn capture_id(id: &str) -> Option<String> {
     let is_id = id.len() <= CAPTURE_ID_BYTES && id.bytes().all(|letter| letter.is_ascii_graphic());
     is_id.then(|| id.to_owned())
 }
 
-/// A number of segments or rows that there may be.
+/// A valid number of segments or rows.
 pub(crate) fn counted(value: &Value) -> Option<u64> {
     value.as_u64().filter(|number| *number <= files::NUMBER_MAX)
 }

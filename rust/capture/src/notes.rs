@@ -1,8 +1,8 @@
-//! What a capture writes down beside a segment, before that has its name: JSON lines, sealed in
+//! The notes of a capture on a segment, written before it has its name: JSON lines, sealed in
 //! `_capture/<segment>.parquet`.
 //!
-//! The first line says which bytes the segment has, and the segments before it whose files said nothing else and were
-//! removed since; the others are the [account](crate::account) of the rows up to then.
+//! The first line holds the checksum of the segment, and of earlier segments whose notes held nothing else and were
+//! removed since; the other lines are the [account](crate::account) of the rows up to then.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -13,23 +13,23 @@ use crate::CaptureError;
 use crate::files::Span;
 use crate::source::Source;
 
-/// How many segments a file has sums of, at most: one that says nothing else is removed when a later one repeats them.
+/// The most segments whose checksums a file has: a file with nothing else is removed when a later one repeats them.
 pub(crate) const SUMS_MAX: usize = 1024;
 
-/// Whether to go on with what may take long; once it says no, it does so again.
+/// Whether to continue what may take long; once false, it stays false.
 pub(crate) type GoesOn<'a> = &'a dyn Fn() -> bool;
 
-/// What the bytes of a segment were when it was published.
+/// The checksum of a segment's bytes when it was published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) span: Span,
     pub(crate) bytes: u64,
-    /// As that of the journal's records: CRC-32, the one of Ethernet and gzip.
+    /// CRC-32, as in the journal's records: that of Ethernet and gzip.
     pub(crate) crc: u32,
 }
 
 impl Sum {
-    /// The sum of the bytes as they are, which may take hours, unless `goes_on` says no in between.
+    /// The checksum of the current bytes, which may take hours, unless `goes_on` returns false in between.
     pub(crate) fn of(span: Span, file: &Source, goes_on: GoesOn<'_>) -> io::Result<Self> {
         let mut reader = file.reader();
         let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0);
@@ -56,21 +56,21 @@ impl Sum {
         Some(Self { span: Span { first, last }, bytes: number(1)?, crc: u32::try_from(number(2)?).ok()? })
     }
 
-    /// The segment, its bytes and their CRC; of a merged one, then the last of those it is made of.
+    /// The segment, its bytes and their CRC; for a merged one also the last segment in it.
     fn to_json(self) -> Value {
         let Self { span: Span { first, last }, bytes, crc } = self;
         if first == last { json!([first, bytes, crc]) } else { json!([first, bytes, crc, last]) }
     }
 }
 
-/// The file of a segment.
+/// The notes on a segment.
 pub(crate) fn to_text(segment: u64, sums: &[Sum], account: &[u8]) -> Vec<u8> {
     let sums: Vec<_> = sums.iter().copied().map(Sum::to_json).collect();
     let head = json!({"version": 1, "segment": segment, "sums": sums}).to_string();
     [head.as_bytes(), b"\n", account].concat()
 }
 
-/// The sums in a file, and the account. Files of earlier versions have no sums.
+/// The checksums in a file, and the account. Files of earlier versions have no checksums.
 pub(crate) fn from_text<'a>(path: &Path, text: &'a [u8]) -> Result<(Vec<Sum>, &'a [u8]), CaptureError> {
     let end = text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
     let (head, account) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! A disk that is not broken where the process has no descriptor left: there is no room yet.
+//! A disk that retries calls when the process has no free descriptor.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::disk::{Disk, DiskFile, Files};
 use crate::source::Source;
 
-/// Descriptors that are held for when there are no others.
+/// Descriptors that are held in reserve.
 const SPARES: usize = 4;
 
 /// The longest that one call waits for a descriptor.
@@ -32,7 +32,7 @@ impl<D: Disk> Patient<D> {
         patient
     }
 
-    /// Makes a call again where it found no descriptor: with a spare one, and then for as long as it may take.
+    /// Retries a call that found no descriptor: first with a spare one, then for as long as it may take.
     fn patiently<T>(&self, call: impl Fn(&D) -> io::Result<T>) -> io::Result<T> {
         let end = Instant::now() + self.patience;
         let mut pause = FIRST_PAUSE;
@@ -65,7 +65,7 @@ impl<D: Disk> Patient<D> {
     }
 }
 
-/// Whether the process, or the system, has no descriptor left.
+/// Whether the error means that the process, or the system, has no free descriptor.
 fn is_want(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }

@@ -1,4 +1,4 @@
-//! Where a capture is that is only read: a directory of this machine, or what a store of objects has under a name.
+//! The place of a capture that is only read: a directory of this machine, or a name in an object store.
 
 use std::fmt;
 use std::io;
@@ -12,17 +12,17 @@ use crate::local::LocalDisk;
 use crate::source::{ReadAt, Source};
 use crate::{Access, CaptureError};
 
-/// So much of an object is read at a time: each read is a request, which takes as long as a megabyte does.
+/// The bytes of an object that are read at a time: each read is a request, which takes as long as a megabyte does.
 const BLOCK_BYTES: u64 = 4 << 20;
 
-/// So many blocks of an object are kept, for what is read of several columns at once.
+/// The blocks of an object that are kept, for reads of several columns at once.
 const BLOCKS: usize = 16;
 
-/// Objects by the names below a root. A name that is not there is [`io::ErrorKind::NotFound`].
+/// Objects by the names below a root. A name that does not exist is [`io::ErrorKind::NotFound`].
 pub trait ObjectStore: Send + Sync {
     /// Opens an object for reading.
     fn open(&self, name: &str) -> io::Result<Box<dyn Object>>;
-    /// The names below a folder, without those in folders of its own; none where there is no such folder.
+    /// The names below a folder, without those in its folders; none if the folder does not exist.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
 }
 
@@ -30,11 +30,11 @@ pub trait ObjectStore: Send + Sync {
 pub trait Object: Send + Sync {
     /// Its bytes.
     fn size(&self) -> u64;
-    /// So many of its bytes from a place on, as long as it has them.
+    /// The bytes from a position on, up to this length or the end.
     fn read(&self, at: u64, length: usize) -> io::Result<Bytes>;
 }
 
-/// Where a capture is.
+/// The place of a capture.
 #[derive(Clone)]
 pub struct Place {
     root: PathBuf,
@@ -42,7 +42,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// What a store has; `root` is its name for people.
+    /// A place in a store; `root` is its name for users.
     pub fn in_store(root: impl Into<PathBuf>, store: Arc<dyn ObjectStore>) -> Self {
         Self { root: root.into(), store: Some(store) }
     }
@@ -120,7 +120,7 @@ impl Files for StoreFiles {
 /// An object that is read in blocks, the latest of which are kept.
 struct Blocks {
     object: Box<dyn Object>,
-    /// The latest come last.
+    /// The latest one is last.
     kept: Mutex<Vec<(u64, Bytes)>>,
 }
 
@@ -130,7 +130,7 @@ impl Blocks {
         if let Some((_, block)) = kept().iter().find(|(at, _)| *at == number) {
             return Ok(block.clone());
         }
-        // Others are not to wait meanwhile: they may have what this read needs, as the lock of an interpreter.
+        // Others must not wait meanwhile: they may hold what this read needs, for example the lock of an interpreter.
         let at = number * BLOCK_BYTES;
         let length = self.object.size().saturating_sub(at).min(BLOCK_BYTES);
         let block = self.object.read(at, usize::try_from(length).unwrap_or_default())?;
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use crate::{Capture, CaptureErrorKind, Import, Settings, published, verify};
 
-    /// The files of a directory as objects, and a count of what was read of them.
+    /// The files of a directory as objects, and the sizes of the reads from them.
     struct Directory(PathBuf, Arc<Mutex<Vec<usize>>>);
 
     struct InMemory(Bytes, Arc<Mutex<Vec<usize>>>);
@@ -213,7 +213,7 @@ mod tests {
         let rows = |capture: &Capture| capture.batches().unwrap().collect::<Result<Vec<_>, _>>().unwrap();
         assert_eq!(rows(&there), rows(&here));
         assert_eq!(verify(&place, &|| true).unwrap(), verify(scratch.path(), &|| true).unwrap());
-        // A small object is read at once, whatever is read of it.
+        // A small object is read at once, however much of it is needed.
         reads.lock().unwrap().clear();
         assert_eq!(rows(&there.parts()[0]).len(), 1);
         assert_eq!(reads.lock().unwrap().len(), 1);
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(short.read_at(&mut [0; 4], 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
-    /// Whose size is not what it has.
+    /// Its size is larger than its contents.
     struct Short;
 
     impl Object for Short {

@@ -1,4 +1,4 @@
-//! Which segments of a capture are published, and how far it has come.
+//! The published segments of a capture, and its position.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::place::Place;
 use crate::segment::SegmentSummary;
 use crate::{CaptureError, CaptureErrorKind};
 
-/// How far a capture has come.
+/// The position of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The capture's id; `None` before its first row.
@@ -19,7 +19,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// How far a capture has come. Takes as long for a million segments as for one, unless its manifest is missing.
+    /// The position of a capture. Takes as long for a million segments as for one, unless its manifest is missing.
     pub fn of(place: impl Into<Place>) -> Result<Self, CaptureError> {
         let place = place.into();
         let (files, directory) = (place.files()?, place.root());
@@ -33,7 +33,7 @@ impl Position {
             return Ok(Self { capture_id: Some(capture_id), next_segment: last.last + 1 });
         };
         let mut next_segment = manifest.next_segment;
-        // A writer that was killed may have published one without writing that down.
+        // A killed writer may have published one without updating the manifest.
         while open(&*files, &directory.join(files::segment(next_segment))).is_ok() {
             next_segment += 1;
         }
@@ -41,19 +41,19 @@ impl Position {
     }
 }
 
-/// The published segments of a capture, in order: the numbers of the first and the last that are in a file.
+/// The published segments of a capture, in order: the numbers of the first and the last in each file.
 pub fn published(place: impl Into<Place>) -> Result<Vec<(u64, u64)>, CaptureError> {
     let place = place.into();
     let segments = list(&*place.files()?, place.root())?.segments;
     if segments.is_empty() {
-        // Then it is to be told from what is none.
+        // Then an empty capture must be distinguished from a missing one.
         look_for_capture(&place)?;
     }
     Ok(segments.into_iter().map(|span| (span.first, span.last)).collect())
 }
 
-/// What there is of some segments of a capture, given and told as [`published`] has them, in order; what is in one file and
-/// follows each other is told together. The capture is only listed if one of them is not there as it is given.
+/// The existing files of some segments of a capture, given and returned as by [`published`], in order; consecutive ones
+/// in one file are returned as one. The capture is only listed if one of them does not exist as it is given.
 pub fn existing(place: impl Into<Place>, wanted: &[(u64, u64)]) -> Result<Vec<(u64, u64)>, CaptureError> {
     let place = place.into();
     let (files, directory) = (place.files()?, place.root());
@@ -81,7 +81,7 @@ pub fn existing(place: impl Into<Place>, wanted: &[(u64, u64)]) -> Result<Vec<(u
     Ok(there)
 }
 
-/// What is in a file of a capture, by its name below; `None` where there is none.
+/// The contents of a file of a capture, by its name below; `None` if there is none.
 pub fn read_file(place: impl Into<Place>, name: &str) -> Result<Option<Vec<u8>>, CaptureError> {
     let place = place.into();
     let path = place.root().join(name);
@@ -96,13 +96,13 @@ pub fn read_file(place: impl Into<Place>, name: &str) -> Result<Option<Vec<u8>>,
 
 fn is_there(files: &dyn Files, directory: &Path, span: Span) -> bool {
     match open(files, &directory.join(span.file())) {
-        // What cannot be opened is there, and is an error to whoever reads it.
+        // A segment that cannot be opened exists; reading it is an error.
         Err(error) => error.kind() != CaptureErrorKind::Missing,
         Ok(_) => true,
     }
 }
 
-/// The bytes of the files of segments, those of a merged one shared among them; 0 for what is not there.
+/// The bytes of the files of segments, those of a merged one shared among them; 0 for what does not exist.
 pub fn sizes(place: impl Into<Place>, numbers: &[u64]) -> Result<Vec<u64>, CaptureError> {
     let place = place.into();
     let (files, directory) = (place.files()?, place.root());

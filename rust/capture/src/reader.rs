@@ -1,4 +1,4 @@
-//! A capture read back: its segments, and the whole batches of its journal.
+//! Reads a capture: its segments, and the complete batches of its journal.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ use crate::selection::Selection;
 use crate::source::Source;
 use crate::{CaptureError, CaptureErrorKind, RunRecord, Runs};
 
-/// What a capture is counted from.
+/// The columns that counting needs.
 const INFO_COLUMNS: [&str; 5] = ["received_at_ns", "protocol", "direction", "n_bytes", "error"];
 
 /// A capture as it was when it was opened, while a writer may go on.
@@ -37,11 +37,11 @@ pub struct Capture {
     files: Arc<dyn Files>,
     segments: Vec<Span>,
     journal: Option<(u64, PathBuf, Source)>,
-    /// What a value may have in bytes.
+    /// The most bytes of a value.
     most: u64,
 }
 
-/// What a capture holds, counted.
+/// The counts of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// The capture's id; `None` for one without a row.
@@ -71,12 +71,12 @@ impl fmt::Debug for Capture {
 }
 
 impl Capture {
-    /// Opens a capture for reading. What a writer adds later is not seen.
+    /// Opens a capture for reading. Later rows of a writer are not seen.
     pub fn open(place: impl Into<Place>) -> Result<Self, CaptureError> {
         let place = place.into();
         let files = look_for_capture(&place)?;
         let directory = place.root();
-        // The journal first: what it holds may be published in between, and is then among the segments.
+        // The journal first: if it is published in between, its rows are found among the segments.
         let journal = loop {
             let Some(number) = list(&*files, directory)?.journals.last().copied() else { break None };
             let path = directory.join(files::journal(number));
@@ -91,8 +91,8 @@ impl Capture {
         Ok(Self { place, files, segments: published.segments, journal, most: MESSAGE_BYTES_MAX })
     }
 
-    /// Some published segments of a capture, by the numbers of their first and last. Whether they are there shows when
-    /// they are read.
+    /// Some published segments of a capture, by the numbers of their first and last. Whether they exist shows when they
+    /// are read.
     pub fn of(place: impl Into<Place>, segments: &[(u64, u64)]) -> Result<Self, CaptureError> {
         let place = place.into();
         let files = place.files()?;
@@ -100,13 +100,13 @@ impl Capture {
         Ok(Self { place, files, segments, journal: None, most: MESSAGE_BYTES_MAX })
     }
 
-    /// The same, whose batches end with an error at a value of more bytes.
+    /// The same with a limit: batches end with an error at a value of more bytes.
     #[must_use]
     pub fn limited(self, max_message_bytes: u64) -> Self {
         Self { most: max_message_bytes.min(MESSAGE_BYTES_MAX), ..self }
     }
 
-    /// The numbers of the published segments, in order: of the first and the last that are in a file.
+    /// The numbers of the published segments, in order: of the first and the last in each file.
     pub fn segments(&self) -> Vec<(u64, u64)> {
         self.segments.iter().map(|span| (span.first, span.last)).collect()
     }
@@ -116,7 +116,7 @@ impl Capture {
         self.segments.iter().copied().map(Span::file).collect()
     }
 
-    /// The same in parts: each segment as a capture of its own, and what is only in the journal.
+    /// The same in parts: each segment as its own capture, and the rows that are only in the journal.
     pub fn parts(&self) -> Vec<Self> {
         let part = |segments, journal| Self {
             place: self.place.clone(),
@@ -134,19 +134,19 @@ impl Capture {
         self.select(Selection::default())
     }
 
-    /// The rows of a selection with the columns of [`schema`], oldest first. Where the statistics of a segment say that
-    /// it has none, its rows are not read.
+    /// The rows of a selection with the columns of [`schema`], oldest first. If the statistics of a segment rule them
+    /// out, its rows are not read.
     pub fn select(&self, selection: Selection) -> Result<Batches, CaptureError> {
         self.read(&schema(), selection)
     }
 
-    /// The rows of a selection with some columns of [`schema`] and in its order, oldest first; other columns are not
-    /// read but where they decide. Names it does not have are passed over.
+    /// The rows of a selection with some columns of [`schema`] and in its order, oldest first; other columns are only
+    /// read if the selection needs them. Unknown names are ignored.
     pub fn columns(&self, names: &[impl AsRef<str>], selection: Selection) -> Result<Batches, CaptureError> {
         self.read(&some_columns(names), selection)
     }
 
-    /// Counts the rows, reading just the columns it takes.
+    /// Counts the rows, reading only the columns needed.
     pub fn info(&self) -> Result<Info, CaptureError> {
         let mut info = Info { segments: self.segments.len() as u64, ..Info::default() };
         for batch in self.columns(&INFO_COLUMNS, Selection::default())? {
@@ -156,13 +156,13 @@ impl Capture {
         Ok(info)
     }
 
-    /// What came of each sender's runs, in the order they began, as of now: a writer may have gone on since this was
-    /// opened. What is written down is read, and the rows after it are counted.
+    /// Each sender's runs, in the order they began, as of now: a writer may have gone on since this was opened. What is
+    /// written down is read, and the rows after it are counted.
     pub fn runs(&self) -> Result<Runs, CaptureError> {
         let mut tries = 0..RUN_TRIES;
         loop {
             match Self::open(&self.place).and_then(|now| now.read_runs()) {
-                // The writer has put something later in its place.
+                // The writer has replaced the file by a later one.
                 Err(error) if error.kind() == CaptureErrorKind::Missing && tries.next().is_some() => {}
                 runs => return runs,
             }
@@ -177,7 +177,7 @@ impl Capture {
         let is_unpublished = |number| Some(number) == journal_number && !published.has(number);
         let (mut all, mut book, mut last) = (Vec::new(), RunBook::default(), None);
         let mut maps = Maps::new();
-        // The file of a segment comes before the segment, and what the segment is to hold may not.
+        // The notes on a segment are written before the segment, which may then never be written.
         for number in numbers.into_iter().filter(|number| !is_unpublished(*number)) {
             let (path, text) = read_notes(files, directory, Span::one(number))?;
             let (_, lines) = notes::from_text(&path, &text)?;

@@ -1,4 +1,4 @@
-//! Mends a capture whose writer was killed.
+//! Recovers a capture whose writer was killed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::lock::Lock;
 use crate::store::{Recovery, Store};
 use crate::{Access, CaptureError, import, verify};
 
-/// Publishes what a killed writer left in a capture's journal, unless a writer is at work there, and holds all segments to
-/// what their bytes were when they were published. It fails once `goes_on` says no, with the rows published all the same.
+/// Publishes what a killed writer left in a capture's journal, unless a writer is running there, and compares all
+/// segments with their checksums. It fails once `goes_on` returns false, but the rows are published.
 pub fn recover(directory: &Path, goes_on: &dyn Fn() -> bool) -> Result<Recovery, CaptureError> {
     let access = Access::of(directory);
     let disk = LocalDisk::open(directory, access).map_err(|error| CaptureError::reading(directory, error))?;

@@ -9,7 +9,7 @@ use crate::local::exchange;
 use crate::lock::Lock;
 use crate::{Access, CaptureError};
 
-/// Where the capture that is replaced is for a moment, beside the new one, on file systems that cannot exchange names.
+/// The temporary place of the replaced capture, beside the new one, on file systems that cannot exchange names.
 const REPLACED: &str = "replaced";
 
 /// Refuses a capture that is being written.
@@ -17,10 +17,10 @@ pub fn need_unlocked(directory: &Path) -> Result<(), CaptureError> {
     Lock::acquire(directory, Access::of(directory))?.release()
 }
 
-/// Puts a capture where another one is, which is removed and must not be written meanwhile, or where nothing is.
+/// Moves a capture to a target. A capture there is removed, and must not be written meanwhile.
 ///
-/// At any moment one of the two is there, where the file system can exchange names; on others one that is killed may leave
-/// the old one beside the new one, for [`put_back`] to find.
+/// If the file system can exchange names, one of the two is there at any moment; on others a killed call may leave the
+/// old one beside the new one, for [`put_back`] to find.
 pub fn replace(made: &Path, target: &Path) -> Result<(), CaptureError> {
     let writing = |error| CaptureError::writing(target, error);
     if !is_capture(target) {
@@ -28,13 +28,13 @@ pub fn replace(made: &Path, target: &Path) -> Result<(), CaptureError> {
     }
     let lock = Lock::acquire(target, Access::of(target))?;
     let replaced = swap(made, target).map_err(writing)?;
-    // Before the lock is free: a writer that had opened it meanwhile must not begin in what is removed. What cannot be
-    // removed does no harm.
+    // Before the lock is released: a writer that has opened it meanwhile must not begin in what is removed. What cannot
+    // be removed does no harm.
     let _ = fs::remove_dir_all(replaced);
     lock.release()
 }
 
-/// Gives a capture its name again that a killed [`replace`] left aside, if it did.
+/// Restores the name of a capture that a killed [`replace`] left aside, if it did.
 pub fn put_back(aside: &Path, target: &Path) -> Result<(), CaptureError> {
     let replaced = aside.join(REPLACED);
     if target.exists() || !replaced.exists() {

@@ -1,4 +1,4 @@
-//! What of a capture is deleted, and what keeps it from being.
+//! Which segments of a capture are deleted, and which are protected.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -11,14 +11,14 @@ use crate::layout::list_sealed_notes;
 use crate::store::Store;
 use crate::{CaptureError, Keep};
 
-/// A run that is open keeps its segments for so much longer than [`Keep::age`].
+/// An open run keeps its segments for this much longer than [`Keep::age`].
 const HELD_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// One in so many of the bytes of [`Keep::bytes`] is what an open run may keep in addition, and what notes on segments
-/// that are deleted may take of them.
+/// The part of [`Keep::bytes`], one in this many, that an open run may keep in addition, and that notes on deleted
+/// segments may take.
 const SHARE: u64 = 10;
 
-/// What time it is, by the clock that is set and by the one that is not.
+/// The current time, by the wall clock and by the monotonic one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
     pub(crate) wall: SystemTime,
@@ -31,9 +31,9 @@ impl Now {
     }
 }
 
-/// How old files were when they were seen first, and when that was.
+/// The age of files when they were first seen, and when that was.
 ///
-/// The wall clock is asked only then, and only for files of earlier writers, so that setting it makes none older.
+/// The wall clock is used only then, and only for files of earlier writers, so that setting it makes none older.
 pub(crate) type Ages = HashMap<PathBuf, (Duration, Instant)>;
 
 /// A file that may be deleted.
@@ -56,7 +56,7 @@ impl Keep {
 }
 
 impl Store {
-    /// Deletes what is too much or too old, as [`Keep`] says: segments, the oldest first, and the notes on those deleted.
+    /// Deletes what exceeds the limits of [`Keep`]: segments, the oldest first, and the notes on those deleted.
     pub(crate) fn trim(&mut self, keep: Keep, now: Now) -> Result<(), CaptureError> {
         if keep == Keep::default() {
             return Ok(());
@@ -64,13 +64,13 @@ impl Store {
         let directory = self.directory.clone();
         let names = self.disk.list(&directory).map_err(|error| CaptureError::reading(&directory, error))?;
         let mut ages = mem::take(&mut self.ages);
-        // What this writer has published has been seen since.
+        // Segments of this writer have been seen since they were published.
         let own = self.next_segment() - self.segments();
         let mut kept = |spans: Vec<Span>, name: fn(Span) -> String| -> Result<VecDeque<Kept>, CaptureError> {
             let mut look = |span: Span| {
                 let path = directory.join(name(span));
                 let (bytes, written) = match self.disk.size_and_time(&path) {
-                    // Whoever keeps a copy of it may have removed it.
+                    // The user may have removed it.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                     found => found.map_err(|error| CaptureError::reading(&path, error))?,
                 };
@@ -89,7 +89,7 @@ impl Store {
         let (mut has_deleted_segment, mut has_deleted_notes) = (false, false);
         loop {
             let first = segments.front().map_or(u64::MAX, |segment| segment.span.first);
-            // The latest notes say how things stand.
+            // The latest notes hold the current state.
             while let [oldest, _, ..] = notes.make_contiguous()
                 && oldest.span.first < first
             {
@@ -105,7 +105,7 @@ impl Store {
                 has_deleted_notes = true;
                 notes.pop_front();
             }
-            // The latest segment tells the numbers that come next.
+            // The latest segment holds the next numbers.
             let Some(oldest) = segments.front().filter(|_| segments.len() > 1) else { break };
             let open = self.account.open_segments(first);
             let begun = open.iter().filter(|segment| oldest.span.contains(**segment)).count() as u64;

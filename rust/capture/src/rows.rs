@@ -15,7 +15,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Looks at a batch with the columns of [`schema`](crate::schema).
+    /// The rows of a batch with the columns of [`schema`](crate::schema).
     pub fn new(batch: &'a RecordBatch) -> Self {
         Self {
             protocol: batch["protocol"].as_string(),
@@ -27,24 +27,24 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// What a message speaks.
+    /// The protocol of a message.
     pub fn protocol(&self, row: usize) -> &'a str {
         self.protocol.value(row)
     }
 
-    /// Why a message does not decode; `None` for a good one.
+    /// Why a message does not decode; `None` for a valid one.
     pub fn error(&self, row: usize) -> Option<&'a str> {
         let error = self.error;
         error.is_valid(row).then(|| error.value(row))
     }
 
-    /// What a message is about, where that is known.
+    /// The topic of a message, if known.
     pub fn topic(&self, row: usize) -> Option<&'a str> {
         let topic = self.topic;
         topic.is_valid(row).then(|| topic.value(row))
     }
 
-    /// A message as it was on the wire: envelope, header and payload.
+    /// The frames of a message, as on the wire: envelope, header and payload.
     pub fn frames(&self, row: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let header = self.header;
         let header = header.is_valid(row).then(|| header.value(row));

@@ -1,9 +1,9 @@
 //! The runs of a capture, written down as JSON lines.
 //!
-//! They say how things stood when a segment was published: the runs that came to their end in it and the maps of its
-//! BORs and EORs, neither of which a later file repeats, and the latest run of each sender. They are written before the
-//! segment has its name, so every published segment is accounted for in a file of its number or a later one; rows after
-//! the last file are counted anew from the rows themselves.
+//! They hold the state when a segment was published: the runs that ended in it and the maps of its BORs and EORs,
+//! neither of which a later file repeats, and the latest run of each sender. They are written before the segment has
+//! its name, so every published segment is covered by a file of its number or a later one; rows after the last file are
+//! counted from the rows themselves.
 
 use std::collections::HashMap;
 use std::io::BufRead as _;
@@ -22,7 +22,7 @@ use trunkline_wire::cdtp::{Boundary, Cdtp, Closed, Condition, MAP_BYTES, Run, Ru
 use crate::CaptureError;
 use crate::account::Account;
 
-/// The gaps of all senders that are written down together.
+/// The most gaps of all senders that are written down together.
 const GAPS_MAX: usize = 1 << 16;
 
 /// How often files may be replaced while runs are read from them.
@@ -39,7 +39,7 @@ pub struct RunRecord {
     pub capture_id: String,
     /// The sender's name.
     pub sender: String,
-    /// What came of it.
+    /// Its run.
     pub run: Run,
 }
 
@@ -48,7 +48,7 @@ pub struct RunRecord {
 pub struct Runs {
     /// In the order they began.
     pub runs: Vec<RunRecord>,
-    /// What is not among them.
+    /// What is missing among them.
     pub unfollowed: Unfollowed,
 }
 
@@ -91,7 +91,7 @@ impl Account for RunBook {
     }
 }
 
-/// Tells a book of the rows of a batch.
+/// Adds the rows of a batch to a book.
 fn record(book: &mut RunBook, segment: u64, first_seq: u64, batch: &RecordBatch) {
     let is_cdtp = cdtp_rows(&batch["protocol"]);
     let received = batch["received_at_ns"].as_primitive::<Int64Type>();
@@ -127,10 +127,10 @@ fn cdtp_rows(protocol: &ArrayRef) -> impl Fn(usize) -> bool {
     move |row| is_cdtp[keys.as_ref().map_or(row, |keys| keys[row])]
 }
 
-/// The maps of BOR and EOR by the `seq` of their rows: each is in one file, that of the segment with the row.
+/// The maps of BORs and EORs by the `seq` of their rows: each is in one file, that of the segment with the row.
 pub(crate) type Maps = HashMap<u64, Bytes>;
 
-/// A run for each line, those that are over first.
+/// A line for each run, ended ones first.
 fn to_lines(book: &RunBook) -> Vec<u8> {
     let mut lines = String::new();
     let closed = book.closed().iter().map(|Closed { sender, run }| to_json(sender, run, None));
@@ -147,7 +147,7 @@ fn to_lines(book: &RunBook) -> Vec<u8> {
     lines.into_bytes()
 }
 
-/// The line of a run; of one that is not over with its highest gaps, so many.
+/// The line of a run; for an open one with its highest gaps, up to this many.
 fn to_json(sender: &str, run: &Run, gaps: Option<usize>) -> Value {
     let boundary = |boundary: &Option<Boundary>| {
         let Some(Boundary { segment, seq, map, is_map_written, said, run_id, data_records }) = boundary else {
@@ -184,7 +184,7 @@ fn to_json(sender: &str, run: &Run, gaps: Option<usize>) -> Value {
     value
 }
 
-/// What a file holds: the runs that are over, and a book that goes on from there. The maps in it go to the others.
+/// The contents of a file: the ended runs, and a book that goes on from there. Its maps are added to the others.
 pub(crate) fn from_lines(
     path: &Path,
     lines: &[u8],
@@ -218,7 +218,7 @@ pub(crate) fn from_lines(
     Ok((over, book))
 }
 
-/// Puts the maps of a run back that are written down elsewhere.
+/// Restores the maps of a run, which are in other lines.
 pub(crate) fn find_maps(run: &mut Run, maps: &Maps) {
     for boundary in [&mut run.begin, &mut run.end].into_iter().flatten() {
         if boundary.map.is_none() && boundary.is_map_written {
@@ -234,7 +234,7 @@ fn from_json(value: &Value) -> Option<Run> {
     Some(Run {
         ordinal: number("ordinal")?,
         first_seq: number("first_seq")?,
-        // Earlier versions do not say.
+        // Missing in earlier versions.
         last_seq: number("last_seq").or_else(|| number("first_seq"))?,
         begin: boundary(&value["bor"])?,
         end: boundary(&value["eor"])?,
@@ -251,7 +251,7 @@ fn from_json(value: &Value) -> Option<Run> {
     })
 }
 
-/// A BOR or EOR, or that there is none.
+/// A BOR or EOR, or a missing one.
 #[allow(clippy::option_option)]
 fn boundary(value: &Value) -> Option<Option<Boundary>> {
     if value.is_null() {
@@ -304,7 +304,7 @@ mod tests {
         assert!(over.is_empty());
         let senders = ["d\n\u{202e}", ""];
         assert_eq!(again.latest().collect::<Vec<_>>(), [(senders[0], &run), (senders[1], &Run::default())]);
-        // The next file is without the map, and says the same but for that.
+        // The next file lacks the map, and is otherwise equal.
         again.forget_written();
         let (_, book) = from_lines(Path::new("runs"), &to_lines(&again), &mut maps).unwrap();
         let mut later = book.latest().next().unwrap().1.clone();

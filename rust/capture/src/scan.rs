@@ -34,9 +34,9 @@ pub(crate) struct SegmentReader {
     metadata: ArrowReaderMetadata,
     columns: ProjectionMask,
     groups: vec::IntoIter<usize>,
-    /// Those of one row group: each has batches of as many rows as fit into memory.
+    /// The batches of one row group, each with as many rows as fit into memory.
     batches: Option<ParquetRecordBatchReader>,
-    /// What a value may have in bytes, and whether one of this row group may have more.
+    /// The most bytes of a value, and whether one of this row group may have more.
     most: u64,
     is_doubtful: bool,
 }
@@ -88,7 +88,7 @@ impl SegmentReader {
     }
 }
 
-/// Counts the rows of segments that are later than one.
+/// Counts the rows of the segments after one.
 pub(crate) fn record_segments(
     account: &mut dyn Account,
     span: Span,
@@ -105,7 +105,7 @@ pub(crate) fn record_segments(
     while let Some(batch) = segments.batch()? {
         let mut row = 0;
         while row < batch.num_rows() {
-            // Of one that was not merged, its name says which it is.
+            // If it was not merged, its name gives the number.
             let numbered = |row| if span.is_merged() { number(&batch, "segment", row) } else { span.first };
             let segment = numbered(row);
             let rows = (row..batch.num_rows()).take_while(|row| numbered(*row) == segment).count();
@@ -118,7 +118,7 @@ pub(crate) fn record_segments(
     Ok(())
 }
 
-/// Whether no value of a batch has more bytes than that.
+/// Checks that no value of a batch has more bytes than that.
 pub(crate) fn check_values(path: &Path, batch: &RecordBatch, most: u64) -> Result<(), CaptureError> {
     let bytes = batch.columns().iter().map(longest_value).max().unwrap_or_default();
     if bytes > most { Err(CaptureError::too_large(path, bytes, most)) } else { Ok(()) }
@@ -142,7 +142,7 @@ pub(crate) fn some_columns(names: &[impl AsRef<str>]) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
-/// The columns wanted of a batch, with the types and the nullability of [`schema`].
+/// The wanted columns of a batch, with the types and the nullability of [`schema`].
 pub(crate) fn with_schema(path: &Path, batch: &RecordBatch, wanted: &SchemaRef) -> Result<RecordBatch, CaptureError> {
     let failed = |error| CaptureError::columns(path, &error);
     let columns = wanted

@@ -2,9 +2,9 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-/// The columns of a capture, one row a message.
+/// The columns of a capture, one row for each message.
 ///
-/// Segments have exactly these columns in this order, and everything that reads a capture gives them so.
+/// Segments have exactly these columns in this order, and all readers of a capture return them so.
 pub fn schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
         let mut fields = vec![
@@ -18,7 +18,8 @@ pub fn schema() -> SchemaRef {
     Arc::clone(&SCHEMA)
 }
 
-/// The columns of a batch in the journal, whose header says the rest: names of which a batch has few are dictionaries.
+/// The columns of a batch in the journal, whose header holds the others: columns with few distinct names are
+/// dictionaries.
 pub(crate) fn journal_schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
         let name = |key| DataType::Dictionary(Box::new(key), Box::new(DataType::Utf8));
@@ -27,13 +28,13 @@ pub(crate) fn journal_schema() -> SchemaRef {
     Arc::clone(&SCHEMA)
 }
 
-/// How many columns the journal leaves to its header.
+/// How many columns the journal keeps in its header.
 pub(crate) const HEADER_COLUMNS: usize = 3;
 
-/// How many frames of the payload stand before its body. It is null in what was written before there was this column.
+/// How many frames of the payload precede its body. It is null in files from before this column.
 pub(crate) const N_HEAD: &str = "n_head";
 
-/// The item of a list of frames, named as the Parquet format wants it.
+/// The item of a list of frames, named as the Parquet format requires.
 pub(crate) fn frame_field() -> Arc<Field> {
     static FRAME: LazyLock<Arc<Field>> = LazyLock::new(|| Arc::new(Field::new("element", DataType::Binary, false)));
     Arc::clone(&FRAME)

@@ -1,9 +1,8 @@
-//! Text in a file that readers of a whole directory take for a table without rows.
+//! Text in a file that readers of a whole directory read as an empty table.
 //!
-//! Spark and pyarrow skip names that start with a dot or an underscore; Polars and `DuckDB` read whatever there is, and
-//! Polars refuses a directory with files of two kinds, unless they are empty. So what a capture knows of itself lies
-//! between the magic at the start of a Parquet file and the footer at its end, which names the columns of a capture and
-//! not one row.
+//! Spark and pyarrow skip names that start with a dot or an underscore; Polars and `DuckDB` read every file, and Polars
+//! refuses a directory with files of two kinds, unless they are empty. So a capture's metadata lies between the magic
+//! at the start of a Parquet file and the footer at its end, which names the columns of a capture and has no rows.
 
 use std::path::Path;
 
@@ -13,7 +12,7 @@ use crate::CaptureError;
 use crate::schema::schema;
 
 const MAGIC: &[u8] = b"PAR1";
-/// What follows the footer: its length, and the magic again.
+/// The end of the file after the footer: its length, and the magic again.
 const END: usize = 8;
 
 /// The file with this text.

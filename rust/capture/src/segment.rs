@@ -32,14 +32,14 @@ use crate::{CaptureError, files};
 /// A row group ends when its rows take this much before encoding.
 const ROW_GROUP_BYTES: u64 = 60 << 20;
 
-/// What a row takes beside its frames, roughly.
+/// About what a row takes besides its frames.
 const ROW_BYTES: u64 = 48;
 
-/// What a frame in a list takes beside its bytes, so that empty ones are not free for those who read them.
+/// What a frame in a list takes besides its bytes, so that empty ones count for readers.
 const LISTED_BYTES: u64 = 12;
 
-/// Small enough that a page and its compressed form stay in the cache, and that the allocator gives their memory out again:
-/// for larger ones it asks the system each time.
+/// Small enough that a page and its compressed form stay in the cache, and that the allocator reuses their memory: for
+/// larger ones it asks the system each time.
 const PAGE_BYTES: usize = 64 << 10;
 
 const CAPTURE_ID: &str = "trunkline.capture_id";
@@ -49,7 +49,7 @@ const FIRST_SEQ: &str = "trunkline.first_seq";
 pub(crate) struct SegmentWriter {
     path: PathBuf,
     parquet: ArrowWriter<WatchedFile>,
-    /// What the disk said, which a Parquet error may hold as mere text.
+    /// The disk's error, which a Parquet error may hold only as text.
     disk_error: Arc<Mutex<Option<io::Error>>>,
     header: Header,
     capture_id: ArrayRef,
@@ -62,7 +62,7 @@ impl SegmentWriter {
         let file = disk.create(&path).map_err(|error| CaptureError::writing(&path, error))?;
         let disk_error = Arc::default();
         let file = WatchedFile { file, bytes: 0, crc: crc32fast::Hasher::new(), error: Arc::clone(&disk_error) };
-        // Readers shall see the plain types, not the dictionaries that rows come in.
+        // Readers must see the plain types, not the dictionaries that rows come in.
         let options = ArrowWriterOptions::new().with_properties(properties(&header)).with_skip_arrow_metadata(true);
         let parquet = ArrowWriter::try_new_with_options(file, schema(), options)
             .map_err(|error| failure(&path, &disk_error, &error))?;
@@ -97,7 +97,7 @@ impl SegmentWriter {
         self.parquet.write(rows).map_err(|error| failure(&self.path, &self.disk_error, &error))
     }
 
-    /// Writes the footer and syncs: from here on a rename makes it a segment. Gives the sum of what was written.
+    /// Writes the footer and syncs: from here on a rename makes it a segment. Gives the checksum of what was written.
     pub(crate) fn finish(self) -> Result<Sum, CaptureError> {
         let Self { path, parquet, disk_error, header, .. } = self;
         let written = parquet.into_inner().map_err(|error| failure(&path, &disk_error, &error))?;
@@ -128,7 +128,7 @@ impl SegmentWriter {
     }
 }
 
-/// A file that remembers its error, and what was written to it as far as a sum tells.
+/// A file that keeps its error, and the checksum of what was written to it.
 struct WatchedFile {
     file: Box<dyn DiskFile>,
     bytes: u64,
@@ -183,14 +183,14 @@ fn properties(header: &Header) -> WriterProperties {
     for name in ["capture_id", "protocol", "endpoint", "peer", "direction", "topic", "reply_to", "error"] {
         builder = builder.set_column_dictionary_enabled(ColumnPath::from(name), true);
     }
-    // Encoded, these take next to nothing, and a compressor each takes its time to set up.
+    // Encoded, these take almost no room, while each compressor takes time to set up.
     for name in ["capture_id", "segment", "seq", "protocol", "endpoint", "direction", "n_head", "n_frames", "error"] {
         builder = builder.set_column_compression(ColumnPath::from(name), Compression::UNCOMPRESSED);
     }
     for name in ["segment", "seq", "received_at_ns", "n_head", "n_frames", "n_bytes"] {
         builder = builder.set_column_encoding(ColumnPath::from(name), Encoding::DELTA_BINARY_PACKED);
     }
-    // Lengths between frames cost a compressor more than the frames: it finds what repeats sooner without.
+    // Lengths between frames cost a compressor more than the frames: without them it finds repetitions sooner.
     for path in
         [ColumnPath::from("header"), ColumnPath::new(["payload", "list", "element"].map(str::to_owned).to_vec())]
     {
@@ -214,7 +214,7 @@ fn compression() -> Compression {
     Compression::UNCOMPRESSED
 }
 
-/// What a published segment says of its rows.
+/// The metadata of a published segment about its rows.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SegmentSummary {
     pub(crate) capture_id: String,

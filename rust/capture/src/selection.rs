@@ -1,4 +1,4 @@
-//! Which rows of a capture are wanted.
+//! The selection of a capture's rows.
 
 use std::ops::RangeInclusive;
 
@@ -8,16 +8,16 @@ use arrow_array::{Array as _, BooleanArray, RecordBatch};
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
-/// What a row must have to be one of those wanted. Of what is not said, any will do.
+/// The conditions of a selected row. Those not given match any row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Option<String>,
-    /// Which way it went, as the column has it.
+    /// Its direction, as in the column.
     pub direction: Option<String>,
     /// The routing id of the peer it came from or went to.
     pub peer: Option<Vec<u8>>,
-    /// What it is about.
+    /// Its topic.
     pub topic: Option<String>,
     /// Received at this time or later.
     pub since_ns: Option<i64>,
@@ -25,12 +25,12 @@ pub struct Selection {
     pub until_ns: Option<i64>,
     /// Its number is in one of these.
     pub numbers: Option<Vec<RangeInclusive<i64>>>,
-    /// The number of its segment is.
+    /// The number of its segment is in one of these.
     pub segments: Option<Vec<RangeInclusive<i64>>>,
 }
 
 impl Selection {
-    /// The columns that decide.
+    /// The columns that the selection needs.
     pub(crate) fn columns(&self) -> impl Iterator<Item = &'static str> {
         let is_timed = self.since_ns.is_some() || self.until_ns.is_some();
         [
@@ -46,7 +46,7 @@ impl Selection {
         .filter_map(|(is_needed, name)| is_needed.then_some(name))
     }
 
-    /// Whether any row of this group may be wanted, by what its statistics say.
+    /// Whether any row of this group may be selected, by its statistics.
     pub(crate) fn may_have(&self, group: &RowGroupMetaData) -> bool {
         let times = bounds(group, "received_at_ns");
         let is_too_early = times.is_some_and(|(_, last)| self.since_ns.is_some_and(|since| last < since));
@@ -59,7 +59,7 @@ impl Selection {
         !(is_too_early || is_too_late || has_none("seq", &self.numbers) || has_none("segment", &self.segments))
     }
 
-    /// Which rows of a batch are wanted; `None` for all of them.
+    /// Which rows of a batch are selected; `None` for all of them.
     pub(crate) fn rows(&self, batch: &RecordBatch) -> Option<BooleanArray> {
         self.columns().next()?;
         let is_text = |column: &str, wanted: &Option<String>, row: usize| {
@@ -100,7 +100,7 @@ impl Selection {
     }
 }
 
-/// The least and the largest of a column of numbers, where the file says so.
+/// The smallest and the largest value of a column of numbers, if the file holds them.
 fn bounds(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
     let column = group.columns().iter().find(|column| column.column_path().string() == name)?;
     let Statistics::Int64(found) = column.statistics()? else { return None };
@@ -198,7 +198,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let capture = capture(scratch.path(), 100);
         assert!(capture.segments().len() > 4);
-        // Whoever reads the rows of the first segment sees that they are spoilt.
+        // Reading the rows of the first segment shows that they are damaged.
         let first = &scratch.path().join(&capture.files()[0]);
         let mut bytes = fs::read(first).unwrap();
         bytes[4..60].fill(0xff);

@@ -11,30 +11,31 @@ pub struct Settings {
     pub sync_bytes: u64,
     /// A row is durable at the latest this long after it was appended, on a disk that keeps up.
     pub sync_interval: Duration,
-    /// Upper bound of what waits for the disk in memory; past it [`Writer::has_room`](crate::Writer::has_room) is false.
+    /// Upper bound of the rows pending in memory for the disk; past it [`Writer::has_room`](crate::Writer::has_room) is
+    /// false.
     pub backlog_bytes: u64,
-    /// How much of what is published stays.
+    /// How much of what is published is kept.
     pub keep: Keep,
     /// Less free space than this is reported as [`Progress::low_space`](crate::Progress::low_space).
     pub low_space_bytes: u64,
     /// Less than this is reported as critical.
     pub critical_space_bytes: u64,
-    /// Who may read what is made.
+    /// The permissions of new files and directories.
     pub access: Access,
 }
 
-/// Who may read the files and directories that are made. What is there already stays as it is.
+/// The permissions of new files and directories. Existing ones keep theirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Whoever the process's umask lets.
+    /// As the process's umask allows.
     #[default]
     Umask,
-    /// The process's user alone, where files have such modes.
+    /// For the process's user only, if files have such modes.
     Private,
 }
 
 impl Access {
-    /// As what is in a directory was made, for what is made there later by another.
+    /// The same as the files in a directory have, for files that another process adds later.
     #[cfg(unix)]
     pub(crate) fn of(directory: &std::path::Path) -> Self {
         use std::os::unix::fs::PermissionsExt as _;
@@ -67,13 +68,13 @@ impl Access {
     }
 }
 
-/// How much of what is published stays: of both bounds the one that keeps less. Segments are deleted whole, the oldest
-/// first; the latest one stays, and so do all from the BOR of a run on that has no EOR yet.
+/// How much of what is published is kept: of both limits the stricter one. Segments are deleted whole, the oldest
+/// first; the latest one stays, and so do all from the BOR of an open run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
     /// The bytes that all segments may take on disk.
     pub bytes: Option<u64>,
-    /// How long ago a segment may have been published.
+    /// The most time since a segment was published.
     pub age: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! A file that is read at any place by any number of readers, and never past its end.
+//! A file that any number of readers read at any position, and never past its end.
 
 use std::fmt;
 use std::fs::File;
@@ -12,15 +12,15 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use crate::CaptureError;
 
-/// How much is read at a time of what is read in order.
+/// The buffer for reading in order.
 const BUFFER_BYTES: usize = 1 << 20;
-/// How much of a column is read at a time.
+/// The buffer for reading a column.
 const COLUMN_BUFFER_BYTES: usize = 8 << 10;
 
-/// No writer makes a piece of a segment that is larger: a column of one message, or of a row group.
+/// The largest piece of a segment that a writer makes: a column of one message, or of a row group.
 const PIECE_BYTES_MAX: u64 = 4 << 30;
 
-/// What can be read at a place without anybody's place moving.
+/// Reads at a position, without a shared position.
 pub(crate) trait ReadAt: Send + Sync {
     /// Reads some bytes; none at the end.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
@@ -47,14 +47,14 @@ impl ReadAt for Bytes {
     }
 }
 
-/// An open file. It stays readable when its name is gone.
+/// An open file. It stays readable after its removal.
 #[derive(Clone)]
 pub(crate) struct Source {
     file: Arc<Watched>,
     bytes: u64,
 }
 
-/// A file that remembers its error, which a library's error may hold as mere text.
+/// A file that keeps its error, which a library's error may hold only as text.
 struct Watched {
     file: Box<dyn ReadAt>,
     error: Mutex<Option<io::Error>>,
@@ -73,12 +73,12 @@ impl ReadAt for Watched {
 }
 
 impl Source {
-    /// A file with so many bytes, as far as it was written when it was opened.
+    /// A file with so many bytes, as it was when it was opened.
     pub(crate) fn new(file: impl ReadAt + 'static, bytes: u64) -> Self {
         Self { file: Arc::new(Watched { file: Box::new(file), error: Mutex::default() }), bytes }
     }
 
-    /// What a library's error comes from: the disk, or what the file holds.
+    /// The cause of a library's error: the disk, or the contents of the file.
     pub(crate) fn failure(&self, path: &Path, error: impl fmt::Display) -> CaptureError {
         match self.file.error.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => CaptureError::reading(path, error),
@@ -91,7 +91,7 @@ impl Source {
         self.bytes
     }
 
-    /// Reads it from its start to where it ends by then.
+    /// Reads it from its start to the end it had when it was opened.
     pub(crate) fn reader(&self) -> BufReader<SourceReader> {
         BufReader::with_capacity(BUFFER_BYTES, self.at(0))
     }
@@ -125,7 +125,7 @@ impl fmt::Debug for Source {
     }
 }
 
-/// A place in a file.
+/// A position in a file.
 pub(crate) struct SourceReader {
     file: Arc<Watched>,
     at: u64,
@@ -152,7 +152,7 @@ impl ChunkReader for Source {
         Ok(BufReader::with_capacity(COLUMN_BUFFER_BYTES, self.at(start)))
     }
 
-    /// What the file says of its own lengths is no reason to find room for them.
+    /// The lengths that a file claims must not determine allocations.
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let is_there = start.checked_add(length as u64).is_some_and(|end| end <= self.bytes);
         if !is_there || length as u64 > PIECE_BYTES_MAX {
@@ -177,7 +177,7 @@ mod tests {
         for (start, length) in [(2, 5), (7, 0), (0, usize::MAX), (u64::MAX, 2)] {
             assert!(source.get_bytes(start, length).is_err(), "{length} at {start}");
         }
-        // A file whose holes take no room on the disk.
+        // A sparse file, which takes no room on the disk.
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 40).unwrap();
         let sparse = Source::new(file, 1 << 40);

@@ -20,33 +20,33 @@ use crate::scan::record_segments;
 use crate::sealed::{seal, unseal};
 use crate::segment::{SegmentSummary, SegmentWriter};
 
-/// A segment is published early when so much of its account is unwritten: that is in memory until then, and bounds what
-/// is written down beside a segment.
+/// A segment is published early when so much of its account is unwritten: until then that is in memory, and this bounds
+/// what is written down beside a segment.
 const UNWRITTEN_BYTES: usize = 32 << 20;
 
-/// A segment is published early when its rows cost so many times the frame bytes it may have: of empty frames there is no
-/// other bound.
+/// A segment is published early when its rows cost so many times the frame bytes it may have: nothing else limits empty
+/// frames.
 const COST_OF_BYTES: u64 = 4;
 
-/// No bound of frame bytes is taken for less when it comes to what rows cost.
+/// The least limit of frame bytes for computing the limit of cost.
 const COST_OF_BYTES_MIN: u64 = 16 << 20;
 
-/// What opening a capture for writing found and mended.
+/// What opening a capture for writing found and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Rows of a journal that were published as a segment.
     pub rows: u64,
-    /// Bytes at the end of a journal that were no whole record.
+    /// Bytes at the end of a journal that were no complete record.
     pub cut_bytes: u64,
     /// The segment made of a journal.
     pub segment: Option<u64>,
-    /// Segments whose bytes are not those that were published; looked for by [`recover`](crate::recover) alone.
+    /// Segments whose bytes differ from the published ones; only [`recover`](crate::recover) checks them.
     pub damaged: Vec<u64>,
 }
 
-/// A capture open for writing. Its directory is locked by whoever holds it.
+/// A capture open for writing, which holds the lock of its directory.
 ///
-/// After an error it is only good for dropping: what a failed write or sync left behind is for the next start to read.
+/// After an error it can only be dropped: the next start reads what a failed write or sync left behind.
 pub(crate) struct Store {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) directory: PathBuf,
@@ -59,9 +59,9 @@ pub(crate) struct Store {
     pub(crate) ages: Ages,
     unfollowed_before: u64,
     pub(crate) account: Box<dyn Account>,
-    /// The last file of notes, if all it says is said again by the next: it may go once there is one.
+    /// The last file of notes, if the next one repeats all of it: it may be removed once there is one.
     passing_notes: Option<u64>,
-    /// The sums of that file.
+    /// The checksums in that file.
     passing_sums: Vec<Sum>,
 }
 
@@ -77,7 +77,7 @@ struct Current {
 }
 
 impl Current {
-    /// Whether a batch would take it past what a segment may have.
+    /// Whether a batch would make it larger than a segment may be.
     fn is_full_for(&self, batch: &Batch, segment_bytes: u64) -> bool {
         let most = segment_bytes.max(COST_OF_BYTES_MIN).saturating_mul(COST_OF_BYTES);
         self.frame_bytes.saturating_add(batch.frame_bytes) > segment_bytes || self.cost + batch.cost() > most
@@ -85,7 +85,7 @@ impl Current {
 }
 
 impl Store {
-    /// Opens a capture, new or not, and publishes what a writer that was killed left in its journal.
+    /// Opens a capture, new or not, and publishes what a killed writer left in its journal.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         directory: &Path,
@@ -169,7 +169,7 @@ impl Store {
         self.remove(current.journal.path())
     }
 
-    /// The rows that a power failure leaves, as the `seq` after the last.
+    /// The rows that survive a power failure, as the `seq` after the last.
     pub(crate) fn durable_seq(&self) -> u64 {
         self.durable_seq
     }
@@ -179,7 +179,7 @@ impl Store {
         self.manifest.next_seq
     }
 
-    /// The number of the segment to come, or being written.
+    /// The number of the next segment, or of the one being written.
     pub(crate) fn next_segment(&self) -> u64 {
         self.manifest.next_segment
     }
@@ -199,7 +199,7 @@ impl Store {
         self.let_go
     }
 
-    /// How often its account has lost sight of something since the store was opened.
+    /// How often its account stopped following something since the store was opened.
     pub(crate) fn unfollowed(&self) -> u64 {
         self.account.let_go().saturating_sub(self.unfollowed_before)
     }
@@ -216,15 +216,15 @@ impl Store {
         self.disk.free_bytes(&self.directory)
     }
 
-    /// Gives the room of a segment half encoded back to a disk that may need it: the journal has its rows.
+    /// Frees the room of an incomplete segment, which the disk may need: the journal has its rows.
     pub(crate) fn abandon(self) {
         let partial = self.directory.join(files::partial(self.manifest.next_segment));
         drop(self.current);
-        // Left behind it does no harm but to fill the disk until the next start.
+        // A partial file left behind only takes room on the disk until the next start.
         let _ = self.disk.remove(&partial);
     }
 
-    /// Makes a capture in another directory whose numbers go on from here.
+    /// Makes a capture in another directory, with numbers that continue this one's.
     pub(crate) fn begin_aside(&self, aside: &Path) -> Result<(), CaptureError> {
         self.disk.create_directory(aside).map_err(|error| CaptureError::writing(aside, error))?;
         let mut store = Self {
@@ -281,7 +281,7 @@ impl Store {
         Ok(Current { header, journal, segment, frame_bytes: 0, cost: 0, unsynced_bytes: 0, journal_is_listed: false })
     }
 
-    /// Turns a finished partial segment into a published one. Its journal may go after this.
+    /// Turns a finished partial segment into a published one. Its journal may be removed after this.
     fn publish_partial(&mut self, number: u64, sum: Sum) -> Result<(), CaptureError> {
         let passed = self.passing_notes.take();
         self.write_notes(number, Some(sum))?;
@@ -294,7 +294,7 @@ impl Store {
         self.remove_notes(passed)
     }
 
-    /// Writes down how things stand after a segment.
+    /// Writes down the state after a segment.
     fn write_notes(&mut self, number: u64, sum: Option<Sum>) -> Result<(), CaptureError> {
         self.create_meta()?;
         let mut sums = std::mem::take(&mut self.passing_sums);
@@ -313,11 +313,11 @@ impl Store {
         Ok(())
     }
 
-    /// Takes up the runs where the last file leaves them, and counts what was published since.
+    /// Continues the runs of the last file, and counts what was published since.
     fn read_account(&mut self, segments: &[Span], goes_on: GoesOn<'_>) -> Result<(), CaptureError> {
         let (good, orphans): (Vec<_>, Vec<_>) =
             list_notes(&*self.disk, &self.directory)?.into_iter().partition(|at| *at < self.manifest.next_segment);
-        // Their segment never came to be, or not with the same rows.
+        // Their segment was never published, or not with the same rows.
         for number in orphans {
             self.remove(&self.directory.join(files::notes(number)))?;
         }
@@ -333,7 +333,7 @@ impl Store {
         for span in segments.iter().copied().filter(|span| last.is_none_or(|last| span.last > last)) {
             let path = self.directory.join(span.file());
             let file = open(&*self.disk, &path)?;
-            // First its rows: what is none need not be summed, which takes long where it is large.
+            // The rows first: an invalid segment need not be summed, which takes long if it is large.
             record_segments(&mut *self.account, span, last, &path, &file)?;
             let sum = Sum::of(span, &file, goes_on).map_err(|error| CaptureError::reading(&path, error))?;
             let passed = self.passing_notes.take();
@@ -360,7 +360,7 @@ impl Store {
         self.disk.sync_directory(&path).map_err(|error| CaptureError::writing(&path, error))
     }
 
-    /// Takes over what an earlier version has left plain. Each file stays until what replaces it is safe.
+    /// Converts the plain files of an earlier version. Each file stays until its replacement is safe.
     fn take_over(&self) -> Result<(), CaptureError> {
         let plain = list_plain_notes(&*self.disk, &self.directory)?;
         if !plain.is_empty() {
@@ -384,7 +384,7 @@ impl Store {
         }
         if names.iter().any(|name| name == files::PLAIN_NOTES) {
             let path = self.directory.join(files::PLAIN_NOTES);
-            // There may be a file that was never whole. Whatever else is there is none of ours, and stays.
+            // An incomplete file may be left there. Any other file is not ours, and stays.
             let _ = self.disk.remove(&path.join(".next"));
             let _ = self.disk.remove_directory(&path);
         }
@@ -428,8 +428,7 @@ impl Store {
         Ok(recovery)
     }
 
-    /// Removes what whoever merged segments was killed before removing: those that are merged, and notes on what never
-    /// came to be.
+    /// Removes what a killed merge left: segments that are merged, and notes on a merge that never finished.
     fn forget_merged(&self, listing: &Listing) -> Result<(), CaptureError> {
         self.remove_if_there(&self.directory.join(files::NEXT_MERGED))?;
         for span in &listing.covered {
@@ -486,7 +485,7 @@ impl Store {
         self.sync_meta()
     }
 
-    /// Seals a text in a file that is never seen in part.
+    /// Seals a text in a file that is never visible in part.
     pub(crate) fn replace(&self, next: &str, name: &str, text: &[u8]) -> Result<(), CaptureError> {
         let path = self.directory.join(next);
         let contents = seal(&path, text)?;

@@ -1,5 +1,5 @@
-//! The Thrift in a Parquet file, gone through before its reader is: that one counts to the end of a list of booleans, or
-//! of a map, for which there need not be a byte. Parquet has neither.
+//! Checks the Thrift in a Parquet file before its reader gets it: that one counts to the end of a list of booleans, or
+//! of a map, whose items need not take a byte. Parquet has neither.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,36 +10,35 @@ use parquet::file::reader::{ChunkReader as _, Length as _};
 use crate::CaptureError;
 use crate::source::Source;
 
-/// What follows the footer: its length, and the magic.
+/// The end of the file after the footer: its length, and the magic.
 const END: usize = 8;
 
-/// The header of a page is shorter, mostly by far.
+/// The longest header of a page, mostly much shorter.
 const PAGE_HEADERS: [usize; 3] = [1 << 10, 1 << 16, 1 << 22];
 
-/// The fields of a page's header: how many bytes it has once they are decompressed, how many follow it, and what is in it
-/// by its kind.
+/// The fields of a page's header: its bytes once decompressed, the bytes that follow, and its contents by kind.
 const UNCOMPRESSED_PAGE_SIZE: i64 = 2;
 const COMPRESSED_PAGE_SIZE: i64 = 3;
 const DATA_PAGE: i64 = 5;
 const DICTIONARY_PAGE: i64 = 7;
 const DATA_PAGE_2: i64 = 8;
 
-/// The fields of what is in it, by the kind of the page.
+/// The fields of its contents, by the kind of the page.
 const VALUES: i64 = 1;
 const ENCODING: i64 = 2;
 const ENCODING_2: i64 = 4;
 
-/// Structs in structs are not deeper than this.
+/// The deepest nesting of structs.
 const DEPTH_MAX: usize = 32;
 
-/// Holds the footer of a file to what a Parquet file has.
+/// Checks the footer of a file against the format.
 pub(crate) fn check_footer(path: &Path, file: &Source) -> Result<(), CaptureError> {
     let failed = |error| file.failure(path, error);
     let Some(end) = file.len().checked_sub(END as u64) else { return Ok(()) };
     let length = file.get_bytes(end, END).map_err(failed)?;
     let Some((length, _)) = length.split_first_chunk() else { return Ok(()) };
     let length = u32::from_le_bytes(*length);
-    // What there is too little of is told by Parquet's reader.
+    // Parquet's reader reports a file that is too short.
     let Some(start) = end.checked_sub(length.into()) else { return Ok(()) };
     let footer = file.get_bytes(start, length as usize).map_err(failed)?;
     match Walk::new(&footer).structure(DEPTH_MAX, None, &mut |_, _, _| {}) {
@@ -48,14 +47,14 @@ pub(crate) fn check_footer(path: &Path, file: &Source) -> Result<(), CaptureErro
     }
 }
 
-/// What the header of a page says of it.
+/// The header of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// Its bytes once they are decompressed.
+    /// Its bytes once decompressed.
     pub(crate) bytes: u64,
     /// Its values, or those of a dictionary.
     pub(crate) values: u64,
-    /// How they are encoded, by Parquet's number.
+    /// Their encoding, by Parquet's number.
     pub(crate) encoding: i64,
     pub(crate) is_dictionary: bool,
     /// The bytes that follow the header.
@@ -78,7 +77,7 @@ impl Page {
     }
 }
 
-/// Holds the headers of all pages of a column to what they have, and gives what they say.
+/// Checks the headers of all pages of a column, and gives their contents.
 pub(crate) fn check_pages(path: &Path, file: &Source, column: &ColumnChunkMetaData) -> Result<Vec<Page>, CaptureError> {
     let (mut found, mut pages) = (Vec::new(), pages(column));
     while !pages.is_empty() {
@@ -94,7 +93,7 @@ fn pages(column: &ColumnChunkMetaData) -> Range<u64> {
     start..start.saturating_add(length)
 }
 
-/// The first of some pages, with the bytes it takes; `None` for what Parquet's reader tells of.
+/// The first of some pages, with the bytes it takes; `None` for what Parquet's reader reports.
 fn page(path: &Path, file: &Source, pages: &Range<u64>) -> Result<Option<(u64, Page)>, CaptureError> {
     for most in PAGE_HEADERS {
         let there = file.len().min(pages.end).saturating_sub(pages.start);
@@ -121,11 +120,11 @@ fn page(path: &Path, file: &Source, pages: &Range<u64>) -> Result<Option<(u64, P
 enum Halt {
     /// There is no more.
     End,
-    /// There is no telling how long the rest takes.
+    /// There is no bound on the rest.
     Endless,
 }
 
-/// A place in Thrift's compact protocol.
+/// A position in Thrift's compact protocol.
 struct Walk<'a> {
     rest: &'a [u8],
 }
@@ -135,14 +134,14 @@ impl<'a> Walk<'a> {
         Self { rest }
     }
 
-    /// Passes over the header of a page.
+    /// Skips the header of a page.
     fn page(&mut self) -> Result<Page, Halt> {
         let mut page = Page::default();
         self.structure(DEPTH_MAX, None, &mut |within, field, number| page.set(within, field, number))?;
         Ok(page)
     }
 
-    /// Passes over a struct, giving away its numbers: the field that it is `within`, their own, and what they are.
+    /// Skips a struct, giving its numbers: the field that it is `within`, their own field, and their value.
     fn structure(
         &mut self,
         depth: usize,
@@ -159,7 +158,7 @@ impl<'a> Walk<'a> {
             id = if field >> 4 == 0 { self.number()? } else { id.wrapping_add(i64::from(field >> 4)) };
             match field & 0x0f {
                 4..=6 => seen(within, id, self.number()?),
-                // In a struct a boolean is its type.
+                // A boolean in a struct has its value in its type.
                 1 | 2 => {}
                 12 if within.is_none() => self.structure(depth, Some(id), seen)?,
                 kind => self.value(kind, depth)?,
@@ -189,7 +188,7 @@ impl<'a> Walk<'a> {
             }
             12 => self.structure(depth, None, &mut |_, _, _| {}),
             13 => self.take::<16>().map(drop),
-            // A map, or nothing that there is.
+            // A map, or an unknown type.
             _ => Err(Halt::Endless),
         }
     }
@@ -212,7 +211,7 @@ impl<'a> Walk<'a> {
         Err(Halt::Endless)
     }
 
-    /// A signed number, the sign at its end.
+    /// A signed number, with the sign in its lowest bit.
     fn number(&mut self) -> Result<i64, Halt> {
         let number = self.varint()?;
         Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())

@@ -1,4 +1,4 @@
-//! The annotation of Parquet by which readers know a VARIANT, which those who write tables of Arrow do not all write.
+//! The Parquet annotation by which readers recognise a VARIANT, which some writers of Arrow tables leave out.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -18,7 +18,7 @@ use crate::CaptureError;
 /// The version of the specification of VARIANT.
 const VERSION: i8 = 1;
 
-/// Says of columns at the top of a Parquet file, which are structs of `value` and `metadata`, that they are VARIANT.
+/// Marks columns at the top of a Parquet file, which are structs of `value` and `metadata`, as VARIANT.
 pub fn mark_variants(path: &Path, columns: &[String]) -> Result<(), CaptureError> {
     let corrupt = |error: ParquetError| CaptureError::corrupt(path, error);
     let writing = |error| CaptureError::writing(path, error);
@@ -30,13 +30,13 @@ pub fn mark_variants(path: &Path, columns: &[String]) -> Result<(), CaptureError
     let mut footer = Vec::new();
     let marked = marked(&metadata, columns).map_err(corrupt)?;
     ParquetMetaDataWriter::new(&mut footer, &marked).finish().map_err(corrupt)?;
-    // All else stays where it is.
+    // Everything else stays in place.
     let start = footer_start(&mut file).map_err(|error| CaptureError::reading(path, error))?;
     file.seek(SeekFrom::Start(start)).and_then(|_| file.write_all(&footer)).map_err(writing)?;
     file.set_len(start + footer.len() as u64).map_err(writing)
 }
 
-/// What a file says of itself, with some columns marked.
+/// The metadata of a file, with some columns marked.
 fn marked(metadata: &ParquetMetaData, columns: &[String]) -> Result<ParquetMetaData, ParquetError> {
     let file = metadata.file_metadata();
     let root = file.schema_descr().root_schema();

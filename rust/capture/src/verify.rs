@@ -1,4 +1,4 @@
-//! A capture held against what it says of itself.
+//! Checks a capture against its own records.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,20 +22,20 @@ use crate::schema::schema;
 use crate::source::Source;
 use crate::{CaptureError, CaptureErrorKind, Selection};
 
-/// What [`verify`] found.
+/// The findings of [`verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
     /// Published segments.
     pub segments: u64,
     /// Rows that can be read, those of the journal too.
     pub messages: u64,
-    /// Segments of which nobody has written down what their bytes are, as earlier versions did not.
+    /// Segments without a recorded checksum, as from earlier versions.
     pub unchecked: u64,
-    /// What is wrong, in the order of the segments.
+    /// The problems, in the order of the segments.
     pub problems: Vec<Problem>,
 }
 
-/// Something that is wrong with a capture.
+/// A problem of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
@@ -45,8 +45,8 @@ pub struct Problem {
 }
 
 /// Reads all of a capture: each segment has the bytes that were published and can be read, its rows and segments are
-/// numbered without gap or double, and what is known beside them can be read. The oldest segments may have been deleted; a
-/// writer may go on. It ends early, with what was found so far, once `goes_on` says no.
+/// numbered without gap or duplicate, and its metadata can be read. The oldest segments may have been deleted; a writer
+/// may go on. It ends early, with the findings so far, once `goes_on` returns false.
 pub fn verify(place: impl Into<Place>, goes_on: &dyn Fn() -> bool) -> Result<Verification, CaptureError> {
     let place = place.into();
     let (files, directory) = (look_for_capture(&place)?, place.root());
@@ -59,12 +59,12 @@ pub fn verify(place: impl Into<Place>, goes_on: &dyn Fn() -> bool) -> Result<Ver
         next_segment: None,
         next_seq: None,
     };
-    // Before the segments are listed, which only grow in number.
+    // Before the segments are listed, whose number only grows.
     let manifest = read_manifest(&*files, directory);
     let manifest = verifier.keep(manifest).flatten();
     verifier.capture_id = manifest.as_ref().map(|manifest| manifest.capture_id.clone());
     let listing = list(&*files, directory)?;
-    // After it, so that there are those of each segment that is listed.
+    // After the list, so that every listed segment has its checksum.
     let sums = verifier.sums()?;
     for span in listing.segments.iter().copied().take_while(|_| goes_on()) {
         verifier.segment(span, sums.get(&span))?;
@@ -78,7 +78,7 @@ pub fn verify(place: impl Into<Place>, goes_on: &dyn Fn() -> bool) -> Result<Ver
     Ok(verifier.found)
 }
 
-/// The segments whose bytes are not those that were published.
+/// The segments whose bytes differ from the published ones.
 pub(crate) fn damaged(disk: &dyn Files, directory: &Path, goes_on: GoesOn<'_>) -> Result<Vec<u64>, CaptureError> {
     let segments = list(disk, directory)?.segments;
     let sums = need_sums(disk, directory)?;
@@ -102,7 +102,7 @@ pub(crate) fn is_as_noted(
 ) -> Result<bool, CaptureError> {
     let path = directory.join(noted.span.file());
     let file = open(disk, &path)?;
-    // What has another size need not be summed, which takes long where it is large.
+    // With another size it need not be summed, which takes long if it is large.
     if file.len() != noted.bytes {
         return Ok(false);
     }
@@ -110,14 +110,14 @@ pub(crate) fn is_as_noted(
     Ok(*noted == sum)
 }
 
-/// What has notes, of its own: segments as they were published, and merged ones.
+/// All spans with notes of their own: segments as they were published, and merged ones.
 fn all_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<Span>, CaptureError> {
     let mut all: Vec<Span> = list_notes(disk, directory)?.into_iter().map(Span::one).collect();
     all.extend(list_merged_notes(disk, directory)?);
     Ok(all)
 }
 
-/// The sums in the notes on a segment, whose account can be read as well.
+/// The checksums in the notes on a segment, whose account can be read as well.
 fn noted(disk: &dyn Files, directory: &Path, span: Span) -> Result<impl Iterator<Item = (Span, Sum)>, CaptureError> {
     let (path, text) = read_notes(disk, directory, span)?;
     let (sums, account) = notes::from_text(&path, &text)?;
@@ -125,21 +125,20 @@ fn noted(disk: &dyn Files, directory: &Path, span: Span) -> Result<impl Iterator
     Ok(sums.into_iter().map(|sum| (sum.span, sum)))
 }
 
-/// What is written down of the bytes of segments: the numbers of the first and the last in a file, its bytes and their
-/// CRC-32.
+/// The recorded checksums of segments: the numbers of the first and the last in a file, its bytes and their CRC-32.
 pub fn sums(place: impl Into<Place>) -> Result<Vec<(u64, u64, u64, u32)>, CaptureError> {
     let place = place.into();
     let sums = need_sums(&*look_for_capture(&place)?, place.root())?;
     Ok(sums.into_values().map(|Sum { span, bytes, crc }| (span.first, span.last, bytes, crc)).collect())
 }
 
-/// The sums of segments that are written down, all of which can be read.
+/// The recorded checksums of segments, all of which can be read.
 pub(crate) fn need_sums(disk: &dyn Files, directory: &Path) -> Result<BTreeMap<Span, Sum>, CaptureError> {
     let (sums, problems) = read_sums(disk, directory)?;
     problems.into_iter().next().map_or(Ok(sums), Err)
 }
 
-/// The sums of segments that are written down, once those who write go on.
+/// The recorded checksums of segments, read while writers may go on.
 fn read_sums(disk: &dyn Files, directory: &Path) -> Result<(BTreeMap<Span, Sum>, Vec<CaptureError>), CaptureError> {
     let mut tries = 0..RUN_TRIES;
     loop {
@@ -152,14 +151,14 @@ fn read_sums(disk: &dyn Files, directory: &Path) -> Result<(BTreeMap<Span, Sum>,
             }
         }
         let is_missing = |error: &CaptureError| error.kind() == CaptureErrorKind::Missing;
-        // Where one is gone, the writer has put something later in its place.
+        // If one is gone, the writer has replaced it by a later one.
         if !problems.iter().any(is_missing) || tries.next().is_none() {
             return Ok((sums, problems));
         }
     }
 }
 
-/// What is wrong with the numbers of rows of these segments, the first of which has this one, if that is known.
+/// What is wrong with the row numbers of these segments, the first of which should be `next_seq`, if known.
 pub(crate) fn what_is_wrong(batch: &RecordBatch, span: Span, capture_id: &str, next_seq: Option<u64>) -> Vec<String> {
     let numbers = |name: &str| batch[name].as_primitive::<Int64Type>().values();
     let mut wrong = Vec::new();
@@ -186,14 +185,14 @@ struct Verifier<'a> {
     goes_on: GoesOn<'a>,
     found: Verification,
     capture_id: Option<String>,
-    /// The number that comes next, once there is one.
+    /// The next number, once there is one.
     next_segment: Option<u64>,
     /// Likewise; unknown after a segment that cannot be read.
     next_seq: Option<u64>,
 }
 
 impl Verifier<'_> {
-    /// What was read, or nothing where that is a problem.
+    /// The value that was read, or nothing if the error becomes a problem.
     fn keep<T>(&mut self, read: Result<T, CaptureError>) -> Option<T> {
         read.map_err(|error| self.blame(error.path(), error.what())).ok()
     }
@@ -202,7 +201,7 @@ impl Verifier<'_> {
         self.found.problems.push(Problem { path: path.to_owned(), what: what.into() });
     }
 
-    /// The sums that are written down.
+    /// The recorded checksums.
     fn sums(&mut self) -> Result<BTreeMap<Span, Sum>, CaptureError> {
         let (sums, problems) = read_sums(self.disk, self.directory)?;
         for error in problems {
@@ -251,7 +250,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Whether a segment that was listed is gone since as it is to be: deleted, as its writer was told to, or merged.
+    /// Whether a listed segment was removed properly since: deleted by the limits of its writer, or merged.
     fn is_gone(&self, span: Span) -> Result<bool, CaptureError> {
         let listing = list(self.disk, self.directory)?;
         let is_merged = listing.covering(span).is_some_and(|merged| merged != span);
@@ -284,7 +283,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Follows the numbers of a batch; the first that is wrong is told, and the last one is taken as it is.
+    /// Follows the numbers of a batch; reports the first that is wrong, and goes on from the last one.
     fn follow(&mut self, path: &Path, span: Span, batch: &RecordBatch) {
         self.found.messages += batch.num_rows() as u64;
         let ids = batch["capture_id"].as_string::<i32>();
@@ -320,7 +319,7 @@ impl Verifier<'_> {
         self.keep(read);
     }
 
-    /// Holds where the rows end to what the manifest said before.
+    /// Compares the end of the rows with what the manifest held before.
     fn end(&mut self, next_segment: u64, next_seq: u64) {
         if self.next_segment.unwrap_or_default() < next_segment {
             self.next_segment = Some(self.next_segment.unwrap_or_default());

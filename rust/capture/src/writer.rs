@@ -1,4 +1,4 @@
-//! The thread that owns the disk, and the handle that feeds it.
+//! The thread that owns the disk, and its handle.
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,46 +25,46 @@ use crate::{CaptureError, Row, Settings, import};
 const BATCH_BYTES: u64 = 256 << 10;
 /// A batch is handed over when it has this many rows.
 const BATCH_ROWS: usize = 8192;
-/// A batch is handed over when its rows cost so much: of empty frames there is no other bound.
+/// A batch is handed over when its rows cost so much: nothing else limits empty frames.
 const BATCH_COST: u64 = 2 << 20;
-/// What a row takes in memory beside its frames, roughly.
+/// About what a row takes in memory besides its frames.
 const ROW_BYTES: u64 = 64;
 
-/// How often to look for segments that have grown too old: a tenth of the time they are kept, between these.
+/// How often to check for segments that are too old: a tenth of the time they are kept, between these.
 const TIDY_MIN: Duration = Duration::from_millis(100);
 const TIDY_MAX: Duration = Duration::from_secs(60 * 60);
 
-/// A place in the order of appended rows, flushes and publications.
+/// A position in the order of appended rows, flushes and publications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// How far a [`Writer`] has come. All counts are of this writer.
+/// The progress of a [`Writer`]. All counts are of this writer.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Rows appended.
     pub recorded: u64,
-    /// Rows that a power failure leaves.
+    /// Rows that survive a power failure.
     pub durable: u64,
     /// Segments published.
     pub segments: u64,
     /// Every flush and publication up to this one is done, or has failed if there is a `failure`.
     pub done: Ticket,
-    /// Segments deleted, as [`Settings::keep`] says.
+    /// Segments deleted by [`Settings::keep`].
     pub deleted: u64,
-    /// Open runs whose BOR was deleted, since [`Settings::keep`] holds no more for them.
+    /// Open runs whose BOR was deleted, since [`Settings::keep`] has no more room for them.
     pub let_go: u64,
-    /// How often the runs of a sender were lost sight of, since there are too many senders.
+    /// How often the runs of a sender were no longer followed, since there are too many senders.
     pub unfollowed: u64,
     /// The free space, when it is less than [`Settings::low_space_bytes`].
     pub low_space: Option<LowSpace>,
-    /// Why nothing more is written.
+    /// Why writing has ended.
     pub failure: Option<CaptureError>,
 }
 
 /// Too little free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LowSpace {
-    /// The bytes that are left.
+    /// The free bytes.
     pub bytes: u64,
     /// Whether it is less than [`Settings::critical_space_bytes`].
     pub is_critical: bool,
@@ -97,7 +97,8 @@ impl Writer {
     /// Locks a directory, created if absent, publishes what a killed writer left there, and starts the writer thread.
     ///
     /// `wake` is called from that thread when there is room again after [`has_room`](Self::has_room) was false, when a
-    /// flush or publication is done, when something of what [`Progress`] warns of has changed, and when writing fails. It must not wait for this handle's thread.
+    /// flush or publication is done, when a warning of [`Progress`] has changed, and when writing fails. It must not
+    /// wait for this handle's thread.
     pub fn open(
         directory: &Path,
         settings: Settings,
@@ -122,7 +123,7 @@ impl Writer {
             has_failed: AtomicBool::new(false),
             wake,
         });
-        // As many batches as fill a segment just about, so that none is left half empty.
+        // About as many batches as fill a segment, so that none is left half empty.
         let batches = settings.segment_bytes.div_ceil(BATCH_BYTES).max(1);
         let batch_bytes = settings.segment_bytes / batches;
         let hand_over_age = settings.sync_interval / 4;
@@ -148,12 +149,12 @@ impl Writer {
         })
     }
 
-    /// What was left by a writer that was killed.
+    /// What a killed writer left.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// Adds a message, and tells the number of its row. Never waits; see [`has_room`](Self::has_room).
+    /// Adds a message, and gives the number of its row. Never waits; see [`has_room`](Self::has_room).
     #[inline]
     pub fn append<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>) -> u64 {
         let n_bytes = trunkline_wire::nbytes(row.frames);
@@ -183,34 +184,34 @@ impl Writer {
         if !is_full() {
             return true;
         }
-        // Announced before looking again, so that room made in between is either seen here or told by `wake`.
+        // Announced before the second check, so that room made in between is either seen here or reported by `wake`.
         self.shared.is_stalled.store(true, Ordering::SeqCst);
         !is_full()
     }
 
-    /// Hands over rows that have waited for more. To be called before waiting, and at [`deadline`](Self::deadline).
+    /// Hands over rows that have waited for more. Call it before waiting, and at [`deadline`](Self::deadline).
     pub fn idle(&mut self) {
         if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
             self.hand_over();
         }
     }
 
-    /// When [`idle`](Self::idle) wants to be called next, for rows to be durable in time.
+    /// When to call [`idle`](Self::idle) next, for rows to be durable in time.
     pub fn deadline(&self) -> Option<Instant> {
         (self.columns.rows() > 0).then(|| self.first_at + self.hand_over_age)
     }
 
-    /// Asks for every row so far to be made durable. Does not wait: see [`Progress::done`].
+    /// Requests that every row so far is made durable. Does not wait: see [`Progress::done`].
     pub fn flush(&mut self) -> Ticket {
         self.ask(Command::Flush)
     }
 
-    /// Asks for every row so far to be made durable and visible as a segment. Does not wait: see [`Progress::done`].
+    /// Requests that every row so far is made durable and visible as a segment. Does not wait: see [`Progress::done`].
     pub fn publish(&mut self) -> Ticket {
         self.ask(Command::Publish)
     }
 
-    /// How far the writer has come.
+    /// The progress so far.
     pub fn progress(&self) -> Progress {
         Progress { recorded: self.recorded, ..self.shared.state().progress.clone() }
     }
@@ -279,7 +280,7 @@ impl Drop for Writer {
             self.end();
         }
         if let Some(lock) = self.lock.take() {
-            // Nobody is left to hear of it, and the system unlocks in any case.
+            // No caller is left for the error, and the system unlocks in any case.
             let _ = lock.release();
         }
     }
@@ -322,7 +323,7 @@ struct State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is whole between any two statements that hold it.
+        // Between any two statements under the lock the state is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -334,11 +335,11 @@ struct DiskThread {
     settings: Settings,
     shared: Arc<Shared>,
     first_seq: u64,
-    /// Since when some row has not been durable.
+    /// Since when some row is not durable.
     unsynced_since: Option<Instant>,
-    /// Since when the segment has had a row.
+    /// Since when the segment has a row.
     segment_since: Option<Instant>,
-    /// When to look for segments that have grown too old, and for free space.
+    /// When to check next for segments that are too old, and for free space.
     tidy_at: Option<Instant>,
 }
 
@@ -365,7 +366,7 @@ impl DiskThread {
         })
     }
 
-    /// Does what comes next: a command, or what the clock asks for. False at the end.
+    /// Does the next step: a command, or what is due. False at the end.
     fn step(&mut self) -> bool {
         let Some(command) = self.next_command() else {
             let is_due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= Instant::now());
@@ -399,7 +400,7 @@ impl DiskThread {
         let deadline = [self.sync_deadline(), self.publish_deadline(), self.tidy_at].into_iter().flatten().min();
         let mut state = self.shared.state();
         loop {
-            // A deadline goes before commands, or a writer that never rests would never sync.
+            // A deadline goes before commands: otherwise a busy writer would never sync.
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
                 return None;
@@ -414,7 +415,7 @@ impl DiskThread {
         }
     }
 
-    /// Half the interval: rows have been waiting for their batch, and the sync takes its time.
+    /// Half the interval: rows have waited for their batch already, and the sync takes time.
     fn sync_deadline(&self) -> Option<Instant> {
         self.unsynced_since.map(|since| since + self.settings.sync_interval / 2)
     }
@@ -443,7 +444,7 @@ impl DiskThread {
         (self.shared.wake)();
     }
 
-    /// Does a step on the disk unless one has failed before, and tells how far that has come.
+    /// Does a step on the disk unless one has failed before, and publishes the progress.
     fn write(&mut self, step: impl FnOnce(&mut Store) -> Result<(), CaptureError>) {
         let Some(store) = &mut self.store else { return };
         let segments = store.segments();
@@ -500,7 +501,7 @@ impl DiskThread {
     }
 }
 
-/// Runs `spawn` so that the thread it starts has every signal blocked: they are for the program's own threads.
+/// Runs `spawn` so that its thread has every signal blocked: they are for the program's own threads.
 #[cfg(unix)]
 fn without_signals<T>(spawn: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     use nix::sys::signal::{SigSet, SigmaskHow};
@@ -672,7 +673,7 @@ mod tests {
         assert!(began.elapsed() >= Duration::from_millis(200));
     }
 
-    /// A disk whose syncs take until they are let through.
+    /// A disk whose syncs wait until the test lets them go on.
     struct SlowDisk {
         disk: LocalDisk,
         gate: Arc<Mutex<Receiver<()>>>,
@@ -817,7 +818,7 @@ mod tests {
             wait(&writer, &woken, |progress| progress.done >= published);
         }
         let began = Instant::now();
-        // Nothing is recorded any more; the latest stays.
+        // Nothing more is recorded; the latest segment stays.
         while writer.progress().deleted < 2 {
             assert!(began.elapsed() < Duration::from_secs(20));
             thread::yield_now();

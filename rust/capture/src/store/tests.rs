@@ -1,4 +1,4 @@
-//! A store on a disk that fails, stops and loses.
+//! A store on a disk that fails, stops and loses data.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -36,7 +36,7 @@ fn header(number: u64) -> Vec<u8> {
     [&b"\xa5CDTP\x01\xa1d"[..], &[kind, sequence, 0x80]].concat()
 }
 
-/// Rows that tell their number, so that what is read back says where it came from.
+/// Rows that hold their number, so that each row read back can be identified.
 fn batch(numbers: impl IntoIterator<Item = u64>) -> Batch {
     let mut columns = Columns::default();
     for number in numbers {
@@ -89,7 +89,7 @@ fn open(disk: &FaultyDisk) -> Result<(Store, Recovery), CaptureError> {
     Store::open(Arc::new(disk.clone()), Path::new(DIRECTORY), &|| true)
 }
 
-/// A run with everything in it, giving how many rows it was told are durable before something went wrong.
+/// A run with all operations, giving how many rows were reported durable before something failed.
 fn record(disk: &FaultyDisk) -> (u64, Result<(), CaptureError>) {
     record_keeping(disk, Keep::default())
 }
@@ -137,7 +137,7 @@ fn calls_of_second_run() -> usize {
     disk.calls()
 }
 
-/// Reads what is published, holding that rows are without gap and duplicate, and says how many there are.
+/// Reads what is published, checks that rows have no gap and no duplicate, and gives their number.
 fn published_rows(disk: &FaultyDisk) -> u64 {
     published(disk, 0)
 }
@@ -167,7 +167,7 @@ fn published(disk: &FaultyDisk, first: u64) -> u64 {
     next
 }
 
-/// Holds what is written down of the runs against the rows that are published.
+/// Compares what is written down of the runs with the published rows.
 fn runs_are_those_of_the_rows(disk: &FaultyDisk) {
     let directory = Path::new(DIRECTORY);
     let mut expected = RunBook::default();
@@ -366,11 +366,11 @@ fn a_clock_that_is_set_makes_no_segment_old() {
     for (wall, latest) in [(published + year, 4), (published - Duration::from_secs(1), 5), (UNIX_EPOCH, 6)] {
         assert_eq!(trim(wall, 1), kept.iter().copied().chain(4..=latest).collect::<Vec<_>>());
     }
-    // What is old by the other clock goes, whatever the first one says.
+    // What is old by the monotonic clock is deleted, whatever the wall clock shows.
     assert_eq!(trim(UNIX_EPOCH, 61), [4, 5, 6, 7]);
 }
 
-/// What is written down beside the segments takes so much.
+/// The bytes of the notes beside the segments.
 fn notes_bytes(disk: &FaultyDisk) -> u64 {
     let path = |number: &u64| Path::new(DIRECTORY).join(files::notes(*number));
     list_notes(disk, Path::new(DIRECTORY)).unwrap().iter().map(|number| disk.contents(&path(number)).len() as u64).sum()
@@ -388,7 +388,7 @@ fn an_open_run_keeps_its_segments_for_a_tenth_of_the_bytes() {
     let trim = |store: &mut Store, bytes| store.trim(Keep { bytes: Some(bytes), age: None }, at(UNIX_EPOCH)).unwrap();
     trim(&mut store, held - held / 11);
     assert_eq!((segments(&disk), store.let_go()), (vec![1, 2], 0));
-    // Also after a start anew.
+    // Also after a restart.
     let (mut store, _) = open(&disk).unwrap();
     trim(&mut store, held - held / 11);
     assert_eq!((segments(&disk), store.let_go()), (vec![1, 2], 0));
@@ -432,7 +432,7 @@ fn notes_on_deleted_segments_take_a_tenth_at_most() {
     let first = segments(&disk)[0];
     let on_deleted = list_notes(&disk, Path::new(DIRECTORY)).unwrap().into_iter().filter(|number| *number < first);
     assert!((2..=4).contains(&on_deleted.count()));
-    // All that is left is the latest.
+    // Only the latest is left.
     store.trim(Keep { bytes: Some(0), age: None }, at(UNIX_EPOCH)).unwrap();
     assert_eq!((segments(&disk), list_notes(&disk, Path::new(DIRECTORY)).unwrap()), (vec![39], vec![39]));
     let (mut store, _) = open(&disk).unwrap();
@@ -483,7 +483,7 @@ fn each_segment_has_the_sum_of_its_bytes_written_down() {
     let disk = FaultyDisk::default();
     record(&disk).1.unwrap();
     let (mut store, _) = open(&disk).unwrap();
-    // Rows that no account is kept of: their notes are removed by the next.
+    // Rows without an account: their notes are removed by the next.
     for _ in 0..3 {
         store.append(&batch_of(&[b"no header"], 1), UNBOUNDED).unwrap();
         store.publish().unwrap();
@@ -531,7 +531,7 @@ fn stopping_before_any_call_loses_nothing_that_is_kept() {
             assert!(store.account.open_segments(0).iter().all(|needed| *needed >= first));
             store.append(&batch(rows..rows + 2), UNBOUNDED).unwrap();
             store.publish().unwrap();
-            // The first one that is left goes, and the rest is without gap.
+            // The oldest one left is removed, and the rest has no gap.
             disk.remove(&Path::new(DIRECTORY).join(files::segment(first))).unwrap();
             assert_eq!(published(&disk, first_row), rows + 2, "call {call}, {loss:?}");
         }
@@ -587,7 +587,7 @@ fn any_call_that_fails_is_reported_and_final() {
 
 #[test]
 fn any_read_that_fails_is_reported_and_loses_nothing() {
-    // All there is to be read: what is known, a journal that was left, and a segment nobody has counted.
+    // Everything to read: the manifest, a journal that was left, and a segment that is not counted yet.
     let left = || {
         let disk = second_run();
         let (mut store, _) = open(&disk).unwrap();
@@ -748,7 +748,7 @@ fn spans(disk: &FaultyDisk) -> Vec<(u64, u64)> {
     segments.into_iter().map(|span| (span.first, span.last)).collect()
 }
 
-/// Every row is published once, as noted, and nothing is left over.
+/// Every row is published once, as noted, and no other file is left.
 fn is_whole(disk: &FaultyDisk, rows: u64) {
     let directory = Path::new(DIRECTORY);
     let (store, _) = open(disk).unwrap();
@@ -827,7 +827,7 @@ fn what_is_not_as_it_was_published_is_not_merged() {
 fn a_merge_is_ended_where_it_stands() {
     let (disk, store) = rows_by_threes(9);
     let done = store.compact(u64::MAX, &|| false);
-    // The sum of the first segment is not done.
+    // The checksum of the first segment is incomplete.
     assert!(done.is_err(), "{done:?}");
     let left = std::cell::Cell::new(2_u32);
     let goes_on = || left.replace(left.get().saturating_sub(1)) > 0;
