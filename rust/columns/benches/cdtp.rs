@@ -1,4 +1,4 @@
-//! Headers of 58 bytes on average, four tags each, as the Spark measurements have them: time a row on one core.
+//! Headers of 58 bytes on average, four tags each, as in the Spark measurements: time for each row on one core.
 #![allow(missing_docs, clippy::unwrap_used)] // criterion's macros make the functions; our own input is right
 
 use std::{hint::black_box, sync::Arc};
@@ -41,7 +41,7 @@ fn benches(criterion: &mut Criterion) {
     let typed =
         [("run", TagType::BigInt), ("dtype", TagType::String), ("ok", TagType::Boolean), ("x", TagType::Double)]
             .map(|(name, tag_type)| (name.to_owned(), tag_type));
-    // As the package calls it: a decoder made of options that are known at run time only.
+    // As in the package: a decoder with options that are known only at run time.
     let decoder = |tags| PROTOCOLS[0].decoder(vec![("tags", Value::Tags(tags))]).unwrap();
     let typed = |count: usize, rest| decoder(Tags::new(typed[..count].to_vec(), rest).unwrap());
 

@@ -22,12 +22,12 @@ use crate::{
     writing::{self, Given, Writer},
 };
 
-/// What is to be decoded, and how.
+/// The options of decoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// How bodies are written.
+    /// The encoding of bodies.
     pub settings: Settings,
-    /// What becomes of what is no message.
+    /// The handling of invalid messages.
     pub mode: Mode,
     /// Whether there is a column of the contents.
     pub payload: bool,
@@ -76,7 +76,7 @@ impl Table for Cdt {
         Input { name: "envelope", need: Need::Always },
         Input { name: "header", need: Need::Always },
         Input { name: "payload", need: Need::Always },
-        // It says what kind of message a body is.
+        // It gives the kind of message in a body.
         Input { name: "topic", need: Need::Always },
     ];
     const KEPT: &'static [&'static str] =
@@ -103,7 +103,7 @@ impl Table for Cdt {
     fn read(message: &Message<'_>, settings: &Settings) -> Result<Option<Said<'static>>, DecodeError> {
         let parsed = subject(message);
         let body = message.frames.last().copied().unwrap_or_default();
-        // That nobody has heard a request is said by an answer without a body.
+        // An empty body answers a request without a responder.
         let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()));
         Self::decode(message.frames, &Settings { kind, ..*settings })
     }
@@ -273,13 +273,13 @@ impl Builder<Cdt> for Messages {
     }
 }
 
-/// A text that is there.
+/// A text that is not empty.
 fn filled(text: &str) -> Option<&[u8]> {
     Some(text.as_bytes()).filter(|text| !text.is_empty())
 }
 
 impl Messages {
-    /// Appends a row, and tells what of it a column cannot hold.
+    /// Appends a row, and gives what a column cannot hold of it.
     #[inline]
     fn append(&mut self, parsed: Parsed<'_>, said: Option<&Said<'_>>) -> Result<Option<ColumnKind>, ColumnError> {
         // A subject alone makes no message.

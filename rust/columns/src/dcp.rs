@@ -16,12 +16,12 @@ use crate::{
     writing::{self, Given, Writer},
 };
 
-/// What is to be decoded, and how.
+/// The options of decoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Which frames are messages.
+    /// The settings of valid frames.
     pub settings: Settings,
-    /// What becomes of the others.
+    /// The handling of invalid messages.
     pub mode: Mode,
     /// Whether there is a column of the parts of the data.
     pub payload: bool,

@@ -1,4 +1,4 @@
-//! Column types in Spark's words.
+//! Column types in Spark's DDL.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ fn write_type(out: &mut String, data_type: &DataType) {
             write_type(out, element.data_type());
             out.push('>');
         }
-        // The keys and values of a map are the two fields of what it is a list of.
+        // The keys and values of a map are the two fields of its list's items.
         DataType::Map(entries, _) => {
             out.push_str("MAP<");
             if let DataType::Struct(pair) = entries.data_type() {
@@ -58,7 +58,7 @@ fn write_type(out: &mut String, data_type: &DataType) {
         DataType::Utf8 => out.push_str("STRING"),
         DataType::Binary => out.push_str("BINARY"),
         DataType::Timestamp(..) => out.push_str("TIMESTAMP"),
-        // None of our columns; Spark will name what it cannot read.
+        // None of our columns; Spark reports what it cannot read.
         other => out.push_str(&other.to_string()),
     }
 }

@@ -1,22 +1,22 @@
-//! What ends a call, and what only empties a cell.
+//! Errors that end a call, and reasons that only empty a cell.
 
 use std::{error::Error, fmt};
 
 use arrow_schema::ArrowError;
 use trunkline_wire::DecodeError;
 
-/// Why a good message has an empty cell: its value is one the column cannot hold.
+/// Why a valid message has an empty cell: the column cannot hold its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColumnKind {
     /// A sequence number above 2^63 − 1.
     SequenceExceedsBigint,
-    /// A timestamp outside the years 1677 to 2262, which nanoseconds in 64 bits can say.
+    /// A timestamp outside the years 1677 to 2262, the range of nanoseconds in 64 bits.
     TimestampExceedsBigint,
-    /// Tags that take more than the 16 MiB a VARIANT may have.
+    /// Tags that take more than the 16 MiB of a VARIANT.
     TagsExceedVariant,
-    /// Properties that do, of the same.
+    /// Properties that take more than the 16 MiB of a VARIANT.
     PropertiesExceedVariant,
-    /// A message of more than the 2 GiB that a column may have, or whose rows repeat more than that: all cells are empty.
+    /// A message of more than the 2 GiB of a column, or whose rows repeat more than that: all cells are empty.
     MessageTooLarge,
 }
 
@@ -30,7 +30,7 @@ impl ColumnKind {
         Self::MessageTooLarge,
     ];
 
-    /// The stable name programs go by.
+    /// The stable name for programs.
     pub const fn slug(self) -> &'static str {
         match self {
             Self::SequenceExceedsBigint => "sequence_exceeds_bigint",
@@ -45,14 +45,14 @@ impl ColumnKind {
 /// Why there are no columns.
 #[derive(Debug)]
 pub enum ColumnError {
-    /// A header is none, and the mode does not allow that.
+    /// A header is invalid, and the mode does not allow that.
     Decode {
         /// Its row in the batch.
         row: usize,
         /// What is wrong with it.
         error: DecodeError,
     },
-    /// A tag, or what else has a name, is not of the type that was asked for, and the mode does not allow that.
+    /// A tag, or another named value, does not have the requested type, and the mode does not allow that.
     TagType {
         /// The row of its message in the batch.
         row: usize,
@@ -66,11 +66,11 @@ pub enum ColumnError {
         /// Its row in the batch.
         row: usize,
     },
-    /// The columns of the input do not fit together, or are of types they cannot be.
+    /// The columns of the input do not fit together, or have unsupported types.
     Input(String),
     /// More bytes in one column than Arrow's 32-bit offsets count.
     TooLarge,
-    /// Arrow says no.
+    /// An error of Arrow.
     Arrow(ArrowError),
 }
 

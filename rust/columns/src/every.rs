@@ -1,4 +1,4 @@
-//! Messages of all protocols in one table: what they share in columns, and all else of each in a VARIANT.
+//! Messages of all protocols in one table: shared columns, and everything else of each message in a VARIANT.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::{
 /// All protocols together.
 pub static EVERY: &dyn Description = &Every;
 
-/// The columns of what is decoded that have one of their own, by any of these names.
+/// The decoded columns that are shared, by any of these names.
 const RECORD: &str = "record";
 const TYPE: [&str; 2] = ["type", "verb"];
 const ERROR: &str = "error";
 
-/// The VARIANT of all else.
+/// The VARIANT of everything else.
 const REST: &str = "rest";
 
 struct Every;
@@ -132,7 +132,7 @@ impl Decoder for Each {
                 batches.push(shared(&schema, &columns)?);
             }
         }
-        // Each has the rows of one protocol.
+        // Each decoder gets the rows of one protocol.
         let mut order: Vec<u32> = (0..).take(source.len()).collect();
         order.sort_by_key(|row| source[*row as usize]);
         let order = UInt32Array::from(order);
@@ -152,7 +152,7 @@ impl Decoder for Each {
     }
 }
 
-/// The columns that all share, of what was decoded of one protocol.
+/// The shared columns of one protocol's decoded rows.
 fn shared(schema: &Arc<Schema>, decoded: &RecordBatch) -> Result<RecordBatch, ColumnError> {
     let named = |names: &[&str]| names.iter().find_map(|name| decoded.column_by_name(name)).cloned();
     let rows = decoded.num_rows();
@@ -175,7 +175,7 @@ fn shared(schema: &Arc<Schema>, decoded: &RecordBatch) -> Result<RecordBatch, Co
         if writer.cells(&others, row).is_ok() && writer.is_taken() {
             rest.push(Some(&mut writer))?;
         } else {
-            // It has grown beyond what others need.
+            // It has grown larger than other messages need.
             writer = VariantWriter::default();
             rest.push(None)?;
             error = error.or(Some(ColumnKind::MessageTooLarge.slug()));

@@ -1,4 +1,4 @@
-//! The last columns of messages whose frames are all kept where they are none: what is wrong, and with what.
+//! The last columns of protocols that keep all frames of an invalid message: the error, and the frames.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The columns that come in, of whatever width their owner chose.
+//! The input columns, of any width.
 
 use std::ops::Range;
 
@@ -18,46 +18,46 @@ use crate::ColumnError;
 pub struct Input {
     /// Its name: that of a field of [`Parts`].
     pub name: &'static str,
-    /// What it is needed for.
+    /// Its purpose.
     pub need: Need,
 }
 
-/// What a column that comes in is needed for.
+/// The purpose of an input column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// To tell what is a message.
+    /// To decide what is a message.
     Always,
-    /// For these columns of what is decoded, and for nothing else.
+    /// Only for these decoded columns.
     For(&'static [&'static str]),
-    /// To tell what is a message, for which the frames before the body do; the body is for these columns.
+    /// To decide what is a message, which needs only the frames before the body; the body is for these columns.
     HeadUnless(&'static [&'static str]),
 }
 
-/// What a list says of each frame in it, in bytes at most.
+/// The most bytes that a list takes for each frame in it.
 const FRAME: usize = 8;
 
 /// The columns of a batch that hold the frames of its messages, as a capture splits them, and count them. All have one
-/// row a message.
+/// row for each message.
 #[derive(Clone, Debug, Default)]
 pub struct Parts {
     /// The frames before the header: a list of any kind of binary.
     pub envelope: Option<ArrayRef>,
     /// The header frames: binary, large binary or binary view. A message that ends before it has none.
     pub header: Option<ArrayRef>,
-    /// The frames after the header. It may leave out some at the end that the numbers count.
+    /// The frames after the header. Some at the end may be missing, but the numbers count them.
     pub payload: Option<ArrayRef>,
     /// The number of frames of each message.
     pub n_frames: Option<ArrayRef>,
     /// The bytes of all frames of each message.
     pub n_bytes: Option<ArrayRef>,
-    /// What a recording says each message is about: text.
+    /// The topic of each message in the recording: text.
     pub topic: Option<ArrayRef>,
-    /// The protocol of each message, where they are of several: text.
+    /// The protocol of each message, if there are several: text.
     pub protocol: Option<ArrayRef>,
 }
 
 impl Parts {
-    /// Those of these rows.
+    /// The parts of these rows.
     pub(crate) fn taken(&self, rows: &UInt32Array) -> Result<Self, ColumnError> {
         let all = rows.len() == self.protocol.as_ref().map_or(0, Array::len);
         let of = |column: &Option<ArrayRef>| {
@@ -103,13 +103,13 @@ impl Parts {
     }
 }
 
-/// The same, looked into.
+/// The same, as typed arrays.
 pub(crate) struct Inputs<'a> {
     pub(crate) rows: usize,
     envelope: Option<Lists<'a>>,
     header: Option<Binaries<'a>>,
     payload: Option<Lists<'a>>,
-    /// Whether it tells what is a message, so that without any other there may be one.
+    /// Whether the payload decides what is a message, so that it alone may make one.
     payload_is_looked_into: bool,
     n_frames: Option<Int64Array>,
     n_bytes: Option<Int64Array>,
@@ -117,7 +117,7 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
-    /// The message of a row, its frames in `frames` in place of those there. None where there is no message.
+    /// The message of a row, with its frames in `frames`, which is overwritten. None if there is no message.
     #[allow(clippy::inline_always)] // the loop is its one caller; what a protocol has no use for goes away there
     #[inline(always)]
     pub(crate) fn message<'f>(&'f self, row: usize, frames: &'f mut Vec<&'a [u8]>) -> Option<Message<'f>> {
@@ -155,27 +155,27 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// What is here of one message.
+/// The available parts of one message.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     /// Its row in the batch.
     pub row: usize,
     /// Its frames, in order. Some at the end may be missing.
     pub frames: &'a [&'a [u8]],
-    /// What it takes to keep these: their bytes, and what a list says of each.
+    /// What keeping these takes: their bytes, and what a list takes for each.
     pub(crate) weight: usize,
-    /// Whether those after the header are among them.
+    /// Whether those after the header are included.
     pub has_payload: bool,
-    /// How many it has, if that is known.
+    /// The number of its frames, if known.
     pub n_frames: Option<i64>,
-    /// The bytes of all its frames, if that is known.
+    /// The bytes of all its frames, if known.
     pub n_bytes: Option<i64>,
-    /// What a recording says it is about.
+    /// The topic in the recording.
     pub topic: Option<&'a str>,
 }
 
 impl Message<'_> {
-    /// The number of its frames and their bytes, never fewer than are here.
+    /// The number of its frames and their bytes, never fewer than are available.
     #[inline]
     pub fn sizes(&self) -> (usize, usize) {
         let counted = |number: Option<i64>| number.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
@@ -192,7 +192,7 @@ pub(crate) struct ListedFrames<'a> {
 }
 
 impl<'a> ListedFrames<'a> {
-    /// The frames; what is null in the column is empty here.
+    /// The frames; a null in the column is an empty frame.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
         let values = self.values;
         self.range.clone().map(move |at| values.get(at).unwrap_or_default())

@@ -1,4 +1,4 @@
-//! What stands in maps that are no MessagePack: in the field tables of MTL, and in JSON.
+//! The values of maps other than MessagePack: of MTL's field tables, and of JSON.
 
 use std::{slice, str};
 
@@ -27,7 +27,7 @@ pub(crate) enum Item<'a> {
     Object(Fields<'a>),
 }
 
-/// So many decimal places of these digits.
+/// Digits, and the number of decimal places.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Decimal {
     pub(crate) places: u8,
@@ -35,9 +35,9 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// The nearest there is.
+    /// The nearest double.
     pub(crate) fn to_double(self) -> f64 {
-        // Division by a power of ten that is exact rounds once; text does for all.
+        // Division by an exact power of ten rounds once; parsing text works for all.
         format!("{}e-{}", self.digits, self.places).parse().unwrap_or(f64::NAN)
     }
 }
@@ -49,7 +49,7 @@ pub(crate) enum Items<'a> {
     Json(slice::Iter<'a, Json>),
 }
 
-/// The fields of a map, no two of one name.
+/// The fields of a map, with distinct names.
 #[derive(Clone, Debug)]
 pub(crate) enum Fields<'a> {
     Table(Table<'a>),
@@ -57,7 +57,7 @@ pub(crate) enum Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Those of a field table that the codec has gone through, so that there is no fault in it; None where it has not.
+    /// The fields of a table that the codec has checked, so that it has no fault; None if it was not checked.
     pub(crate) fn of_table(bytes: &'a [u8]) -> Option<Self> {
         Table::new(bytes).ok().map(Self::Table)
     }
@@ -99,7 +99,7 @@ impl<'a> Item<'a> {
             Value::Int(value) => Self::Signed(value),
             Value::Float(value) => Self::Double(value),
             Value::Decimal(places, digits) => Self::Decimal(Decimal { places, digits }),
-            // As Python has it.
+            // As in Python.
             Value::Text(text) => str::from_utf8(text).map_or(Self::Binary(text), Self::Text),
             Value::Bytes(bytes) => Self::Binary(bytes),
             Value::Time(seconds) => match i64::try_from(seconds) {

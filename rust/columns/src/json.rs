@@ -1,5 +1,5 @@
-//! MessagePack, field tables and JSON as JSON text: what Spark's `to_json` gives of the VARIANT of the same value, its fields in the order
-//! they came.
+//! MessagePack, field tables and JSON as JSON text: equal to Spark's `to_json` of the VARIANT of the same value, with
+//! its fields in their original order.
 
 use std::str;
 
@@ -32,7 +32,7 @@ impl JsonWriter {
         self.text.clear();
     }
 
-    /// Writes an object of the `pairs` a reader is at the first of, except those whose value `claim` reads itself.
+    /// Writes an object of the `pairs` that `reader` points to, except those whose value `claim` reads itself.
     pub(crate) fn tags<'a>(
         &mut self,
         reader: &mut Reader<'a>,
@@ -46,7 +46,7 @@ impl JsonWriter {
             if claim(name, reader)? {
                 continue;
             }
-            // Of equal names the last counts.
+            // Of equal names the last is used.
             if repeated.get(at).copied().unwrap_or(false) {
                 reader.pass()?;
                 continue;
@@ -107,7 +107,7 @@ impl JsonWriter {
         if self.text.len() > MAX_BYTES { Err(Unwritten::TooLarge) } else { Ok(()) }
     }
 
-    /// A number with its decimal places, but for those that are zero at its end.
+    /// A number with its decimal places, without zeros at its end.
     fn places(&mut self, Decimal { mut places, mut digits }: Decimal) {
         if places > 38 {
             return self.plain(&Decimal { places, digits }.to_double());
@@ -155,7 +155,7 @@ impl JsonWriter {
         if self.text.len() > MAX_BYTES { Err(Unwritten::TooLarge) } else { Ok(()) }
     }
 
-    /// An object, or an array of `{key, value}` where a key is no string.
+    /// An object, or an array of `{key, value}` if a key is no string.
     fn map(&mut self, reader: &mut Reader<'_>, pairs: u32) -> Result<(), Unwritten> {
         if string_keys(reader.clone(), pairs)?.is_some() {
             return self.tags(reader, pairs, |_, _| Ok(false));
@@ -173,7 +173,7 @@ impl JsonWriter {
         Ok(())
     }
 
-    /// Parts what comes next from what is before it.
+    /// Separates the next item from those before it.
     fn next(&mut self) {
         if !matches!(self.text.last(), Some(b'{' | b'[')) {
             self.text.push(b',');
@@ -181,7 +181,7 @@ impl JsonWriter {
     }
 
     fn plain(&mut self, value: &impl Serialize) {
-        // Numbers and text can always be written, and to memory.
+        // Numbers and text can always be written to memory.
         let _ = serde_json::to_writer(&mut self.text, value);
     }
 
@@ -202,7 +202,7 @@ impl JsonWriter {
     }
 }
 
-#[inline(never)] // so that it stays a part of those that make many more values of it
+#[inline(never)] // so that it is shared by callers that make many more values of it
 fn value_of<'a>(reader: &mut Reader<'a>) -> Result<Value<'a, &'a [u8]>, Fault> {
     reader.value_bytes()
 }
@@ -218,7 +218,7 @@ fn string_keys(mut reader: Reader<'_>, pairs: u32) -> Result<Option<Vec<&[u8]>>,
     Ok(Some(keys))
 }
 
-/// Which keys come again later; nothing where none does.
+/// Which keys are repeated later; empty if none is.
 fn repeated(keys: &[&[u8]]) -> Vec<bool> {
     let mut ordered: Vec<_> = (0..keys.len()).collect();
     ordered.sort_unstable_by_key(|&at| (keys[at], at));

@@ -1,4 +1,4 @@
-//! Columns of wire bytes in, Arrow columns out: one call a batch, no row leaves Rust.
+//! Columns of wire bytes in, Arrow columns out: one call for each batch, no row leaves Rust.
 #![forbid(unsafe_code)]
 
 pub mod cdt;

@@ -16,12 +16,12 @@ use crate::{
     writing::{self, Given, Writer},
 };
 
-/// What is to be decoded, and how.
+/// The options of decoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Which frames are messages.
+    /// The settings of valid frames.
     pub settings: Settings,
-    /// What becomes of the others.
+    /// The handling of invalid messages.
     pub mode: Mode,
     /// Whether there is a column of the frames of the body.
     pub payload: bool,
@@ -139,7 +139,7 @@ impl Builder<Mc0> for Messages {
         let (frames, verb) = (message.frames, layout.verb);
         let is_about_topics = matches!(verb, Verb::Sub | Verb::Unsub);
         let has_body = matches!(verb, Verb::Put | Verb::Message);
-        // What a verb has no use for may be said with it all the same.
+        // A message may have parts that its verb does not use.
         let value = |at: Option<usize>, is_there| at.filter(|_| is_there).map(|at| frames[at]);
         self.verb.push(Some(verb.name()));
         self.topic.push_text(value(layout.topic, has_body))?;
@@ -200,14 +200,14 @@ impl Builder<Mc0> for Messages {
 }
 
 impl Messages {
-    /// The headers that are not the protocol's own; of those with one name the last, as Spark refuses a map with two.
+    /// The headers that are not the protocol's own; of equal names the last, as Spark refuses a map with duplicates.
     #[inline]
     fn push_headers(&mut self, frames: &[&[u8]], layout: &Layout) -> Result<(), ColumnError> {
         let own = || layout.keys().filter(|key| frames[*key].starts_with(OWN));
         if own().nth(1).is_none() {
             return self.headers.push(own().map(|key| (frames[key], frames[key + 1])));
         }
-        // Names that differ may be the same text when what is none in them is replaced.
+        // Different names may become the same text when invalid bytes are replaced.
         let mut named: Vec<_> = own().map(|key| (String::from_utf8_lossy(frames[key]), key)).collect();
         named.sort_unstable();
         let last = named.chunk_by(|(one, _), (next, _)| one == next).filter_map(<[_]>::last);

@@ -28,21 +28,21 @@ use crate::{
     writing::{self, Given, Writer},
 };
 
-/// The digits of a number without a sign in 64 bits.
+/// The digits of an unsigned number in 64 bits.
 const DIGITS: u8 = 20;
 
-/// What the messages of the control flow are called.
+/// The names of the messages of the control flow.
 pub(crate) const COMMAND: &str = "command";
 pub(crate) const REPLY: &str = "reply";
 
-/// What is to be decoded, and how.
+/// The options of decoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Which columns the properties of contents become.
+    /// The columns of the properties of contents.
     pub properties: Tags,
-    /// Which columns the bodies of commands and replies become.
+    /// The columns of the bodies of commands and replies.
     pub json: Tags,
-    /// What becomes of what is no message.
+    /// The handling of invalid messages.
     pub mode: Mode,
     /// Whether there is a column of the bodies of contents.
     pub payload: bool,
@@ -63,7 +63,7 @@ impl Table for Mtl {
         Input { name: "envelope", need: Need::Always },
         Input { name: "header", need: Need::Always },
         Input { name: "payload", need: Need::HeadUnless(&["body"]) },
-        // It tells a body that was left out from one that is not there.
+        // It distinguishes a body that was left out from one that does not exist.
         Input { name: "n_frames", need: Need::Always },
         Input { name: "n_bytes", need: Need::For(&["body_bytes"]) },
         Input { name: "topic", need: Need::For(&["resource"]) },
@@ -88,7 +88,7 @@ impl Table for Mtl {
         Ok(Box::new(writing::mtl::Messages::of(given)?))
     }
 
-    /// A header of data says all but what a response answers, so that any other body may be left out.
+    /// A data header has everything except what a response answers, so any other body may be left out.
     #[inline]
     fn read(message: &Message<'_>, (): &()) -> Result<Spoken, DecodeError> {
         match (message.frames, message.n_frames) {
@@ -118,7 +118,7 @@ pub struct Messages {
     strict: bool,
 }
 
-/// What goes into a row; what is not said is null.
+/// The values of a row; missing ones are null.
 #[derive(Default)]
 struct Row<'a> {
     flow: Option<&'static str>,
@@ -162,7 +162,7 @@ impl<'a> Row<'a> {
         let is = |kinds: &[Kind]| kinds.contains(&kind);
         let name = &header[layout.name.clone()];
         let is_content = is(&[Kind::Content]);
-        // Whoever has a lease of one resource need not say which it is.
+        // A lease of one resource need not name it.
         let meant = message.topic.map(str::as_bytes).filter(|_| is_content && name.is_empty());
         let body = message.frames.get(1).copied().filter(|_| is_content);
         Self {
@@ -171,7 +171,7 @@ impl<'a> Row<'a> {
             message_type: Some(kind.name()),
             sequence: (!is(&[Kind::Ping, Kind::Pong])).then_some(layout.sequence),
             resource: meant.or_else(|| is(&[Kind::Summon, Kind::Dismiss, Kind::Content]).then_some(name)),
-            // The decoder has seen that it is text.
+            // The decoder has checked that it is text.
             lease: is(&[Kind::Lease]).then(|| str::from_utf8(name).unwrap_or_default()),
             multiple: is(&[Kind::Confirm, Kind::Reject]).then_some(layout.multiple),
             recycle: is(&[Kind::Reject]).then_some(layout.recycle),
@@ -183,7 +183,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// What stands for a lease: of one that a recording did not keep what it has in its place.
+/// The hash of a lease; if the recording replaced the lease, its replacement.
 fn hash_of(lease: &str) -> String {
     let is_hash = |hash: &&str| hash.len() == 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit());
     let kept = lease.strip_prefix('…').filter(is_hash).map(str::to_owned);
@@ -227,7 +227,7 @@ impl Builder<Mtl> for Messages {
             multiple: BooleanBuilder::new(),
             recycle: BooleanBuilder::new(),
             properties: TagColumns::new(&options.properties, ColumnKind::PropertiesExceedVariant),
-            // A command has 1 MiB of it at most, which no VARIANT is too small for.
+            // A command has 1 MiB of it at most, which always fits a VARIANT.
             json: TagColumns::new(&options.json, ColumnKind::MessageTooLarge),
             body_bytes: Numbers::default(),
             body: options.payload.then(Bytes::default),
@@ -301,7 +301,7 @@ impl Builder<Mtl> for Messages {
 }
 
 impl Messages {
-    /// Appends a row, and tells what of it a column cannot hold.
+    /// Appends a row, and gives what a column cannot hold of it.
     #[inline]
     fn append(&mut self, row: usize, said: &Row<'_>) -> Result<Option<ColumnKind>, ColumnError> {
         self.flow.push(said.flow);

@@ -1,10 +1,10 @@
-//! What a user may ask of the columns.
+//! The options that a user may give for the columns.
 
 use std::{collections::HashSet, error::Error, fmt, str::FromStr};
 
 use arrow_schema::{DataType, TimeUnit};
 
-/// What becomes of a row that is no message.
+/// The handling of a row that is not a valid message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// It stays, with the reason and its bytes.
@@ -17,7 +17,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The name users give it.
+    /// Its name for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Permissive => "PERMISSIVE",
@@ -76,7 +76,7 @@ impl TagType {
 impl FromStr for TagType {
     type Err = PlanError;
 
-    /// By Spark's names. A narrower number is the widest of its kind, which MessagePack does not tell it from.
+    /// By Spark's names. A narrower number is the widest of its kind, since MessagePack does not distinguish them.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         match name.to_ascii_lowercase().as_str() {
             "bigint" | "long" | "int" | "integer" | "smallint" | "short" | "tinyint" | "byte" => Ok(Self::BigInt),
@@ -91,7 +91,7 @@ impl FromStr for TagType {
     }
 }
 
-/// What the tags without a column of their own become, all in one column.
+/// The type of the column of all tags without their own column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestType {
     /// A VARIANT.
@@ -101,7 +101,7 @@ pub enum RestType {
 }
 
 impl RestType {
-    /// The name users give it.
+    /// Its name for users.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Variant => "variant",
@@ -130,7 +130,7 @@ pub(crate) fn timestamp_type() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into()))
 }
 
-/// Which columns the tags become.
+/// The columns of the tags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tags {
     typed: Vec<(String, TagType)>,
@@ -157,49 +157,49 @@ impl Tags {
         }
     }
 
-    /// The tags with a column of their own.
+    /// The tags with their own column.
     pub fn typed(&self) -> &[(String, TagType)] {
         &self.typed
     }
 
-    /// What all others together become.
+    /// The type of the column of all others.
     pub const fn rest(&self) -> Option<RestType> {
         self.rest
     }
 }
 
-/// The value of an option, as a user gives it. What kind it is of goes with the option.
+/// The value of an option, as a user gives it. The option determines its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// Yes or no.
     Flag(bool),
-    /// What becomes of what is no message.
+    /// The handling of invalid messages.
     Mode(Mode),
-    /// One name out of a few.
+    /// One of a few names.
     Name(String),
-    /// Some names out of a few.
+    /// Some of a few names.
     Names(Vec<String>),
-    /// Which columns the values of a map become.
+    /// The columns of a map's values.
     Tags(Tags),
 }
 
-/// An option: where it is kept in the options `O` of a protocol.
+/// An option: where it is stored in the options `O` of a protocol.
 #[derive(Clone, Copy, Debug)]
 pub enum Setting<O> {
     /// A [`Value::Flag`].
     Flag(fn(&mut O) -> &mut bool),
     /// A [`Value::Mode`].
     Mode(fn(&mut O) -> &mut Mode),
-    /// A [`Value::Name`], of those there are.
+    /// A [`Value::Name`], one of those allowed.
     Name {
-        /// That which is chosen.
+        /// The chosen one.
         get: fn(&O) -> &'static str,
         /// Chooses another; an unknown one is refused.
         set: fn(&mut O, &str) -> Result<(), PlanError>,
     },
-    /// [`Value::Names`], those there are among them.
+    /// [`Value::Names`], of those allowed.
     Names {
-        /// Those that are chosen.
+        /// The chosen ones.
         get: fn(&O) -> Vec<String>,
         /// Chooses others; an unknown one is refused.
         set: fn(&mut O, &[String]) -> Result<(), PlanError>,
@@ -234,24 +234,24 @@ impl<O> Setting<O> {
     }
 }
 
-/// Why options do not go together.
+/// Why options are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
     /// No such mode.
     UnknownMode(String),
     /// No such type of tag.
     UnknownType(String),
-    /// No such type of all other tags together.
+    /// No such type for all other tags together.
     UnknownRest(String),
-    /// An option of names has none of this one: the option, the name, and those there are.
+    /// An unknown name in an option of names: the option, the name, and the known names.
     UnknownName(&'static str, String, Vec<&'static str>),
     /// A protocol has no such option.
     NotOf(&'static str, String),
     /// The value of an option is of another kind.
     OtherKind(&'static str),
-    /// Two tags whose columns would have names equal but for case, which Spark takes for one.
+    /// Two tags whose columns would have names equal but for case, which Spark treats as equal.
     EqualNames(String),
-    /// A column function makes no rows, so it drops none.
+    /// A column function makes no rows, so it cannot drop any.
     DropInFunction,
 }
 

@@ -1,7 +1,7 @@
 //! Columns being built.
 //!
 //! Arrow's own builders keep a bit for each row as it comes and panic beyond 2 GiB. These count runs of rows with and
-//! without a value, which of most columns there is one, and fail.
+//! without a value, of which most columns have only one, and return an error.
 
 use std::{mem, ptr, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Nulls {
     before: NullBufferBuilder,
-    /// How many of the last rows have none.
+    /// How many of the last rows have no value.
     absent: usize,
 }
 
@@ -41,7 +41,7 @@ impl Nulls {
         }
     }
 
-    /// The rows up to `end` are known for good.
+    /// Fixes the rows up to `end`.
     #[inline(never)]
     fn settle(&mut self, end: usize) {
         self.before.append_n_non_nulls(end - self.absent - self.before.len());
@@ -100,8 +100,8 @@ impl<T: ArrowPrimitiveType> Numbers<T> {
     }
 }
 
-/// A column of binaries, or of text that is looked at as a whole in the end. Rows without any are counted, and filled in
-/// before the next that has some.
+/// A column of binaries, or of text that is checked as a whole at the end. Rows without a value are counted, and filled
+/// in before the next that has one.
 #[derive(Debug)]
 pub(crate) struct Bytes {
     data: Vec<u8>,
@@ -130,13 +130,13 @@ impl Bytes {
         Ok(())
     }
 
-    /// Appends text that came as bytes: what is none in it becomes U+FFFD.
+    /// Appends text from bytes: invalid parts become U+FFFD.
     #[inline]
     pub(crate) fn push_text(&mut self, value: Option<&[u8]>) -> Result<(), ColumnError> {
         if value.is_none_or(|value| str::from_utf8(value).is_ok()) { self.push(value) } else { self.mend(value) }
     }
 
-    /// Piece by piece, as a byte that is no text takes three.
+    /// Piece by piece, since an invalid byte becomes three.
     #[inline(never)]
     fn mend(&mut self, value: Option<&[u8]>) -> Result<(), ColumnError> {
         self.fill()?;
@@ -159,7 +159,7 @@ impl Bytes {
         Ok(())
     }
 
-    /// Where what has been appended ends.
+    /// The end of what has been appended.
     #[inline]
     fn end(&self) -> Result<i32, ColumnError> {
         i32::try_from(self.data.len()).map_err(|_| ColumnError::TooLarge)
@@ -209,7 +209,7 @@ impl Bytes {
     }
 }
 
-/// A column of names out of few, which come in runs.
+/// A column of few names, which come in runs.
 #[derive(Debug, Default)]
 pub(crate) struct Slugs {
     runs: Vec<(Option<&'static str>, usize)>,
@@ -236,7 +236,7 @@ impl Slugs {
     }
 }
 
-/// Whether two are the same constant; equal ones at different places only make a run shorter.
+/// Whether both are the same constant; equal ones at different addresses only make a run shorter.
 #[inline]
 fn same(a: Option<&'static str>, b: Option<&'static str>) -> bool {
     match (a, b) {
@@ -262,7 +262,7 @@ impl Variants {
             self.value.push(Some(variant.value()))?;
             self.metadata.push(Some(variant.metadata()))
         } else {
-            // The two are never null, so that Spark knows the column for what it is.
+            // The two are never null, so that Spark recognises the column.
             self.value.push(Some(&[]))?;
             self.metadata.push(Some(&[]))
         }
@@ -280,7 +280,7 @@ impl Variants {
     }
 }
 
-/// The type of a list of `element`, which Spark calls so.
+/// The type of a list of `element`, with Spark's name for its items.
 pub(crate) fn list_type(element: DataType) -> DataType {
     DataType::List(element_field(element))
 }
@@ -289,7 +289,7 @@ fn element_field(element: DataType) -> FieldRef {
     Arc::new(Field::new("element", element, true))
 }
 
-/// A column of lists, whose elements are built elsewhere.
+/// A column of lists, whose elements another column holds.
 #[derive(Debug)]
 pub(crate) struct Lists {
     ends: Vec<i32>,
@@ -303,7 +303,7 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// Appends a list that ends at this element, or nothing.
+    /// Appends a list that ends at this element, or null.
     #[inline]
     pub(crate) fn push(&mut self, end: Option<usize>) -> Result<(), ColumnError> {
         self.nulls.push(self.ends.len() - 1, end.is_some());
@@ -329,7 +329,7 @@ impl Lists {
     }
 }
 
-/// A column of lists of binaries, or of text that is looked at as a whole in the end.
+/// A column of lists of binaries, or of text that is checked as a whole at the end.
 #[derive(Debug, Default)]
 pub(crate) struct BytesLists {
     lists: Lists,
@@ -343,7 +343,7 @@ impl BytesLists {
         self.lists.push(Some(self.elements.rows()))
     }
 
-    /// Appends a list of text that came as bytes: what is none in it becomes U+FFFD.
+    /// Appends a list of text from bytes: invalid parts become U+FFFD.
     #[inline]
     pub(crate) fn push_text<'a>(&mut self, list: impl IntoIterator<Item = &'a [u8]>) -> Result<(), ColumnError> {
         list.into_iter().try_for_each(|element| self.elements.push_text(Some(element)))?;
@@ -371,7 +371,7 @@ impl BytesLists {
     }
 }
 
-/// The type of a map of text to text, whose parts Spark calls so.
+/// The type of a map of text to text, with Spark's names for its parts.
 pub(crate) fn map_type() -> DataType {
     DataType::Map(entries(), false)
 }
@@ -393,7 +393,7 @@ pub(crate) struct TextMaps {
 }
 
 impl TextMaps {
-    /// Appends a map of pairs that came as bytes: what is no text in them becomes U+FFFD.
+    /// Appends a map of pairs from bytes: invalid parts become U+FFFD.
     #[inline]
     pub(crate) fn push<'a>(
         &mut self,

@@ -1,4 +1,4 @@
-//! The protocols there are columns of, for those who know which one at run time only.
+//! The protocols that have columns, for callers that know the name only at run time.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ use crate::{
     input::Input, row_fields, struct_fields,
 };
 
-/// Every protocol there are columns of. The first is what is meant where nobody says it.
+/// Every protocol that has columns. The first is the default.
 pub static PROTOCOLS: &[&dyn Description] = &[
     &Of::<Cdtp>(PhantomData),
     &Of::<Dcp>(PhantomData),
@@ -20,7 +20,7 @@ pub static PROTOCOLS: &[&dyn Description] = &[
     &Of::<Cdt>(PhantomData),
 ];
 
-/// What there is to know of the columns of a protocol.
+/// The description of a protocol's columns.
 pub trait Description: Sync {
     /// The name in a capture's `protocol` column.
     fn name(&self) -> &'static str;
@@ -37,23 +37,23 @@ pub trait Description: Sync {
     /// The columns of a capture that a message keeps of the row it comes from.
     fn kept(&self) -> &'static [&'static str];
 
-    /// What can be wrong with frames that are no message.
+    /// The kinds of errors of invalid frames.
     fn error_kinds(&self) -> &'static [ErrorKind];
 
-    /// What a column may be unable to hold of a good message.
+    /// The values of a valid message that a column may be unable to hold.
     fn column_kinds(&self) -> &'static [ColumnKind];
 
-    /// What messages there are, as the column that says it has them.
+    /// The types of messages, as in their column.
     fn message_types(&self) -> Vec<&'static str>;
 
-    /// A decoder with these options, and the defaults of the others.
+    /// A decoder with these options, and defaults for the others.
     fn decoder(&self, options: Vec<(&str, Value)>) -> Result<Box<dyn Decoder>, PlanError>;
 }
 
-/// What [`Decoder::decode_rows`] gives; nothing comes after an error.
+/// The result of [`Decoder::decode_rows`]; nothing comes after an error.
 pub type RowBatches = Box<dyn Iterator<Item = Result<Rows, ColumnError>> + Send>;
 
-/// What is to be decoded of a protocol, and how.
+/// A protocol with its options of decoding.
 pub trait Decoder: Send + Sync {
     /// The columns of [`decode_rows`](Self::decode_rows).
     fn row_fields(&self) -> Fields;
@@ -61,13 +61,13 @@ pub trait Decoder: Send + Sync {
     /// The fields of [`decode_structs`](Self::decode_structs).
     fn struct_fields(&self) -> Result<Fields, PlanError>;
 
-    /// A row a message, in batches of about [`BATCH_BYTES`](crate::BATCH_BYTES).
+    /// A row for each message, in batches of about [`BATCH_BYTES`](crate::BATCH_BYTES).
     fn decode_rows(&self, parts: Parts) -> Result<RowBatches, ColumnError>;
 
-    /// A struct a message.
+    /// A struct for each message.
     fn decode_structs(&self, parts: &Parts) -> Result<StructArray, ColumnError>;
 
-    /// The frames of a struct a message.
+    /// The frames of a struct for each message.
     fn encode_structs(&self, structs: &StructArray) -> Result<StructArray, ColumnError>;
 }
 

@@ -1,4 +1,4 @@
-//! The columns of a protocol's messages, and the one loop that fills them: with a row a message, or a struct a message.
+//! The columns of a protocol's messages, and the one loop that fills them: with a row or a struct for each message.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::{
     writing::{Given, Writer},
 };
 
-/// A batch of rows is over when its columns take so many bytes, or with the row that takes more.
+/// A batch of rows ends when its columns take so many bytes, or with the row that takes more.
 pub const BATCH_BYTES: usize = 64 << 20;
 
-/// How many bytes of columns a byte of a message makes at most. A map `{0: nil}` among tags as JSON comes close.
+/// The most bytes of columns for each byte of a message. A map `{0: nil}` among tags as JSON comes close.
 const GROWTH: usize = 16;
 
-/// What a row takes of a column at most, whatever it holds.
+/// The most bytes that a row takes in a column, apart from its value.
 const CELL: usize = 16;
 
-/// The decoded messages of a batch, one a row.
+/// The decoded messages of a batch, one for each row.
 #[derive(Clone, Debug)]
 pub struct Rows {
-    /// The row of the batch each comes from. It never goes back.
+    /// The row of the batch that each comes from, in ascending order.
     pub source: UInt32Array,
-    /// What the messages say.
+    /// The values of the messages.
     pub columns: RecordBatch,
-    /// How many values of each tag, property or field are null since they are of another type than was asked for.
+    /// How many values of each tag, property or field are null because their type differs from the requested one.
     pub mismatches: Mismatches,
 }
 
@@ -40,7 +40,7 @@ pub type Mismatches = BTreeMap<String, u64>;
 
 /// A protocol whose messages are decoded into columns.
 pub trait Table: Protocol {
-    /// What is to be decoded, and how.
+    /// The options of decoding.
     type Options: Clone + Default + Send + Sync;
     /// The columns of rows, being built.
     type Rows: Builder<Self>;
@@ -53,22 +53,22 @@ pub trait Table: Protocol {
     const INPUTS: &'static [Input];
     /// The columns of a capture that a message keeps of the row it comes from.
     const KEPT: &'static [&'static str];
-    /// What a column may be unable to hold of a good message.
+    /// The values of a valid message that a column may be unable to hold.
     const COLUMN_KINDS: &'static [ColumnKind];
 
-    /// What messages there are, as the column that says it has them.
+    /// The types of messages, as in their column.
     fn message_types() -> Vec<&'static str>;
 
-    /// Which frames are messages.
+    /// The settings of valid frames.
     fn settings(options: &Self::Options) -> &Self::Settings;
 
-    /// What becomes of the others.
+    /// The handling of invalid messages.
     fn mode(options: &Self::Options) -> Mode;
 
-    /// What writes messages of structs.
+    /// The writer of messages from structs.
     fn writer(options: &Self::Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError>;
 
-    /// Decodes what is here of a message.
+    /// Decodes the available parts of a message.
     #[inline]
     fn read(message: &Message<'_>, settings: &Self::Settings) -> Result<Self::Layout, DecodeError> {
         Self::decode(message.frames, settings)
@@ -77,39 +77,39 @@ pub trait Table: Protocol {
 
 /// Columns being built.
 pub trait Builder<T: Table + ?Sized>: Sized {
-    /// What the columns are.
+    /// The fields of the columns.
     fn fields(options: &T::Options) -> Fields;
 
     /// Columns without a row.
     fn new(options: &T::Options) -> Self;
 
-    /// How many rows a good message makes; None where no column could hold what they repeat of it.
+    /// The number of rows of a valid message; None if no column could hold what they repeat of it.
     #[inline]
     fn rows(_layout: &T::Layout) -> Option<usize> {
         Some(1)
     }
 
-    /// How many bytes of a good message one of its rows is made of, and how many values of each column.
+    /// The bytes of a valid message that go into one of its rows, and the number of values for each column.
     #[inline]
     fn weight(message: &Message<'_>, _layout: &T::Layout, _position: usize) -> (usize, usize) {
         (message.weight, 1)
     }
 
-    /// The bytes of the columns as they are now.
+    /// The current bytes of the columns.
     fn bytes(&self) -> usize;
 
-    /// How many values are of another type than was asked for, by name.
+    /// How many values have another type than requested, by name.
     fn mismatches(&self) -> Mismatches {
         Mismatches::new()
     }
 
-    /// Appends one of the rows of a good message.
+    /// Appends one of the rows of a valid message.
     fn push(&mut self, message: &Message<'_>, layout: &T::Layout, position: usize) -> Result<(), ColumnError>;
 
-    /// Appends a row of an error and, where these are to be kept, the frames it is of.
+    /// Appends a row of an error and, if they are kept, its frames.
     fn push_error(&mut self, kind: &'static str, frames: Option<&[&[u8]]>) -> Result<(), ColumnError>;
 
-    /// Appends a row of nothing.
+    /// Appends a row of nulls.
     fn push_null(&mut self) -> Result<(), ColumnError>;
 
     /// The columns.
@@ -130,8 +130,7 @@ pub fn struct_fields<T: Table>(options: &T::Options) -> Result<Fields, PlanError
     }
 }
 
-/// Decodes a batch into a row a message, what a table of messages is made of. Where there is no message there is a row of
-/// nulls.
+/// Decodes a batch into a row for each message, for a table of messages. Without a message the row has only nulls.
 pub fn decode_rows<T: Table>(options: T::Options, parts: Parts) -> Result<Batches<T>, ColumnError> {
     parts.read(T::INPUTS)?;
     Ok(Batches { options, parts, next: Some(Place::default()) })
@@ -142,7 +141,7 @@ pub fn decode_rows<T: Table>(options: T::Options, parts: Parts) -> Result<Batche
 pub struct Batches<T: Table> {
     options: T::Options,
     parts: Parts,
-    /// Where the next begins, if there is one.
+    /// Where the next batch begins, if there is one.
     next: Option<Place>,
 }
 
@@ -171,7 +170,7 @@ impl<T: Table> Batches<T> {
     }
 }
 
-/// Decodes a batch into a struct a message, what a column function gives. Where there is no message the struct is null.
+/// Decodes a batch into a struct for each message, for a column function. Without a message the struct is null.
 pub fn decode_structs<T: Table>(options: &T::Options, parts: &Parts) -> Result<StructArray, ColumnError> {
     let fields = struct_fields::<T>(options).map_err(|error| ColumnError::Input(error.to_string()))?;
     let inputs = parts.read(T::INPUTS)?;
@@ -181,15 +180,16 @@ pub fn decode_structs<T: Table>(options: &T::Options, parts: &Parts) -> Result<S
     Ok(StructArray::try_new(fields, builder.finish(options)?, nulls.finish(inputs.rows))?)
 }
 
-/// How far a batch has been decoded: to this row of it, and this of the rows of the message there.
+/// The position of decoding: this row of the batch, and this one of the rows of its message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     row: usize,
     position: usize,
 }
 
-/// Fills columns from this place on, until they take `limit` bytes, and tells of each row where it comes from and whether
-/// there is a message. Without a limit all goes into them, and a message that has no place beside the others is too large.
+/// Fills columns from this position on, until they take `limit` bytes, and records for each row its source and whether
+/// there is a message. Without a limit all rows are filled in, and a message that does not fit beside the others is too
+/// large.
 #[inline]
 fn fill<T: Table, B: Builder<T>>(
     options: &T::Options,
@@ -210,7 +210,7 @@ fn fill<T: Table, B: Builder<T>>(
             tell(row, false);
             continue;
         };
-        // It is looked at where it is: to move it costs as much as to fill in a row.
+        // Read in place: to move it costs as much as to fill in a row.
         let read = T::read(&message, settings);
         match &read {
             Ok(layout) => {
@@ -222,7 +222,7 @@ fn fill<T: Table, B: Builder<T>>(
                         Fit::Perhaps(taken) => {
                             rows.is_some() && fits_beside::<T, B>(options, &message, layout, position, taken)?
                         }
-                        // The message is decoded again then, which few are.
+                        // The message is decoded again then, which is rare.
                         Fit::Elsewhere => return Ok((builder, Place { row, position })),
                     };
                     if fits {
@@ -255,10 +255,10 @@ fn fill<T: Table, B: Builder<T>>(
     Ok((builder, Place { row: inputs.rows, position: 0 }))
 }
 
-/// Where rows come from: mostly each from the one after that of the row before.
+/// The sources of rows: mostly each follows that of the row before.
 struct Source {
     first: usize,
-    /// How many of the first are like that.
+    /// The number of first rows for which this holds.
     alike: usize,
     others: Vec<u32>,
 }
@@ -284,7 +284,7 @@ fn index(row: usize) -> u32 {
     u32::try_from(row).unwrap_or(u32::MAX)
 }
 
-/// How many columns there are, those within others too.
+/// The number of columns, nested ones included.
 fn columns(fields: &Fields) -> usize {
     fields.iter().map(|field| 1 + within(field.data_type())).sum()
 }
@@ -296,9 +296,9 @@ fn within(data_type: &DataType) -> usize {
     if let DataType::Struct(fields) = data_type { columns(fields) } else { 0 }
 }
 
-/// What room there is in a batch.
+/// The room in a batch.
 struct Room {
-    /// So many bytes find room without another look at the columns.
+    /// So many bytes fit without another check of the columns.
     left: usize,
     limit: Option<usize>,
     is_empty: bool,
@@ -307,14 +307,14 @@ struct Room {
 /// Whether a row fits into a batch.
 enum Fit {
     Certainly,
-    /// It takes a try: beside so many bytes.
+    /// It must be tried: beside so many bytes.
     Perhaps(usize),
-    /// It is the next batch that it belongs to.
+    /// It belongs to the next batch.
     Elsewhere,
 }
 
 impl Room {
-    /// Whether there is room for a row that takes this many bytes at most, where the columns take `taken`.
+    /// Whether there is room for a row of at most this many bytes, when the columns take `taken`.
     #[inline]
     fn ask(&mut self, bytes: usize, taken: impl FnOnce() -> usize) -> Fit {
         if let Some(left) = self.left.checked_sub(bytes) {
@@ -337,7 +337,8 @@ impl Room {
     }
 }
 
-/// Whether a row fits beside so many bytes: tried in columns of its own, as a row that half went in cannot be taken out.
+/// Whether a row fits beside so many bytes: tried in separate columns, as a row that fits only in part cannot be
+/// removed.
 #[inline(never)]
 fn fits_beside<T: Table, B: Builder<T>>(
     options: &T::Options,

@@ -1,4 +1,4 @@
-//! The columns of tags, and of what else has names: one for each that was asked for by name, a VARIANT of the others.
+//! The columns of tags and of other named values: one for each requested name, a VARIANT of the others.
 
 use std::{mem, ops::Range, sync::Arc};
 
@@ -23,20 +23,20 @@ use crate::{
     variant::{VariantWriter, variant_field},
 };
 
-/// A value of tags that the decoder has already gone through, so that their text is known to be text.
+/// A value of tags that the decoder has already checked, so their text is valid.
 type TagValue<'a> = Value<'a, &'a [u8]>;
 
-/// What to call a fault that cannot be.
+/// The kind of a fault that cannot occur.
 const FAULT: ErrorKind = ErrorKind::BadHeader;
 
-/// Microseconds since 1970, rounded down, where that is a TIMESTAMP.
+/// Microseconds since 1970, rounded down, if a TIMESTAMP can hold them.
 #[inline]
 pub(crate) fn micros(timestamp: Timestamp) -> Option<i64> {
     let in_second = i64::from(timestamp.nanoseconds() / 1_000);
     SECONDS.contains(&timestamp.seconds()).then(|| timestamp.seconds() * 1_000_000 + in_second)
 }
 
-/// The fields of the columns, `one` being what each is called and `all` the others together.
+/// The fields of the columns; `one` is the prefix of each name and `all` the name of the others together.
 pub(crate) fn fields(tags: &Tags, one: &str, all: &str) -> Vec<Field> {
     let typed =
         tags.typed().iter().map(|(name, tag_type)| Field::new(format!("{one}_{name}"), tag_type.data_type(), true));
@@ -51,11 +51,11 @@ pub(crate) fn rest_field(rest: RestType, name: &str) -> Field {
     }
 }
 
-/// The tags of a message, a map that the decoder has gone through.
+/// The tags of a message, a map that the decoder has checked.
 #[derive(Clone, Copy)]
 pub(crate) struct TagMap<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Where in the header they begin.
+    /// Their offset in the header.
     pub(crate) start: usize,
     /// Whether a name occurs more than once.
     pub(crate) duplicates: bool,
@@ -72,11 +72,11 @@ impl<'a> TagMap<'a> {
 pub(crate) struct TagColumns {
     typed: Vec<TypedColumn>,
     rest: Option<Rest>,
-    /// What to say of those that a VARIANT cannot hold.
+    /// The reason for those that a VARIANT cannot hold.
     exceeds: ColumnKind,
 }
 
-/// The tags without a column of their own, or all of a map.
+/// The tags without their own column, or all of a map.
 #[allow(clippy::large_enum_variant)] // there is one of them, or two
 #[derive(Debug)]
 pub(crate) enum Rest {
@@ -131,12 +131,12 @@ impl Rest {
         }
     }
 
-    /// Appends what was read unless it was too large, and says whether it was not.
+    /// Appends what was read unless it was too large; gives whether it was appended.
     fn push(&mut self, is_whole: bool) -> Result<bool, ColumnError> {
         match self {
             Self::Variant(writer, column) if is_whole => column.push(Some(writer))?,
             Self::Variant(writer, column) => {
-                // It has grown beyond what others need.
+                // It has grown larger than other messages need.
                 *writer = VariantWriter::default();
                 column.push(None)?;
                 return Ok(false);
@@ -147,7 +147,7 @@ impl Rest {
         Ok(true)
     }
 
-    /// Appends a map that has been gone through before; null where there is none, or no column holds it.
+    /// Appends a map that has been checked before; null if there is none, or no column can hold it.
     pub(crate) fn append(&mut self, map: Option<&[u8]>) -> Result<(), ColumnError> {
         let is_read = map.is_some_and(|map| {
             let mut reader = Reader::new(map, FAULT);
@@ -178,7 +178,7 @@ impl Rest {
     }
 }
 
-/// A column of maps of MessagePack that a decoder has gone through, being built.
+/// A column of MessagePack maps that a decoder has checked, being built.
 #[derive(Debug)]
 pub struct Maps(Rest);
 
@@ -193,7 +193,7 @@ impl Maps {
         rest_field(rest, name)
     }
 
-    /// Appends a map; null where there is none, or no column holds it.
+    /// Appends a map; null if there is none, or no column can hold it.
     pub fn append(&mut self, map: Option<&[u8]>) -> Result<(), ColumnError> {
         self.0.append(map)
     }
@@ -209,20 +209,20 @@ impl Maps {
     }
 }
 
-/// Whether the variant that was written is one that Spark takes.
+/// Whether Spark accepts the variant that was written.
 #[inline]
 fn whole(writer: &mut VariantWriter) -> Result<(), Unwritten> {
     if writer.is_taken() { Ok(()) } else { Err(Unwritten::TooLarge) }
 }
 
 impl TagColumns {
-    /// `exceeds` is what to say of those that a VARIANT cannot hold.
+    /// `exceeds` is the reason for those that a VARIANT cannot hold.
     pub(crate) fn new(tags: &Tags, exceeds: ColumnKind) -> Self {
         let typed = tags.typed().iter().map(TypedColumn::new).collect();
         Self { typed, rest: tags.rest().map(Rest::new), exceeds }
     }
 
-    /// Appends the tags of a message. With `strict` a tag of another type than was asked for is an error.
+    /// Appends the tags of a message. With `strict` a tag of another type than requested is an error.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -233,7 +233,7 @@ impl TagColumns {
         if self.typed.is_empty() && self.rest.is_none() {
             return Ok(None);
         }
-        // The decoder has gone through these bytes, so there is no fault in them.
+        // The decoder has checked these bytes, so they have no fault.
         let at_row = |fault: Fault| ColumnError::Decode { row, error: fault.in_frame(0) };
         let is_whole = match self.read(tags) {
             Ok(()) => true,
@@ -260,7 +260,7 @@ impl TagColumns {
         self.end(is_whole)
     }
 
-    /// Appends the fields of a map that is no MessagePack. With `strict` one of another type than was asked for is an
+    /// Appends the fields of a map that is not MessagePack. With `strict` one of another type than requested is an
     /// error.
     pub(crate) fn push_fields(
         &mut self,
@@ -315,7 +315,7 @@ impl TagColumns {
         let mut reader = Reader::new(tags.bytes, FAULT);
         let pairs = reader.map(FAULT)?;
         let mut missing = self.typed.len();
-        // Mostly the tags come in the order they were asked for.
+        // Mostly the tags come in the order of the columns.
         let mut next = 0;
         for _ in 0..pairs {
             if missing == 0 && !tags.duplicates {
@@ -334,7 +334,7 @@ impl TagColumns {
         Ok(())
     }
 
-    /// Appends nothing.
+    /// Appends nulls.
     pub(crate) fn push_null(&mut self) -> Result<(), ColumnError> {
         for column in &mut self.typed {
             column.push(Cell::Null)?;
@@ -342,7 +342,7 @@ impl TagColumns {
         self.rest.as_mut().map_or(Ok(()), Rest::push_null)
     }
 
-    /// How many values of each name were of another type than was asked for.
+    /// How many values of each name had another type than requested.
     pub(crate) fn mismatches(&self) -> impl Iterator<Item = (&str, u64)> {
         self.typed.iter().map(|column| (column.name.as_str(), column.mismatches)).filter(|(_, count)| *count > 0)
     }
@@ -359,7 +359,7 @@ impl TagColumns {
     }
 }
 
-/// Passes the value of a tag that has a column, and keeps where it is; of equal names the last.
+/// Skips the value of a tag that has a column, and keeps its offset; of equal names the last.
 #[inline]
 fn claim(columns: &mut [TypedColumn], name: &[u8], reader: &mut Reader<'_>) -> Result<bool, Fault> {
     let Some(column) = columns.iter_mut().find(|column| column.name.as_bytes() == name) else { return Ok(false) };
@@ -373,9 +373,9 @@ fn claim(columns: &mut [TypedColumn], name: &[u8], reader: &mut Reader<'_>) -> R
 struct TypedColumn {
     name: String,
     builder: Builder,
-    /// Where in the tags its value is; at 0, where the map begins, there is none.
+    /// The offset of its value in the tags; at 0, where the map begins, there is none.
     found: usize,
-    /// How many values were of another type.
+    /// How many values had another type.
     mismatches: u64,
 }
 
@@ -404,7 +404,7 @@ impl TypedColumn {
         Self { name: name.clone(), builder, found: 0, mismatches: 0 }
     }
 
-    /// Appends a value, or nothing where it is of another type; and says whether it fits.
+    /// Appends a value, or null if it has another type; gives whether it fits.
     #[inline]
     fn push(&mut self, value: Cell<'_>) -> Result<bool, ColumnError> {
         let absent = matches!(value, Cell::Null);
@@ -450,7 +450,7 @@ impl TypedColumn {
         Ok(fits)
     }
 
-    /// Appends the JSON text that `write` makes of a value, nothing for null.
+    /// Appends the JSON text that `write` makes of a value, or null.
     fn push_json(
         &mut self,
         row: usize,
@@ -489,7 +489,7 @@ impl Builder {
     }
 }
 
-/// A value for a column of its own, whatever it was read from.
+/// A value for its own column, whatever it was read from.
 #[derive(Clone, Copy, Debug)]
 enum Cell<'a> {
     Null,
@@ -501,7 +501,7 @@ enum Cell<'a> {
     Binary(&'a [u8]),
     /// Microseconds since 1970.
     Timestamp(i64),
-    /// What no column has.
+    /// A value that fits no column.
     Other,
 }
 
@@ -538,7 +538,7 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// The only widening there is: integers and decimals are numbers too, the nearest one where they have more than 53 bits.
+/// The only widening: integers and decimals are numbers too, rounded to the nearest if they have more than 53 bits.
 #[allow(clippy::cast_precision_loss)]
 fn double(value: Cell<'_>) -> Option<f64> {
     match value {

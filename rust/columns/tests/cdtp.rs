@@ -25,7 +25,7 @@ fn batches(options: &Options, parts: &Parts) -> Vec<Rows> {
     trunkline_columns::decode_rows::<Cdtp>(options.clone(), parts.clone()).unwrap().map(Result::unwrap).collect()
 }
 
-/// All rows, of input that makes no more than a batch.
+/// All rows, of input that fits one batch.
 fn decode_rows(options: &Options, parts: &Parts) -> Result<Rows, ColumnError> {
     let mut batches = trunkline_columns::decode_rows::<Cdtp>(options.clone(), parts.clone())?;
     let rows = batches.next().unwrap();
@@ -103,7 +103,7 @@ fn variants(column: &dyn Array) -> Vec<Option<String>> {
         .collect()
 }
 
-#[allow(clippy::wildcard_enum_match_arm)] // all others show themselves
+#[allow(clippy::wildcard_enum_match_arm)] // all others fail visibly
 fn show(out: &mut String, variant: &Variant<'_, '_>) {
     match variant {
         Variant::Object(object) => {
@@ -440,7 +440,7 @@ fn typed_tags_are_not_in_the_variant_of_the_others() {
 
 #[test]
 fn tags_beyond_a_variant_are_null() {
-    // The object and the binary take 14 bytes before the first of its own.
+    // The object and the binary take 14 bytes before its first byte.
     let bytes = (16 << 20) - 14;
     let mut row = unhex(S);
     row.extend(unhex("81 a161 c6"));
@@ -521,7 +521,7 @@ fn tags_without_end_cost_a_few_times_their_bytes() {
     }
 }
 
-/// A CDTP2 message: a name of so many bytes, and so many records with nothing in them.
+/// A CDTP2 message: a name of this length, and so many empty records.
 fn records(name: usize, count: u32) -> Option<Vec<u8>> {
     let mut message = unhex("a54344545002 db");
     message.extend(u32::try_from(name).unwrap().to_be_bytes());

@@ -256,7 +256,7 @@ fn the_schema_is_written_in_the_words_of_spark() {
     assert_eq!(rows(&WITH_DATA, &parts(&[])).num_rows(), 0);
 }
 
-/// Frames that are often a message, or nearly.
+/// Frames that often are a message, or nearly.
 fn frames() -> impl Strategy<Value = Message> {
     let word = prop_oneof![
         4 => Just(vec![]),
@@ -306,7 +306,7 @@ proptest! {
     }
 }
 
-/// Holds a row against the codec.
+/// Compares a row with the codec.
 fn check(row: &RecordBatch, message: Option<&Message>, settings: Settings) -> Result<(), TestCaseError> {
     let decoded = message.map(|frames| decode(frames, settings));
     let good = decoded.as_ref().and_then(|decoded| decoded.as_ref().ok());

@@ -305,7 +305,7 @@ fn the_schema_is_written_in_the_words_of_spark() {
     assert_eq!(rows(&WITH_BODY, &parts(&[])).num_rows(), 0);
 }
 
-/// Frames that are often a message, or nearly.
+/// Frames that often are a message, or nearly.
 fn frames() -> impl Strategy<Value = Message> {
     let verb = prop::sample::select(&Verb::ALL[..]).prop_map(|verb| verb.name().as_bytes().to_vec());
     let key = prop::sample::select(vec!["ID", "TOPIC", "VERSION", "TTL", "MESSAGE", "X-a", "X-b", "X-\u{7}"]);
@@ -351,7 +351,7 @@ proptest! {
     }
 }
 
-/// Holds a row against the codec.
+/// Compares a row with the codec.
 fn check(row: &RecordBatch, message: Option<&Message>) -> Result<(), TestCaseError> {
     let decoded = message.map(|frames| decode(frames, Settings::default()));
     let good = decoded.as_ref().and_then(|decoded| decoded.as_ref().ok());

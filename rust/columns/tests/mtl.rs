@@ -29,7 +29,7 @@ fn list<'a>(rows: impl IntoIterator<Item = Option<&'a [Vec<u8>]>>) -> ArrayRef {
     Arc::new(column.finish())
 }
 
-/// The columns of a capture that keeps bodies of contents out.
+/// The columns of a capture without the bodies of contents.
 fn parts(messages: &[Option<Message>]) -> Parts {
     let split: Vec<_> =
         messages.iter().map(|message| message.as_ref().map(|frames| (frames, Mtl::split(frames)))).collect();
@@ -155,7 +155,7 @@ fn the_schema_is_written_in_the_words_of_spark() {
     assert_eq!(struct_fields::<Mtl>(&dropping), Err(PlanError::DropInFunction));
 }
 
-/// Frames that are often a message, or nearly.
+/// Frames that often are a message, or nearly.
 fn frames() -> impl Strategy<Value = Message> {
     let body = prop::collection::vec(any::<u8>(), 0..6);
     let sequence = prop_oneof![Just(1), Just(u64::MAX), any::<u64>()];
@@ -208,14 +208,14 @@ proptest! {
             message.as_ref().is_some_and(|frames| !frames.is_empty() && Mtl::decode(frames, &()).is_err())
         };
         let kept = decode(&options(Mode::DropMalformed), &input);
-        // Frames of which there are none have an envelope all the same, of none.
+        // An empty message still has an envelope, without frames.
         let is_kept = |message: &Option<Message>| !is_bad(message) && message.as_ref().is_none_or(|frames| !frames.is_empty());
         let good: Vec<_> = (0_u32..).zip(&messages).filter(|(_, each)| is_kept(each)).map(|(row, _)| row).collect();
         prop_assert_eq!(kept.source.values(), &good[..]);
     }
 }
 
-/// Holds a row against the codec, which sees the whole message.
+/// Compares a row with the codec, which sees the whole message.
 fn check(row: &RecordBatch, message: Option<&Message>) -> Result<(), TestCaseError> {
     let decoded = message.map(|frames| Mtl::decode(frames, &()));
     let error = decoded.as_ref().and_then(|decoded| decoded.as_ref().err()).map(|error| error.kind);

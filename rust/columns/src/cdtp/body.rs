@@ -1,4 +1,4 @@
-//! The columns that a message and a record have in common.
+//! The columns shared by a message and a record.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) fn fields(options: &Options) -> Fields {
     fields.into()
 }
 
-/// What goes into a row; `None` is null.
+/// The values of a row; `None` is null.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Content<'a> {
     pub(super) sequence: Option<u64>,
@@ -50,10 +50,10 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Where payloads are.
+/// The place of payloads.
 #[derive(Clone, Copy)]
 pub(super) enum Payload<'a> {
-    /// In frames of their own.
+    /// In their own frames.
     Frames(&'a [&'a [u8]]),
     /// In a record of this header.
     Blocks(&'a Record, &'a [u8]),
@@ -82,7 +82,7 @@ impl Body {
         }
     }
 
-    /// Appends a row, and tells what of it a column cannot hold.
+    /// Appends a row, and gives what a column cannot hold of it.
     #[allow(clippy::inline_always)] // what is said of a message is large, and would go from hand to hand
     #[inline(always)]
     pub(super) fn push(&mut self, row: usize, content: Content<'_>) -> Result<Option<ColumnKind>, ColumnError> {
@@ -103,7 +103,7 @@ impl Body {
         Ok(exceeds.or(tags_exceed))
     }
 
-    /// Appends a row of nothing.
+    /// Appends a row of nulls.
     pub(super) fn push_null(&mut self) -> Result<(), ColumnError> {
         self.sequence.push(None);
         self.tags.push_null()?;

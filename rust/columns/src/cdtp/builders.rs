@@ -1,4 +1,4 @@
-//! A row for each message, a CDTP2 message one for each record; or a struct for each header.
+//! A row for each message, or for each record of a CDTP2 message; or a struct for each header.
 
 use std::{iter, sync::Arc};
 
@@ -21,10 +21,10 @@ use crate::{
     tags::TagMap,
 };
 
-/// The columns of rows, being built: `record`, which is the position in a CDTP2 message, and what the message says.
+/// The columns of rows, being built: `record`, which is the position in a CDTP2 message, and those of the message.
 #[derive(Debug)]
 pub struct Rows {
-    /// How many rows come before those in `records`: they are of messages of one row.
+    /// How many rows come before those in `records`: each is a message of one row.
     single: usize,
     records: Vec<i32>,
     messages: Messages,
@@ -43,7 +43,7 @@ impl Builder<Cdtp> for Rows {
     #[inline]
     fn rows(layout: &Layout) -> Option<usize> {
         let Layout::Batch(batch) = layout else { return Some(1) };
-        // Every record says again who it is from.
+        // Every record repeats the sender.
         let count = batch.records.len();
         (count <= MAX_BYTES / batch.sender.len().max(1)).then_some(count)
     }
@@ -64,7 +64,7 @@ impl Builder<Cdtp> for Rows {
         self.messages.mismatches()
     }
 
-    #[allow(clippy::inline_always)] // what is said of a message is large, and would go from hand to hand
+    #[allow(clippy::inline_always)] // the values of a message are large, and would be copied at each call
     #[inline(always)]
     fn push(&mut self, message: &Message<'_>, layout: &Layout, position: usize) -> Result<(), ColumnError> {
         match layout {
@@ -104,7 +104,7 @@ impl Rows {
         }
     }
 
-    #[inline(never)] // it would get in the way of what is done for nearly all rows
+    #[inline(never)] // it would slow down what is done for nearly all rows
     fn push_record(
         &mut self,
         message: &Message<'_>,
@@ -125,14 +125,14 @@ fn record_weight(batch: &Batch, position: usize) -> usize {
     batch.sender.len() + record.end - record.tags.start
 }
 
-/// The fields of structs, being built: what the header says, and the `records` of a CDTP2 message, in which is what
-/// differs from record to record; the payload counts beside are of all of them.
+/// The fields of structs, being built: those of the header, and the `records` of a CDTP2 message, with what differs
+/// from record to record; the payload counts outside are for all of them.
 #[derive(Debug)]
 pub struct Structs {
     messages: Messages,
     records: Body,
     lists: Lists,
-    /// How many records there are.
+    /// The number of records.
     count: usize,
 }
 
@@ -195,7 +195,7 @@ impl Builder<Cdtp> for Structs {
     }
 }
 
-/// What a CDTP1 message says beyond its start.
+/// The values of a CDTP1 message after its start.
 #[allow(clippy::inline_always)] // as above
 #[inline(always)]
 fn single<'a>(message: &Message<'a>, head: &Head) -> Content<'a> {

@@ -42,7 +42,7 @@ pub(super) fn fields(options: &Options) -> Fields {
     fields.into()
 }
 
-/// What a header says for all its records.
+/// The values of a header that all its records share.
 #[derive(Clone, Copy)]
 pub(super) struct Start<'a> {
     variant: Variant,
@@ -89,7 +89,7 @@ impl Messages {
         }
     }
 
-    /// Appends a good message. `exceeds` is what is already known not to fit.
+    /// Appends a valid message. `exceeds` is what is already known not to fit.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -110,13 +110,13 @@ impl Messages {
         self.end(timestamp_exceeds.or(exceeds).or(body_exceeds).map(ColumnKind::slug), None)
     }
 
-    /// Appends an error, and the header it is of.
+    /// Appends an error, and its header.
     pub(super) fn push_error(&mut self, kind: &'static str, header: Option<&[u8]>) -> Result<(), ColumnError> {
         self.skip()?;
         self.end(Some(kind), header)
     }
 
-    /// Appends nothing.
+    /// Appends nulls.
     pub(super) fn push_null(&mut self) -> Result<(), ColumnError> {
         self.skip()?;
         self.end(None, None)

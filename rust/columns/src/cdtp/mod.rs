@@ -16,14 +16,14 @@ use crate::{
     writing::{self, Given, Writer},
 };
 
-/// What is to be decoded, and how.
+/// The options of decoding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Which headers are messages.
+    /// The settings of valid headers.
     pub settings: Settings,
-    /// What becomes of the others.
+    /// The handling of invalid messages.
     pub mode: Mode,
-    /// Which columns the tags become.
+    /// The columns of the tags.
     pub tags: Tags,
     /// Whether there is a column of payloads. Those of CDTP1 come from [`Parts::payload`](crate::Parts::payload).
     pub payload: bool,
@@ -43,7 +43,7 @@ impl Table for Cdtp {
     ];
     const INPUTS: &'static [Input] = &[
         Input { name: "header", need: Need::Always },
-        // Their number says what is a message.
+        // Their number decides whether it is a message.
         Input { name: "n_frames", need: Need::Always },
         Input { name: "n_bytes", need: Need::For(&["payload_bytes"]) },
         Input { name: "payload", need: Need::For(&["payload"]) },
@@ -72,14 +72,14 @@ impl Table for Cdtp {
         Ok(Box::new(writing::cdtp::Headers::of(given)?))
     }
 
-    /// The header says all but how many frames there are.
+    /// The header gives all but the number of frames.
     #[inline(never)] // all that it calls becomes a part of it; as a part of the loop, less would
     fn read(message: &Message<'_>, settings: &Settings) -> Result<Layout, DecodeError> {
         decode_header(header(message), frames(message), settings)
     }
 }
 
-/// The first frame: where there is none there is no message.
+/// The first frame: without it there is no message.
 #[inline]
 fn header<'a>(message: &Message<'a>) -> &'a [u8] {
     first(message.frames)
@@ -90,17 +90,17 @@ fn first<'a>(frames: &[&'a [u8]]) -> &'a [u8] {
     frames.first().copied().unwrap_or_default()
 }
 
-/// How many frames there are, as far as that is known.
+/// The number of frames, if known.
 #[inline]
 fn frames(message: &Message<'_>) -> Option<usize> {
     if message.has_payload {
         return Some(message.sizes().0);
     }
-    // A count below nothing is as wrong as no frames at all.
+    // A negative count is as wrong as no frames at all.
     message.n_frames.map(|frames| usize::try_from(frames).unwrap_or(0))
 }
 
-/// The bytes after the header, as far as that is known.
+/// The bytes after the header, if known.
 #[inline]
 fn payload_bytes(message: &Message<'_>) -> Option<i64> {
     let bytes = if message.has_payload { i64::try_from(message.sizes().1).ok() } else { message.n_bytes };

@@ -1,4 +1,4 @@
-//! Columns of a row in one VARIANT, those that hold variants among them.
+//! The columns of a row in one VARIANT, including columns of variants.
 
 use arrow_array::{
     Array, ArrayRef,
@@ -14,7 +14,7 @@ use super::{
 use crate::limits::Unwritten;
 
 impl VariantWriter {
-    /// Writes an object of the columns that have something in a row, by their names.
+    /// Writes an object of the columns that have a value in a row, by their names.
     pub(crate) fn cells(&mut self, columns: &[(&str, &ArrayRef)], row: usize) -> Result<(), Unwritten> {
         let (open, start) = (self.fields.len(), self.value.len());
         for (name, column) in columns.iter().filter(|(_, column)| column.is_valid(row)) {

@@ -1,7 +1,7 @@
 //! Spark's VARIANT: MessagePack, field tables and JSON in the binary form that Parquet specifies under this name.
 //!
 //! A variant is two binaries. The metadata lists the names that occur; the value refers to them by number. Both begin
-//! with a byte whose low bits say what follows; all numbers are little-endian.
+//! with a byte whose low bits give the type; all numbers are little-endian.
 
 mod cells;
 pub(crate) mod reading;
@@ -19,10 +19,10 @@ use crate::{
     limits::Unwritten,
 };
 
-/// The most bytes Spark takes as a variant everywhere.
+/// The most bytes of a variant that Spark accepts everywhere.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
 
-/// How far back a name is looked for among those already listed; one that is farther is listed again.
+/// How far back a name is searched for among those already listed; one that is farther back is listed again.
 const LOOK_BACK: usize = 32;
 
 /// The two low bits of a value's first byte.
@@ -48,10 +48,10 @@ const FLOAT: u8 = 14;
 const BINARY: u8 = 15;
 const STRING: u8 = 16;
 
-/// Strings of at most so many bytes have their length in the first byte.
+/// Strings up to this length have it in the first byte.
 const SHORT: usize = 0x3f;
 
-/// A column of variants, marked so that Spark and what else reads Arrow know it for one.
+/// A column of variants, marked so that Spark and other readers of Arrow recognise it.
 pub fn variant_field(name: &str) -> Field {
     let marked = [("ARROW:extension:name", "arrow.parquet.variant"), ("ARROW:extension:metadata", "")];
     let marked = marked.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
@@ -69,14 +69,14 @@ pub(crate) fn is_variant(fields: &Fields) -> bool {
     fields.find("metadata").is_some_and(|(_, metadata)| metadata.metadata().contains_key("variant"))
 }
 
-/// Writes one variant after another, keeping what the next is likely to share.
+/// Writes one variant after another, keeping what the next probably shares.
 #[derive(Debug, Default)]
 pub(crate) struct VariantWriter {
     names: Names,
     value: Vec<u8>,
     /// The fields of all objects being written, the innermost last.
     fields: Vec<Member>,
-    /// The header of an object or array, put together before it is put in front of what it counts.
+    /// The header of an object or array, built before it is inserted in front of its members.
     header: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct VariantWriter {
 struct Member {
     /// The number of its name; nothing in an array.
     name: u32,
-    /// Where its value begins, and how long that is.
+    /// Where its value begins, and its length.
     start: u32,
     length: u32,
 }
@@ -107,7 +107,7 @@ impl VariantWriter {
         self.names.begin();
     }
 
-    /// Writes an object of the `pairs` a reader is at the first of, except those whose value `claim` reads itself.
+    /// Writes an object of the `pairs` that `reader` points to, except those whose value `claim` reads itself.
     pub(crate) fn tags<'a>(
         &mut self,
         reader: &mut Reader<'a>,
@@ -141,7 +141,7 @@ impl VariantWriter {
         Ok(())
     }
 
-    /// Whether what is written is one that Spark takes.
+    /// Whether Spark accepts what is written.
     pub(crate) fn is_taken(&mut self) -> bool {
         self.value.len().max(self.metadata().len()) <= MAX_BYTES
     }
@@ -193,7 +193,7 @@ impl VariantWriter {
         Ok(())
     }
 
-    /// An object, or an array of `{key, value}` where a key is no string.
+    /// An object, or an array of `{key, value}` if a key is no string.
     fn map(&mut self, reader: &mut Reader<'_>, pairs: u32) -> Result<(), Unwritten> {
         if has_string_keys(reader.clone(), pairs)? {
             return self.tags(reader, pairs, |_, _| Ok(false));
@@ -240,14 +240,14 @@ impl VariantWriter {
     /// Whether no variant can hold what is written and so many bytes more.
     #[inline]
     fn is_hopeless(&self, more: usize) -> bool {
-        // A member and its name take four bytes at most besides what they hold.
+        // A member and its name take four bytes at most besides their contents.
         let is_near = self.value.len().max(self.names.text.len()) + more > MAX_BYTES / 4;
         is_near && self.is_beyond(more)
     }
 
     #[inline(never)]
     fn is_beyond(&self, more: usize) -> bool {
-        // Many members, as many names, take three bytes each to be found; few may take fewer.
+        // Many members and names take three bytes each for their offset; few may take fewer.
         const FEW: usize = MAX_DEPTH << 16;
         let value = self.value.len() + 3 * self.fields.len().saturating_sub(FEW);
         value.max(self.names.bytes()) + more > MAX_BYTES
@@ -272,13 +272,13 @@ impl VariantWriter {
         }
     }
 
-    /// A decimal without places behind the point.
+    /// A decimal without decimal places.
     fn decimal(&mut self, value: i128) {
         self.primitive(DECIMAL16, [0]);
         self.value.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// A decimal in as few bytes as have that many places; beyond 38 the nearest number, as there is no such decimal.
+    /// A decimal in the fewest bytes with that many places; beyond 38 the nearest number, as there is no such decimal.
     fn places(&mut self, Decimal { places, digits }: Decimal) {
         match places {
             0..=9 if digits.unsigned_abs() < 1_000_000_000 => {
@@ -326,14 +326,14 @@ impl VariantWriter {
         Ok(())
     }
 
-    /// Puts the header of an object in front of the fields written since `open`: ordered by name, of equal names the
+    /// Inserts the header of an object in front of the fields written since `open`: ordered by name, of equal names the
     /// last.
     fn close_object(&mut self, start: usize, open: usize) {
         let mut fields = &mut self.fields[open..];
         let names = &self.names;
         let ordered = |a: &Member, b: &Member| names.compare(a.name, b.name);
         if !fields.is_sorted_by(|a, b| ordered(a, b).is_lt()) {
-            // Stable, so that equal names stay as they came.
+            // Stable, so that equal names keep their order.
             fields.sort_by(ordered);
             let kept = keep_last(fields, |a, b| ordered(a, b).is_eq());
             if kept < fields.len() {
@@ -359,7 +359,7 @@ impl VariantWriter {
         self.put_header(start, open);
     }
 
-    /// Puts the header of an array in front of the members written since `open`.
+    /// Inserts the header of an array in front of the members written since `open`.
     fn close_array(&mut self, start: usize, open: usize) {
         let members = &self.fields[open..];
         let bytes = self.value.len() - start;
@@ -396,7 +396,7 @@ fn keep_last(members: &mut [Member], equal: impl Fn(&Member, &Member) -> bool) -
     kept
 }
 
-/// Takes out the values that no member refers to any more.
+/// Removes the values that no member refers to any more.
 fn close_gaps(value: &mut Vec<u8>, start: usize, members: &mut [Member]) {
     let old = value.split_off(start);
     for member in members {
@@ -437,13 +437,13 @@ fn push(out: &mut Vec<u8>, number: usize, width: u8) {
     }
 }
 
-/// No variant is written so far that its numbers have more than 32 bits.
+/// A variant is never written so far that its numbers exceed 32 bits.
 fn low(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// The names of a variant, in the order they came. The names of the last one are kept: the next is likely to have the
-/// same in the same order, and then the metadata stands, and so does what is known of their order.
+/// The names of a variant, in their order. Those of the last one are kept: the next probably has the same in the same
+/// order, and then the metadata and the known order of the names stay valid.
 #[derive(Debug, Default)]
 struct Names {
     text: Vec<u8>,
@@ -452,9 +452,9 @@ struct Names {
     /// How many of them belong to the present variant.
     used: usize,
     metadata: Vec<u8>,
-    /// How many names the metadata lists; nothing if it does not stand.
+    /// How many names the metadata lists; nothing if it is invalid.
     listed: Option<usize>,
-    /// The place of each name among all when they are ordered, equal ones the same; empty if it does not stand.
+    /// The rank of each name, the same for equal ones; empty if it is invalid.
     ranks: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Variants, being read: those that were written here, and whatever else Spark made.
+//! Reads variants: our own, and those that Spark made.
 
 use std::str;
 
@@ -21,7 +21,7 @@ pub(crate) enum Value<'a> {
     Null,
     Boolean(bool),
     Signed(i64),
-    /// Digits, and how many of them are behind the point.
+    /// Digits, and the number of decimal places.
     Decimal(i128, u8),
     Float(f32),
     Double(f64),
@@ -38,12 +38,12 @@ impl<'a> Variant<'a> {
         Self { metadata, value }
     }
 
-    /// What it holds; what is damaged is null.
+    /// The value; null if damaged.
     ///
     /// # Errors
-    /// If it is of a kind that nothing here writes, or is nested or refers to itself without end.
+    /// If its kind is never written here, or it is nested too deep or refers to itself.
     pub(crate) fn read(self) -> Result<Value<'a>, String> {
-        // Each value takes a byte at least, unless several places refer to it.
+        // Each value takes a byte at least, unless several references share it.
         self.within(0, &mut self.value.len().clone())
     }
 
@@ -72,7 +72,7 @@ impl<'a> Variant<'a> {
         }
     }
 
-    /// The bytes of the value. A member's go on to the end of all: it says itself how long it is.
+    /// The bytes of the value. Those of a member go on to the end of the whole: its length is in it.
     pub(super) const fn bytes(self) -> &'a [u8] {
         self.value
     }
@@ -97,7 +97,7 @@ impl<'a> Variant<'a> {
         })
     }
 
-    /// The name of a number.
+    /// The name with a number.
     fn name(self, at: usize) -> &'a [u8] {
         let width = usize::from(self.metadata.first().copied().unwrap_or_default() >> 6) + 1;
         let count = number(self.metadata, 1, width);
@@ -142,7 +142,7 @@ fn integer(rest: &[u8], width: usize) -> i128 {
     i128::from_le_bytes(bytes) << shift >> shift
 }
 
-/// Text, unless it is none.
+/// Text, if it is valid.
 fn text(bytes: &[u8]) -> Value<'_> {
     str::from_utf8(bytes).map_or(Value::Binary(bytes), Value::Text)
 }
@@ -155,7 +155,7 @@ fn long(rest: &[u8]) -> &[u8] {
     rest.get(4..).and_then(|bytes| bytes.get(..number(rest, 0, 4))).unwrap_or_default()
 }
 
-/// How long a value is that has no members.
+/// The length of a value without members.
 pub(super) fn length(value: &[u8]) -> usize {
     let first = value.first().copied().unwrap_or_default();
     if first & 3 == SHORT_STRING {

@@ -31,7 +31,7 @@ pub(crate) struct Headers {
     records: Option<arrow_array::ListArray>,
 }
 
-/// A record: its number, its tags as a map, and how many blocks there are with how many bytes.
+/// A record: its number, its tags as a map, the number of its blocks and their bytes.
 struct Record {
     sequence: u64,
     tags: Vec<u8>,
@@ -68,7 +68,7 @@ impl Headers {
         encode_batch(sender, self.kind(row)?, &records).map_err(|error| error.to_string())
     }
 
-    /// The one record of a row that has no others.
+    /// The record of a row that has only one.
     fn alone(&self, row: usize) -> Result<Record, String> {
         let blocks = match self.payload.at(row) {
             Some(payload) => payload.into_iter().map(<[u8]>::to_vec).collect(),
@@ -126,7 +126,7 @@ fn of_list(records: &dyn Array) -> Result<Vec<Record>, String> {
     (0..structs.len()).map(record).collect()
 }
 
-/// Blocks of zeros in place of those that a struct does not have: as many, and of as many bytes in all.
+/// Blocks of zeros in place of those missing in a struct: as many, and of as many bytes in all.
 fn blocks(count: Option<i64>, bytes: Option<i64>) -> Result<Vec<Vec<u8>>, String> {
     let size = |number: Option<i64>| usize::try_from(number.unwrap_or_default()).unwrap_or_default();
     let (count, bytes) = (size(count), size(bytes));

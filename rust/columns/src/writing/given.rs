@@ -1,4 +1,4 @@
-//! The fields of structs, of the types that writing takes.
+//! The fields of structs, of the types needed for writing.
 
 use std::str;
 
@@ -48,7 +48,7 @@ impl<'a> Given<'a> {
         Ok(Numbers(self.cast(name, &DataType::Int64)?.map(|column| column.as_primitive::<Int64Type>().clone())))
     }
 
-    /// Numbers that have no sign, in 64 bits.
+    /// Unsigned numbers of 64 bits.
     pub(crate) fn unsigned(self, name: &str) -> Result<Unsigned, ColumnError> {
         let column = self.cast(name, &DataType::Decimal128(20, 0))?;
         Ok(Unsigned(column.map(|column| column.as_primitive::<Decimal128Type>().clone())))
@@ -58,7 +58,7 @@ impl<'a> Given<'a> {
         Ok(Flags(self.cast(name, &DataType::Boolean)?.map(|column| column.as_boolean().clone())))
     }
 
-    /// Lists of binaries; text is its bytes.
+    /// Lists of binaries; text counts as its bytes.
     pub(crate) fn lists(self, name: &str) -> Result<Lists, ColumnError> {
         let list = DataType::List(Field::new("element", DataType::Binary, true).into());
         Ok(Lists(self.cast(name, &list)?.map(|column| column.as_list::<i32>().clone())))
@@ -79,7 +79,7 @@ impl<'a> Given<'a> {
         list.map(|list| Some(list.clone())).ok_or_else(wrong)
     }
 
-    /// The members of maps: those in a VARIANT of this name, and those that have a field of their own, `<prefix>_<name>`.
+    /// The members of maps: those in a VARIANT of this name, and those that have their own field, `<prefix>_<name>`.
     pub(crate) fn members(self, name: &str, prefix: &str) -> Result<Members, ColumnError> {
         let rest = self.0.column_by_name(name).map(|column| {
             let is_one = matches!(column.data_type(), DataType::Struct(fields) if fields.find("metadata").is_some());
@@ -96,7 +96,7 @@ impl<'a> Given<'a> {
         Ok(Members { rest: rest.transpose()?, typed })
     }
 
-    /// What was no message: all its frames, or one of them.
+    /// An invalid message: all its frames, or one of them.
     pub(crate) fn corrupt(self) -> Result<Corrupt, ColumnError> {
         const NAME: &str = "_corrupt_record";
         let is_list = self.0.column_by_name(NAME).is_some_and(|column| matches!(column.data_type(), DataType::List(_)));
@@ -113,7 +113,7 @@ macro_rules! column {
         pub(crate) struct $name(Option<$array>);
 
         impl $name {
-            /// What a row has.
+            /// The value of a row.
             pub(crate) fn at(&self, row: usize) -> Option<$item> {
                 self.0.as_ref().filter(|column| column.is_valid(row)).map(|column| column.value(row))
             }
@@ -126,7 +126,7 @@ column!(Binaries, BinaryArray, &[u8]);
 column!(Numbers, Int64Array, i64);
 column!(Flags, BooleanArray, bool);
 
-/// Numbers that have no sign.
+/// Unsigned numbers.
 pub(crate) struct Unsigned(Option<arrow_array::Decimal128Array>);
 
 impl Unsigned {
@@ -166,11 +166,11 @@ impl Maps {
     }
 }
 
-/// What was no message.
+/// An invalid message.
 pub(crate) struct Corrupt {
     lists: Lists,
     binaries: Binaries,
-    /// Whether all frames of a message are there, rather than its first.
+    /// Whether all frames of a message are kept, rather than its first.
     pub(crate) are_all: bool,
 }
 
@@ -187,10 +187,10 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Those of a row, in byte order of their names.
+    /// The members of a row, in byte order of their names.
     ///
     /// # Errors
-    /// If a value is of a kind that nothing has a place for.
+    /// If no member can hold a value of this kind.
     pub(crate) fn at(&self, row: usize) -> Result<Vec<(&str, Value<'_>)>, String> {
         let mut members = Vec::new();
         if let Some(rest) = self.rest.as_ref().filter(|rest| rest.is_valid(row)) {
@@ -210,7 +210,7 @@ impl Members {
     }
 }
 
-/// A field of its own.
+/// A typed field.
 enum Typed {
     Text(StringArray),
     Binary(BinaryArray),

@@ -1,4 +1,4 @@
-//! The way back: columns of what messages say, as `decode_structs` gives them, into the frames of messages.
+//! The way back: columns as `decode_structs` gives them, into the frames of messages.
 
 pub(crate) mod cdt;
 pub(crate) mod cdtp;
@@ -24,8 +24,8 @@ use crate::{
 
 /// Writes messages.
 pub trait Writer {
-    /// The frames of the message in a row, and whether those of its payload are among them; None where there are no columns
-    /// to write it from. An error is the field that is wrong, and how.
+    /// The frames of the message in a row, and whether those of its payload are included; None if there are no columns
+    /// to write it from. An error names the field that is wrong, and how.
     fn write(&self, row: usize) -> Result<Option<(Frames, bool)>, String>;
 }
 
@@ -38,7 +38,8 @@ pub fn frames_fields() -> Fields {
     ])
 }
 
-/// Encodes a struct a message. What was no message is what it was, as far as it was kept; else the struct is null.
+/// Encodes a struct for each message. An invalid message becomes its frames, as far as they were kept; else the struct
+/// is null.
 pub fn encode_structs<T: Table>(options: &T::Options, structs: &StructArray) -> Result<StructArray, ColumnError> {
     let given = Given::of(structs);
     let writer = T::writer(options, given)?;
@@ -51,11 +52,11 @@ pub fn encode_structs<T: Table>(options: &T::Options, structs: &StructArray) -> 
             None
         } else if let Some(frames) = corrupt.at(row) {
             let frames: Frames = frames.into_iter().map(Bytes::copy_from_slice).collect();
-            // Of messages that have a header it may be that alone.
+            // For messages that have a header only that may have been kept.
             let are_all = corrupt.are_all || T::split(&frames).header.is_none();
             Some((frames, are_all))
         } else if errors.at(row).is_some() {
-            // A column could not hold what it was.
+            // A column could not hold its value.
             None
         } else {
             written::<T>(options, &*writer, row).map_err(|reason| ColumnError::Input(format!("row {row}: {reason}")))?
@@ -75,7 +76,7 @@ pub fn encode_structs<T: Table>(options: &T::Options, structs: &StructArray) -> 
     Ok(StructArray::try_new(frames_fields(), columns, nulls.finish(structs.len()))?)
 }
 
-/// The frames of the message in a row, if it is one as far as they tell.
+/// The frames of the message in a row, if they make a message.
 fn written<T: Table>(options: &T::Options, writer: &dyn Writer, row: usize) -> Result<Option<(Frames, bool)>, String> {
     let written = writer.write(row)?;
     if let Some((frames, true)) = &written

@@ -67,7 +67,7 @@ impl Messages {
         Ok(match kind {
             Kind::Lease => {
                 let hash = self.lease_hash.at(row).ok_or("lease_hash is missing")?;
-                // What a recording has in place of a lease.
+                // The replacement of a lease in a recording.
                 data::lease(sequence()?, short("lease_hash", Some(&format!("…{hash}")))?)
             }
             Kind::Response => data::response(sequence()?, self.status(row)?),

@@ -14,7 +14,7 @@ use trunkline_wire::{
 
 use crate::variant::reading::Value;
 
-/// Members in byte order of their names, of equal ones the last.
+/// Members in byte order of their names; of equal ones the last.
 pub(crate) fn sorted<'a>(mut members: Vec<(&'a str, Value<'a>)>) -> Vec<(&'a str, Value<'a>)> {
     members.sort_by_key(|(name, _)| *name);
     members.reverse();
@@ -24,9 +24,9 @@ pub(crate) fn sorted<'a>(mut members: Vec<(&'a str, Value<'a>)>) -> Vec<(&'a str
 }
 
 impl Value<'_> {
-    /// A decimal as a number that has a fraction.
+    /// A decimal as a floating-point number.
     fn fraction(digits: i128, places: u8) -> f64 {
-        // Read as it is written, it is the nearest there is.
+        // Parsing its text gives the nearest one.
         format!("{digits}e-{places}").parse().unwrap_or(f64::NAN)
     }
 
