@@ -14,7 +14,7 @@ use trunkline_wire::cdtp::MAP_BYTES;
 
 use crate::columns::schema;
 
-/// The rows of a batch in so many parts, those that there are, each with its number.
+/// Divides the rows of a batch into so many parts; gives those that are not empty, each with its number.
 #[pyfunction]
 pub(crate) fn divide<'py>(
     py: Python<'py>,
@@ -28,13 +28,13 @@ pub(crate) fn divide<'py>(
     divided.into_iter().map(|(part, rows)| Ok((part, PyRecordBatch::new(rows).into_pyarrow(py)?))).collect()
 }
 
-/// A table of things that several rows make up.
+/// A table of things that are each made of several rows.
 #[pyclass(frozen, module = "trunkline._native.analysis", name = "Fold")]
 pub(crate) struct PyFold(Mutex<Box<dyn Folding>>);
 
 #[pymethods]
 impl PyFold {
-    /// What each fold is called.
+    /// The names of the folds.
     #[classattr]
     const NAMES: [&'static str; 6] = NAMES;
 
@@ -66,7 +66,7 @@ impl PyFold {
         PyTuple::new(py, self.with(|fold| fold.needs()))
     }
 
-    /// The columns that tell its rows apart.
+    /// The columns that identify its rows.
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.with(|fold| fold.key()))
@@ -77,44 +77,44 @@ impl PyFold {
         schema(py, self.with(|fold| fold.fields()))
     }
 
-    /// The same in the words of Spark.
+    /// The same in Spark's DDL.
     fn ddl(&self) -> String {
         ddl(&self.with(|fold| fold.fields()))
     }
 
-    /// How much was let go unsettled.
+    /// How many things were dropped unsettled.
     #[getter]
     fn let_go(&self) -> u64 {
         self.with(|fold| fold.let_go())
     }
 
-    /// Takes the next rows in, and gives the things that are settled.
+    /// Takes in the next rows, and gives the things that are settled.
     fn record<'py>(&self, py: Python<'py>, batch: PyRecordBatch) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let batch = batch.into_inner();
         given(py, py.detach(|| self.with(|fold| fold.record(&batch))))
     }
 
-    /// Gives what is open as it stands, and was not given so the last time.
+    /// Gives the open things as they stand, if they have changed since the last call.
     fn standing<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         given(py, py.detach(|| self.with(|fold| fold.standing())))
     }
 
-    /// Nothing more is to come of what is older than this moment.
+    /// Ends the wait for what is older than this moment.
     fn forget(&self, py: Python<'_>, before_ns: i64) {
         py.detach(|| self.with(|fold| fold.forget(before_ns)));
     }
 
-    /// Gives what is left.
+    /// Gives the rest.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         given(py, py.detach(|| self.with(|fold| fold.finish())))
     }
 
-    /// What it has kept, as bytes.
+    /// Its state, as bytes.
     fn state(&self, py: Python<'_>) -> Vec<u8> {
         py.detach(|| self.with(|fold| fold.state()))
     }
 
-    /// Goes on from such bytes.
+    /// Restores such a state.
     fn restore(&self, py: Python<'_>, state: &[u8]) -> PyResult<()> {
         py.detach(|| self.with(|fold| fold.restore(state))).map_err(|error| PyValueError::new_err(error.to_string()))
     }

@@ -1,4 +1,4 @@
-//! Calls, and who waits for their outcomes: what the roles that ask have in common, whatever their protocol.
+//! Calls and the waits for their outcomes, shared by the roles that ask, for all protocols.
 
 use std::any::Any;
 use std::ffi::c_int;
@@ -17,10 +17,10 @@ use crate::role::{Role, SLICE, timed_out};
 
 /// A machine whose calls are made from Python.
 pub(crate) trait Called: Calling + Send + 'static {
-    /// What a call has given.
+    /// The outcome of a call.
     fn reply(py: Python<'_>, outcome: Self::Outcome) -> PyResult<Reply>;
 
-    /// Waits for a call no more.
+    /// Gives up a call.
     fn cancel(call: CallId) -> Self::Verb;
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Reply {
     Unanswered,
 }
 
-/// The part of a role that asks.
+/// The calling part of a role.
 #[pyclass(frozen, subclass, extends = Role, module = "trunkline._native")]
 pub(crate) struct Caller {
     calls: Box<dyn Asking>,
@@ -45,7 +45,7 @@ pub(crate) struct Caller {
 #[pyclass(frozen, module = "trunkline._native", name = "Outgoing")]
 pub(crate) struct Outgoing {
     call: CallId,
-    /// The verb of the machine that makes it, until that has it.
+    /// The verb of the machine that makes it, until the machine takes it.
     verb: Mutex<Option<Box<dyn Any + Send + Sync>>>,
     bytes: usize,
 }
@@ -65,14 +65,14 @@ struct Calls<M: Called> {
     replies: Arc<Replies<M::Outcome>>,
 }
 
-/// What is done with the calls of any machine.
+/// Operations on the calls of any machine.
 trait Asking: Send + Sync {
-    /// Hands a call over, and has its outcome go among those to take. False when there is no room.
+    /// Hands over a call whose outcome is taken later. False when there is no room.
     fn give(&self, outgoing: &Outgoing) -> bool;
-    /// Hands a call over, waiting for room, and waits for its outcome in this thread alone.
+    /// Hands over a call, waiting for room, and waits for its outcome in this thread.
     fn request(&self, py: Python<'_>, role: &Role, outgoing: &Outgoing, room_s: Option<f64>) -> PyResult<Reply>;
     fn cancel(&self, call: CallId);
-    /// The outcomes to take.
+    /// Takes outcomes.
     fn take(&self, py: Python<'_>) -> PyResult<Vec<(CallId, Reply)>>;
     fn is_empty(&self) -> bool;
     fn signal(&self) -> &Signal;
@@ -113,7 +113,7 @@ where
         let mut slot = Arc::new(Slot::default());
         role.put(py, room_s, || self.give_to(outgoing, Some(Arc::clone(&slot))))?;
         loop {
-            // Looked at first: what is over fills no slot any more, nor does one who has given the call up.
+            // Checked first: once the role is over or the call is given up, nothing fills the slot.
             let is_over = role.ours()?.is_over() || Arc::get_mut(&mut slot).is_some();
             let patience = if is_over { Duration::ZERO } else { SLICE };
             if let Some(outcome) = py.detach(|| slot.wait(patience)) {
@@ -158,7 +158,7 @@ impl Caller {
         Self { calls: Box::new(Calls { handle, replies }), next: AtomicU64::new(0) }
     }
 
-    /// A call of the machine that this was made for, with a number once nothing is wrong with it.
+    /// A call of the machine that this was made for, with a number once its arguments are valid.
     pub(crate) fn outgoing<V: Send + Sync + 'static>(&self, verb: impl FnOnce(CallId) -> V, bytes: usize) -> Outgoing {
         let call = CallId(self.next.fetch_add(1, Ordering::Relaxed));
         Outgoing { call, verb: Mutex::new(Some(Box::new(verb(call)))), bytes }
@@ -178,7 +178,7 @@ impl Caller {
         slf.as_super().get().put(slf.py(), timeout_s, || slf.get().calls.give(outgoing))
     }
 
-    /// Asks, and waits for the reply in this thread alone; `room_s` is how long to wait for room in the queue.
+    /// Makes a call, and waits for the reply in this thread; `room_s` is how long to wait for room in the queue.
     #[pyo3(signature = (outgoing, *, room_s, timeout_s))]
     fn request(
         slf: &Bound<'_, Self>,
@@ -195,12 +195,12 @@ impl Caller {
         }
     }
 
-    /// Waits for a call no more; a thread that does is told that it is unanswered.
+    /// Gives up a call; a thread that waits for it gets that it is unanswered.
     fn cancel(&self, call: u64) {
         self.calls.cancel(CallId(call));
     }
 
-    /// The calls that have ended since the last time: the number and the reply, or what there was instead.
+    /// The calls that have ended since the last time: the number and the reply, or the error.
     fn outcomes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let outcome = |reply| match reply {
             Reply::Given(reply) => Ok(reply.into_bound(py)),

@@ -1,4 +1,4 @@
-//! `trunkline._native.capture`: what is on disk, as Python's objects.
+//! `trunkline._native.capture`: captures on disk, as Python's objects.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -62,7 +62,7 @@ impl PyCapture {
         self.0.files()
     }
 
-    /// The same in parts, oldest first: each segment, and what is only in the journal.
+    /// The same in parts, oldest first: each segment, and the rows that are only in the journal.
     fn parts(&self) -> Vec<Self> {
         self.0.parts().into_iter().map(Self).collect()
     }
@@ -82,7 +82,7 @@ impl PyCapture {
         Ok(counts)
     }
 
-    /// The runs, how many senders were let go, and how many messages were not followed.
+    /// The runs, how many senders were dropped, and how many messages were not followed.
     fn runs<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyDict>>, u64, u64)> {
         let found = py.detach(|| self.0.runs()).map_err(|error| capture_error(&error))?;
         let runs = found.runs.iter().map(|run| run_dict(py, run)).collect::<PyResult<_>>()?;
@@ -124,7 +124,7 @@ impl PyCapture {
     }
 }
 
-/// What a dict has under a name, if anything.
+/// The value of a dict under a name, if any.
 fn get<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyDict>, name: &str) -> PyResult<Option<T>> {
     match given.get_item(name)? {
         Some(value) => value.extract().map_err(Into::into),
@@ -132,7 +132,7 @@ fn get<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyDict>, name: &str) -
     }
 }
 
-/// A selection, from what Python says of it by name.
+/// A selection from Python's dictionary.
 fn selection(given: Option<&Bound<'_, PyDict>>) -> PyResult<Selection> {
     let Some(given) = given else { return Ok(Selection::default()) };
     let numbers: Option<Vec<(i64, i64)>> = get(given, "numbers")?;
@@ -240,7 +240,7 @@ fn next<T>(
     cursor: &Mutex<Cursor>,
     convert: impl FnOnce(&RecordBatch, usize) -> PyResult<T>,
 ) -> PyResult<Option<T>> {
-    // Waiting for another thread's row must not keep the GIL from it.
+    // A wait for another thread's row must not hold the GIL that thread needs.
     let mut cursor = cursor.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
     let cursor = &mut *cursor;
     while cursor.is_at_end_of_batch() {
@@ -275,7 +275,7 @@ fn value<'py>(py: Python<'py>, column: &dyn Array, row: usize) -> PyResult<Optio
     Ok(Some(value))
 }
 
-/// Batches as Arrow's stream interface wants them.
+/// Batches for Arrow's stream interface.
 struct Stream(Batches);
 
 impl Iterator for Stream {
@@ -293,7 +293,7 @@ impl RecordBatchReader for Stream {
     }
 }
 
-/// Rows brought in from elsewhere, all or none.
+/// Rows imported into a capture, all or none.
 #[pyclass(frozen, module = "trunkline._native.capture", name = "Import")]
 pub(crate) struct PyImport(Mutex<Option<Import>>);
 
@@ -309,7 +309,7 @@ impl PyImport {
         Ok(Self(Mutex::new(Some(import))))
     }
 
-    /// Adds a message. What is wrong with its bytes is found out here; `error` is what else was, as that it was cut.
+    /// Adds a message. Its bytes are checked here; `error` is any other fault, for example that it was cut.
     #[pyo3(signature = (
         received_at_ns, message, *, protocol = "cdtp", direction = "in", endpoint = None, peer = None, topic = None,
         reply_to = None, error = None
@@ -351,14 +351,14 @@ impl PyImport {
         })
     }
 
-    /// Moves the rows in, durable and visible; gives how many.
+    /// Moves the rows in, durable and visible; gives their number.
     fn commit(&self, py: Python<'_>) -> PyResult<u64> {
         let import = self.take().ok_or_else(closed)?;
         let progress = py.detach(|| import.commit()).map_err(|error| capture_error(&error))?;
         Ok(progress.recorded)
     }
 
-    /// Takes the rows back, unless they are moved in.
+    /// Discards the rows, unless they are moved in.
     fn abort(&self, py: Python<'_>) {
         py.detach(|| drop(self.take()));
     }
@@ -400,14 +400,14 @@ pub(crate) fn published(py: Python<'_>, place: PyPlace) -> PyResult<Vec<(u64, u6
     py.detach(move || published_segments(place.0)).map_err(|error| capture_error(&error))
 }
 
-/// What there is of some segments, each given by the numbers of the first and the last.
+/// The existing files of some segments, each given by the numbers of the first and the last.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
 pub(crate) fn existing(py: Python<'_>, place: PyPlace, segments: Vec<(u64, u64)>) -> PyResult<Vec<(u64, u64)>> {
     py.detach(move || existing_segments(place.0, &segments)).map_err(|error| capture_error(&error))
 }
 
-/// What is in a file of a capture, by its name below; `None` where there is none. Links are not followed.
+/// The contents of a file of a capture, by its name below; `None` if there is none. Links are not followed.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
 pub(crate) fn read_file(py: Python<'_>, place: PyPlace, name: String) -> PyResult<Option<Bound<'_, PyBytes>>> {
@@ -415,14 +415,14 @@ pub(crate) fn read_file(py: Python<'_>, place: PyPlace, name: String) -> PyResul
     Ok(read.map(|content| PyBytes::new(py, &content)))
 }
 
-/// The bytes of the files of segments, those of a merged one shared among them; 0 for what is not there.
+/// The bytes of the files of segments, those of a merged one shared among them; 0 for what does not exist.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
 pub(crate) fn sizes(py: Python<'_>, place: PyPlace, numbers: Vec<u64>) -> PyResult<Vec<u64>> {
     py.detach(move || segment_sizes(place.0, &numbers)).map_err(|error| capture_error(&error))
 }
 
-/// What was written down of the bytes of segments: ``[(first, last, bytes, crc)]``.
+/// The recorded checksums of segments: ``[(first, last, bytes, crc)]``.
 #[pyfunction]
 pub(crate) fn sums(py: Python<'_>, place: PyPlace) -> PyResult<Vec<(u64, u64, u64, u32)>> {
     py.detach(move || segment_sums(place.0)).map_err(|error| capture_error(&error))
@@ -441,25 +441,25 @@ pub(crate) fn need_unlocked(py: Python<'_>, directory: PathBuf) -> PyResult<()> 
     py.detach(move || need_capture_unlocked(&directory)).map_err(|error| capture_error(&error))
 }
 
-/// Puts a capture where another one is, which is removed, or where nothing is.
+/// Moves a capture to a target, which is removed if it exists.
 #[pyfunction]
 pub(crate) fn replace(py: Python<'_>, made: PathBuf, target: PathBuf) -> PyResult<()> {
     py.detach(move || replace_capture(&made, &target)).map_err(|error| capture_error(&error))
 }
 
-/// Gives a capture its name again that a killed `replace` left aside, if it did.
+/// Restores the name of a capture that a killed `replace` left aside, if it did.
 #[pyfunction]
 pub(crate) fn put_back(py: Python<'_>, aside: PathBuf, target: PathBuf) -> PyResult<()> {
     py.detach(move || put_capture_back(&aside, &target)).map_err(|error| capture_error(&error))
 }
 
-/// Says of columns of a Parquet file that they are VARIANT, which are written as the structs they are.
+/// Marks columns of a Parquet file as VARIANT, which are written as plain structs.
 #[pyfunction]
 pub(crate) fn mark_variants(py: Python<'_>, path: PathBuf, columns: Vec<String>) -> PyResult<()> {
     py.detach(move || mark(&path, &columns)).map_err(|error| capture_error(&error))
 }
 
-/// Does what may take hours without the lock of Python, and ends it at a signal whose handler raises.
+/// Runs what may take hours without the GIL, and ends it at a signal whose handler raises.
 #[allow(clippy::redundant_closure_for_method_calls)] // the method is of one lifetime, the closure of any
 fn unless_interrupted<T: Send>(
     py: Python<'_>,
@@ -491,7 +491,7 @@ pub(crate) fn recover(py: Python<'_>, directory: PathBuf) -> PyResult<(u64, u64,
 /// Segments, messages, those unchecked, and problems.
 type Verified = (u64, u64, u64, Vec<(OsString, String)>);
 
-/// Holds a capture against what it says of itself: ``(segments, messages, unchecked, [(path, what)])``.
+/// Checks a capture against its own records: ``(segments, messages, unchecked, [(path, what)])``.
 #[pyfunction]
 pub(crate) fn verify(py: Python<'_>, place: PyPlace) -> PyResult<Verified> {
     let found = unless_interrupted(py, move |goes_on| verify_capture(place.0, goes_on))?;

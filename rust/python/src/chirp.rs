@@ -1,4 +1,4 @@
-//! CHIRP: datagrams, and the role that offers and asks.
+//! CHIRP: datagrams, and the beacon, which offers and requests.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::role::{Role, RoleOptions, start};
 /// Kind, group, host, service and port of a datagram.
 type Fields = (&'static str, String, String, u8, u16);
 
-/// Kind, host, name, service and endpoint of what another host has to say.
+/// Kind, host, name, service and endpoint of a datagram from another host.
 type NewsTuple = (&'static str, String, Option<String>, u8, Option<String>);
 
-/// What the datagram in these frames says: the one frame, or a sequence of it.
+/// The fields of the datagram in these frames: the one frame, or a sequence of it.
 #[pyfunction]
 pub(crate) fn decode(frames: &Bound<'_, PyAny>) -> PyResult<Fields> {
     let frames = frames::one_or_more("frames", frames)?;
@@ -68,7 +68,7 @@ fn number(service: u8) -> PyResult<Service> {
     Service::from_number(service).ok_or_else(|| PyValueError::new_err(format!("unknown service {service}")))
 }
 
-/// How a beacon is set up, from the dictionary that `trunkline.chirp.beacon.beacon_options` makes.
+/// The settings of a beacon, from the dictionary that `trunkline.chirp.beacon.beacon_options` makes.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct BeaconOptions {
@@ -88,7 +88,7 @@ impl BeaconOptions {
         BeaconSettings { group, name, cast, lower_case, names, only_names, port }
     }
 
-    /// A beacon with a seed of its own.
+    /// A beacon with its own seed.
     pub(crate) fn beacon(self) -> PyResult<Beacon> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| PyOSError::new_err(error.to_string()))?;
@@ -100,12 +100,12 @@ impl BeaconOptions {
 #[pyclass(frozen, extends = Role, module = "trunkline._native.chirp", name = "Beacon")]
 pub(crate) struct PyBeacon {
     reader: Reader<Beacon>,
-    /// Called with `("dropped", error, kind, frames, peer)` for every datagram that came to nothing.
+    /// Called with `("dropped", error, kind, frames, peer)` for every datagram that was dropped.
     on_drop: Py<PyAny>,
 }
 
 impl PyBeacon {
-    /// The next news without a wait; drops on the way are told.
+    /// The next news without a wait; reports drops on the way.
     fn take(slf: &Bound<'_, Self>) -> PyResult<Option<NewsTuple>> {
         let Self { reader, on_drop } = slf.get();
         let mut look = Look::default();
@@ -177,19 +177,19 @@ impl PyBeacon {
         Ok(PyClassInitializer::from(role).add_subclass(Self { reader: Reader::new(handle), on_drop }))
     }
 
-    /// Announces a service, and answers those who ask for it.
+    /// Announces a service, and answers requests for it.
     fn offer(&self, service: u8, port: u16) -> PyResult<()> {
         self.reader.handle.ask(BeaconVerb::Offer(number(service)?, place(port)?));
         Ok(())
     }
 
-    /// Asks who offers a service.
+    /// Requests offers of a service.
     fn request(&self, service: u8) -> PyResult<()> {
         self.reader.handle.ask(BeaconVerb::Request(number(service)?));
         Ok(())
     }
 
-    /// Takes an offer back.
+    /// Withdraws an offer.
     fn depart(&self, service: u8) -> PyResult<()> {
         self.reader.handle.ask(BeaconVerb::Depart(number(service)?));
         Ok(())

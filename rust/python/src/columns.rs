@@ -1,4 +1,4 @@
-//! `trunkline._native.columns`: whole columns in and out, decoded without the GIL; and what protocols there are.
+//! `trunkline._native.columns`: whole columns in and out, decoded without the GIL; and the protocols.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -30,7 +30,7 @@ pub(crate) fn protocols() -> Vec<PyProtocol> {
     PROTOCOLS.iter().map(|description| PyProtocol(*description)).collect()
 }
 
-/// What there is to know of a protocol's columns.
+/// The description of a protocol's columns.
 #[pyclass(frozen, module = "trunkline._native", name = "Protocol")]
 pub(crate) struct PyProtocol(&'static dyn Description);
 
@@ -127,7 +127,7 @@ impl PyDecoder {
         Ok(Self { description, decoder, options: options.unbind() })
     }
 
-    /// What it decodes.
+    /// The protocol it decodes.
     #[getter]
     fn protocol(&self) -> PyProtocol {
         PyProtocol(self.description)
@@ -138,7 +138,7 @@ impl PyDecoder {
         schema(py, self.decoder.row_fields())
     }
 
-    /// The same in the words of Spark.
+    /// The same in Spark's DDL.
     fn row_ddl(&self) -> String {
         ddl(&self.decoder.row_fields())
     }
@@ -148,14 +148,15 @@ impl PyDecoder {
         schema(py, self.decoder.struct_fields().map_err(plan_error)?)
     }
 
-    /// The same in the words of Spark.
+    /// The same in Spark's DDL.
     fn struct_ddl(&self) -> PyResult<String> {
         Ok(ddl(&self.decoder.struct_fields().map_err(plan_error)?))
     }
 
-    /// Rows, one a message, of a CDTP2 message one a record; and before them the row of the batch that each comes from.
+    /// Rows, one for each message, or for each record of a CDTP2 message; and before them the row of the batch that
+    /// each comes from.
     ///
-    /// They come in batches of about 64 MiB, at least one. What is wrong with a message is said when its turn comes.
+    /// They come in batches of about 64 MiB, at least one. An error in a message is raised when its turn comes.
     #[pyo3(signature = (
         *, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None, protocol=None, only=None
     ))]
@@ -181,7 +182,7 @@ impl PyDecoder {
         Ok(PyRowBatches { protocol, only, batches: Mutex::new(batches), mismatches: Mutex::default() })
     }
 
-    /// A struct a message, null where the columns that are looked into are.
+    /// A struct for each message, null where the columns that are read are null.
     #[pyo3(signature = (*, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None))]
     #[allow(clippy::too_many_arguments)] // a keyword each in Python
     fn decode_structs<'py>(
@@ -202,7 +203,7 @@ impl PyDecoder {
         array(py, &PyArray::new(Arc::new(structs), Arc::new(field)))
     }
 
-    /// The frames of a struct a message, as `decode_structs` gives them.
+    /// The frames of a struct for each message, as `decode_structs` gives them.
     fn encode_structs<'py>(&self, py: Python<'py>, structs: AnyArray) -> PyResult<Bound<'py, PyAny>> {
         let structs = whole(structs)?;
         let given = structs.as_struct_opt().ok_or_else(|| PyValueError::new_err("the column must be of structs"))?;
@@ -212,20 +213,20 @@ impl PyDecoder {
         array(py, &PyArray::new(Arc::new(frames), Arc::new(field)))
     }
 
-    /// The fields of `encode_structs`, in the words of Spark.
+    /// The fields of `encode_structs`, in Spark's DDL.
     #[staticmethod]
     fn frames_ddl() -> String {
         ddl(&frames_fields())
     }
 
-    /// Pickles, as decoders travel to Spark's workers.
+    /// Pickles: decoders are sent to Spark's workers.
     fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> ((&'static str,), Bound<'py, PyDict>) {
         ((self.description.name(),), self.options.bind(py).clone())
     }
 }
 
 impl PyDecoder {
-    /// Where the columns of these names are among those of rows.
+    /// The positions of the columns with these names among those of rows.
     fn places(&self, names: &[String]) -> PyResult<Vec<usize>> {
         let fields = self.decoder.row_fields();
         let place = |name: &String| {
@@ -269,14 +270,15 @@ impl PyRowBatches {
         Ok(Some((array(py, &source)?, PyRecordBatch::new(columns).into_pyarrow(py)?)))
     }
 
-    /// How many values of each tag, property or field were null so far since they are of another type than requested.
+    /// How many values of each tag, property or field were null so far because their type differs from the requested
+    /// one.
     #[getter]
     fn mismatches(&self) -> Mismatches {
         self.mismatches.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What FAILFAST ends with is a `DecodeError`, which a note leads to its row.
+/// FAILFAST raises a `DecodeError`, with a note of its row.
 fn column_error(py: Python<'_>, protocol: &'static str, error: &ColumnError) -> PyErr {
     let text = error.to_string();
     let raised = match error {
@@ -299,7 +301,7 @@ fn unknown(protocol: &str) -> PyErr {
     LocalProtocolError::new_err(format!("protocol '{protocol}' cannot be decoded (choose from {names})"))
 }
 
-/// An option that this protocol does not have, or none does.
+/// An option that this protocol, or every protocol, lacks.
 fn refused(description: &dyn Description, name: &str) -> PyErr {
     let is_known = PROTOCOLS.iter().any(|other| other.options().iter().any(|(known, _)| *known == name));
     if is_known {
@@ -321,7 +323,7 @@ enum Names {
     Several(Vec<String>),
 }
 
-/// An option as a user gives it, of the kind that its default is.
+/// An option as a user gives it, of the same kind as its default.
 fn taken(name: &str, default: &Value, value: &Bound<'_, PyAny>) -> PyResult<Value> {
     Ok(match default {
         Value::Flag(_) => Value::Flag(value.extract()?),
@@ -366,7 +368,7 @@ fn tags(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Tags> {
     Tags::new(typed, rest).map_err(plan_error)
 }
 
-/// The name of a type: as it is given, or of one of Spark's own types.
+/// The name of a type: as given, or that of one of Spark's own types.
 fn type_name(given: &Bound<'_, PyAny>) -> PyResult<String> {
     let name = given.call_method0(intern!(given.py(), "simpleString"));
     name.as_ref().unwrap_or(given).extract()
@@ -394,7 +396,7 @@ fn shown(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
     })
 }
 
-/// As pyarrow's own.
+/// As pyarrow's own type.
 pub(crate) fn array<'py>(py: Python<'py>, array: &PyArray) -> PyResult<Bound<'py, PyAny>> {
     Ok(array.to_pyarrow(py)?.unbind().into_bound(py))
 }

@@ -1,4 +1,4 @@
-//! Counters for Python, by the names that they have in Rust.
+//! Counters for Python, by their names in Rust.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -10,20 +10,20 @@ use crate::msgpack;
 use crate::role::Role;
 
 impl Role {
-    /// Adds what every role counts beside its machine, and what it runs over.
+    /// Adds the counters of every role besides its machine's, and its transport.
     pub(crate) fn add_to<S>(&self, stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
         stats.set_item("transport", self.transport())?;
         add_connected(stats, snapshot)
     }
 
-    /// Adds what a role that peers connect to counts beside its machine, and what it runs over.
+    /// Adds the counters of a role that peers connect to besides its machine's, and its transport.
     pub(crate) fn add_listening_to<S>(&self, stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
         stats.set_item("transport", self.transport())?;
         add_listening(stats, snapshot, self.refused(stats.py()))
     }
 }
 
-/// What is counted beside a machine: rows its capture missed, connections it gave up.
+/// Counters besides a machine's: rows its capture missed, connections it gave up.
 pub(crate) fn add_connected<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
     let failures = PyDict::new(stats.py());
     for (reason, count) in snapshot.failures.iter() {
@@ -33,7 +33,7 @@ pub(crate) fn add_connected<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>
     stats.set_item("capture_lost", snapshot.capture_lost)
 }
 
-/// What is counted beside a machine that listens: also connections beyond its limit, and keys it refused.
+/// Counters besides those of a machine that listens: also connections beyond its limit, and keys it refused.
 pub(crate) fn add_listening<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>, refused: u64) -> PyResult<()> {
     add_connected(stats, snapshot)?;
     stats.set_item("turned_away", snapshot.turned_away)?;
@@ -42,7 +42,7 @@ pub(crate) fn add_listening<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>
 
 /// The fields of a struct of counters, as a dictionary.
 pub(crate) fn counters<'py>(py: Python<'py>, stats: &impl Serialize) -> PyResult<Bound<'py, PyDict>> {
-    // What there is in it, numbers, names and maps of them, is written in MessagePack without fail.
+    // Its values, numbers, names and maps of them, always fit MessagePack.
     let packed = rmp_serde::to_vec_named(stats).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
     Ok(msgpack::to_python(py, &packed)?.into_bound(py).cast_into::<PyDict>()?)
 }

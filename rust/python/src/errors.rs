@@ -25,7 +25,7 @@ pub(crate) fn decode_error(protocol: &'static str, error: DecodeFault) -> PyErr 
     DecodeError::new_err((protocol, error.kind.slug(), error.frame, error.offset, error.kind.meaning()))
 }
 
-/// What a dropped message is in Python: its error or None, the kind, the frames, and where it came from.
+/// A dropped message in Python: its error or None, the kind, the frames, and where it came from.
 pub(crate) fn dropped<'py>(
     py: Python<'py>,
     protocol: &'static str,
@@ -43,7 +43,7 @@ pub(crate) fn dropped<'py>(
 /// A peer in Python: its routing id, its user or None, and its address or None.
 pub(crate) type Client<'py> = (Bound<'py, PyBytes>, Option<String>, Option<String>);
 
-/// The peer that an event tells of.
+/// The peer of an event.
 pub(crate) fn client(py: Python<'_>, origin: Origin) -> Client<'_> {
     (PyBytes::new(py, &origin.peer.clone().unwrap_or_default()), user(&origin), origin.address.map(Into::into))
 }
@@ -94,7 +94,7 @@ pub(crate) fn naming(argument: &str, py: Python<'_>, error: PyErr) -> PyErr {
     }
 }
 
-/// What to do about an endpoint that cannot be had.
+/// What to do about an endpoint that is not available.
 fn advice(errno: i32) -> Option<&'static str> {
     match errno {
         libc::EADDRINUSE => Some("choose another port, or * for a free one"),
@@ -117,7 +117,7 @@ pub(crate) fn ended(name: &str, end: Option<&End>) -> PyErr {
     }
 }
 
-/// A role as Python names it: `dcp.Client` for that of the thread `trunkline-dcp-client`.
+/// The name of a role in Python: `dcp.Client` for that of the thread `trunkline-dcp-client`.
 pub(crate) fn title(name: &str) -> String {
     let words: Vec<_> = name.split('-').skip(1).collect();
     match words[..] {

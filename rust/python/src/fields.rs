@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-/// All attributes of an object, as its class has them: first those that a pattern names by position, then by name.
+/// All attributes of an object, as its class has them: first the positional ones of a pattern, then by name.
 pub(crate) fn to_dict<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     let class = object.get_type();
     let mut names: Vec<String> = class.getattr("__match_args__")?.cast_into::<PyTuple>()?.extract()?;

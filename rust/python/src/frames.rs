@@ -17,19 +17,19 @@ use crate::errors::LocalProtocolError;
 /// Frames below this are copied: cheaper than keeping Python's object alive.
 const COPY_BELOW: usize = 1024;
 
-/// A frame of a message that Python holds: one off a socket, or Python's own `bytes`, which are never copied.
+/// A frame of a message that Python holds: one from a socket, or Python's own `bytes`, which are never copied.
 pub(crate) enum Frame {
     Native(Bytes),
     Python(Shared),
 }
 
-/// A number of things, to read.
+/// A number of things, as text.
 pub(crate) fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 impl Frame {
-    /// Looks at a bytes-like object where it is if that never changes, else at a copy.
+    /// Reads a bytes-like object in place if it never changes, else a copy.
     pub(crate) fn of(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Self> {
         match object.cast::<PyBytes>() {
             Ok(bytes) => Ok(Self::Python(Shared::new(bytes))),
@@ -84,7 +84,8 @@ impl PartialEq for Frame {
 
 impl Eq for Frame {}
 
-/// A frame as Rust keeps it; a large `bytes` object is shared, everything else is copied. `argument` is what Python calls it.
+/// A frame as Rust keeps it; a large `bytes` object is shared, everything else is copied. `argument` is the name of the
+/// argument in Python.
 pub(crate) fn frame(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(shared(bytes));
@@ -95,7 +96,7 @@ pub(crate) fn frame(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Bytes
     }
 }
 
-/// A copy of what a buffer holds; None for what is none, or whose bytes mean nothing to anybody else.
+/// A copy of the contents of a buffer; None if it is none, or its bytes have no meaning outside this process.
 fn contents(object: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
     let py = object.py();
     if let Ok(buffer) = PyBuffer::<u8>::get(object) {
@@ -105,7 +106,7 @@ fn contents(object: &Bound<'_, PyAny>) -> PyResult<Option<Bytes>> {
     let Ok(view) = PyMemoryView::from(object) else { return Ok(None) };
     let format: String = view.getattr(intern!(py, "format"))?.extract()?;
     let is_contiguous: bool = view.getattr(intern!(py, "c_contiguous"))?.extract()?;
-    // The format names fields between colons; pointers and Python's objects are addresses here and nowhere else.
+    // The format names fields between colons; pointers and Python's objects are addresses, valid only here.
     let holds_addresses = format.split(':').step_by(2).any(|types| types.contains(['O', 'P', 'X', '&']));
     if !is_contiguous || holds_addresses {
         return Ok(None);
@@ -118,7 +119,7 @@ fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyBytes>() || PyMemoryView::from(object).is_ok()
 }
 
-/// Whether what has items is one thing all the same, of whose items none is a frame: text, a map, or an array.
+/// Whether an object with items is a single value whose items are no frames: text, a map, or an array.
 fn is_single(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let is_one = object.is_instance_of::<PyString>() || object.is_instance_of::<PyDict>() || is_buffer(object);
     Ok(is_one || object.hasattr(intern!(object.py(), "__array_interface__"))?)
@@ -159,7 +160,7 @@ pub(crate) fn frames(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Fram
     sequence(argument, object, frame)
 }
 
-/// A sequence of frames for a message of Python's.
+/// A sequence of frames for a message that Python holds.
 pub(crate) fn held(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<SmallVec<[Frame; 3]>> {
     sequence(argument, object, Frame::of)
 }
@@ -210,7 +211,7 @@ fn shared(bytes: &Bound<'_, PyBytes>) -> Bytes {
     Bytes::from_owner(Shared::new(bytes))
 }
 
-/// A `bytes` object whose content Rust looks at without the GIL: it never changes and stays while it is referred to.
+/// A `bytes` object whose content Rust reads without the GIL: it never changes and stays while it is referred to.
 pub(crate) struct Shared {
     data: *const u8,
     length: usize,

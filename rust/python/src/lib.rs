@@ -1,4 +1,4 @@
-//! `trunkline._native`: conversion between Python and the crates that do the work, and nothing else.
+//! `trunkline._native`: only conversion between Python and the crates that do the work.
 
 use pyo3::prelude::*;
 
@@ -163,7 +163,8 @@ mod _native {
         use crate::msgpack::{decode, encode};
     }
 
-    /// Makes `import trunkline._native.cdtp` work as for any package, and what is in it known by that name: to pickle, say.
+    /// Makes `import trunkline._native.cdtp` work as for any package, and gives its members that module name: pickle
+    /// needs it.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;

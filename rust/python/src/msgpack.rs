@@ -26,7 +26,8 @@ pub(crate) fn to_python(py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyAny>> {
     }
 }
 
-/// Appends a `dict` to `out`, in the fewest bytes; an error about a value names its key, in what Python calls `argument`.
+/// Appends a `dict` to `out`, in the fewest bytes; an error about a value names its key and `argument`, the name of the
+/// argument in Python.
 pub(crate) fn from_dict(argument: &str, dict: &Bound<'_, PyDict>, out: &mut Vec<u8>) -> PyResult<()> {
     let py = dict.py();
     wire::write_map(out, dict.len()).map_err(oversize)?;
@@ -113,12 +114,12 @@ fn read_map<'py>(py: Python<'py>, reader: &mut Reader<'_>, pairs: u32, depth: us
     Ok(dict.into_any())
 }
 
-/// The kinds of numbers among the keys of a map: Python takes 1, 1.0 and True for the same, and 0.0 and -0.0.
+/// The kinds of numbers among the keys of a map: Python treats 1, 1.0 and True as equal, and 0.0 and -0.0.
 #[derive(Default)]
 struct Numbers(u8);
 
 impl Numbers {
-    /// Whether there are more kinds than one now, so that equal keys may be different ones.
+    /// Whether there is more than one kind now, so that equal keys may be different ones.
     fn add(&mut self, key: &Bound<'_, PyAny>) -> bool {
         self.0 |= if key.is_instance_of::<PyBool>() {
             1
@@ -192,14 +193,14 @@ fn write_integer(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     Ok(())
 }
 
-/// What behaves like a number or like bytes without being Python's own: a scalar of `NumPy`, a bytearray.
+/// An object that behaves like a number or like bytes: a scalar of `NumPy`, a bytearray.
 fn write_other(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     let py = object.py();
     match scalar(object)? {
         Some(Scalar::Bool(value)) => wire::write_bool(out, value),
         Some(Scalar::Int(value)) => write_integer(&value, out)?,
         Some(Scalar::Float(value)) => wire::write_f64(out, value),
-        // An array of bytes is an array all the same.
+        // An array of bytes is still an array.
         None if object.hasattr(intern!(py, "__float__"))? => return Err(foreign(object)),
         None => match PyBuffer::<u8>::get(object) {
             Ok(buffer) => wire::write_binary(out, &buffer.to_vec(py)?).map_err(oversize)?,
@@ -209,7 +210,7 @@ fn write_other(object: &Bound<'_, PyAny>, out: &mut Vec<u8>) -> PyResult<()> {
     Ok(())
 }
 
-/// There is nothing for it in MessagePack, and what to do.
+/// The object has no MessagePack type; says what to do.
 fn foreign(object: &Bound<'_, PyAny>) -> PyErr {
     let kind = object.get_type();
     let (Ok(name), Ok(module)) = (kind.qualname(), kind.module()) else {
@@ -229,7 +230,7 @@ fn foreign(object: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("MessagePack has no {name}: {advice}"))
 }
 
-/// One level further in, where what is written could still be read again.
+/// One level deeper, if readers still accept it.
 fn deeper(depth: usize) -> PyResult<usize> {
     if depth < MAX_DEPTH {
         Ok(depth + 1)

@@ -1,4 +1,4 @@
-//! Python strings of names that come again and again: the keys of maps.
+//! Python strings of repeated names: the keys of maps.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// How many names are kept, each in the one place its bytes give it; a later one takes it over.
+/// How many names are kept, each in the slot that its bytes give; a later name replaces it.
 const PLACES: usize = 256;
 
 /// Longer names are made anew each time.
@@ -17,7 +17,7 @@ const LONGEST: usize = 32;
 const HASH: FixedState = FixedState::with_seed(0);
 
 thread_local! {
-    /// Each thread has its own: a lock would cost more than all else that is done for a name.
+    /// Each thread has its own: a lock would cost more than all other work for a name.
     static NAMES: RefCell<[Option<Name>; PLACES]> = const { RefCell::new([const { None }; PLACES]) };
 }
 
@@ -26,17 +26,17 @@ struct Name {
     object: Py<PyString>,
 }
 
-/// The string `text`, the same object as last time if it is kept, with its hash already taken.
+/// The string `text`, the same object as last time if it is kept, with its hash already computed.
 pub(crate) fn name<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyString> {
     kept(py, text.as_bytes()).unwrap_or_else(|| new(py, text))
 }
 
-/// The same of bytes that may be no text: a name that is kept has been looked at.
+/// The same for bytes that may not be text: a name that is kept has been checked.
 pub(crate) fn name_of_bytes<'py>(py: Python<'py>, bytes: &[u8]) -> Result<Bound<'py, PyString>, Utf8Error> {
     kept(py, bytes).map_or_else(|| str::from_utf8(bytes).map(|text| new(py, text)), Ok)
 }
 
-/// Where a name is kept, if anywhere.
+/// The slot of a name, if it has one.
 fn place(bytes: &[u8]) -> Option<usize> {
     if bytes.len() > LONGEST {
         return None;
@@ -60,7 +60,7 @@ fn new<'py>(py: Python<'py>, text: &str) -> Bound<'py, PyString> {
     let object = PyString::new(py, text);
     if let Some(place) = place(text.as_bytes()) {
         let name = Name { text: text.into(), object: object.clone().unbind() };
-        // Dropped where nobody looks at the names any more.
+        // Dropped when the names are no longer borrowed.
         let evicted = NAMES.with_borrow_mut(|names| names[place].replace(name));
         drop(evicted);
     }

@@ -1,4 +1,4 @@
-//! The notices of a role whose messages are read by its user, for the thread that reports them.
+//! The notices of a role whose messages a user reads, for the thread that reports them.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use trunkline_wire::Machine;
 use crate::errors::ended;
 use crate::role::trouble;
 
-/// Makes a notice, `(kind, *details)`, of an event.
+/// Makes the notice of an event.
 type ToNotice<E> = for<'py> fn(Python<'py>, E) -> PyResult<Bound<'py, PyTuple>>;
 
 /// The notices of a role.
@@ -62,7 +62,7 @@ impl PyNotices {
         Self(Box::new(Of { handle, notices, to_notice }))
     }
 
-    /// Notices of a role from before a fork are reported by the parent.
+    /// The notices of the parent process are reported there.
     fn ours(&self) -> PyResult<&Signal> {
         if self.0.role().is_ours() { Ok(self.0.signal()) } else { Err(ended(self.0.role().name(), None)) }
     }

@@ -1,4 +1,4 @@
-//! Where a capture is, as Python names it: a directory, or the URL of a store that `trunkline.capture.stores` opens.
+//! The place of a capture in Python: a directory, or the URL of a store that `trunkline.capture.stores` opens.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use trunkline_capture::{Object, ObjectStore, Place};
 
-/// A place from a path, or from what has the text of a URL for a path.
+/// A place from a path, or from a path whose text is a URL.
 pub(crate) struct PyPlace(pub(crate) Place);
 
 impl<'py> FromPyObject<'_, 'py> for PyPlace {
@@ -61,7 +61,7 @@ impl Object for PyObject {
     }
 }
 
-/// An error of Python as one of the system, with its words.
+/// An error of Python as a system error, with its message.
 #[allow(clippy::needless_pass_by_value)] // as `map_err` gives it
 fn failure(error: PyErr) -> io::Error {
     Python::attach(|py| {

@@ -1,4 +1,4 @@
-//! What the user of a role reads, in the thread that reads it.
+//! The reading side of a role, in the user's thread.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,21 +17,21 @@ struct Taken<E> {
     over: bool,
 }
 
-/// One look at what has come in: it ends where that ends, however fast more comes.
+/// One look at what has come in: it has an end, however fast more comes.
 #[derive(Default)]
 pub(crate) struct Look {
-    /// How many bursts may still be read, from the first read on.
+    /// How many bursts may still be read, set at the first read.
     left: Option<usize>,
 }
 
-/// What there is to hand out.
+/// What to hand out.
 pub(crate) enum Next<E> {
     Event(E),
-    /// Something has come up with the capture.
+    /// An event of the capture.
     Trouble(Trouble),
-    /// Not in this look.
+    /// Nothing in this look.
     Nothing,
-    /// And there never will be: the role is over.
+    /// The role is over: nothing will come.
     Over,
 }
 
@@ -47,14 +47,14 @@ impl<M: Machine + Send + 'static> Reader<M> {
             if let Some(event) = taken.events.pop_front() {
                 return Next::Event(event);
             }
-            // Not only when there is nothing else: a reader that is never idle is to hear of it too.
+            // Also when there is something else: a reader that is never idle must get it too.
             if let Some(trouble) = self.handle.read_trouble() {
                 return Next::Trouble(trouble);
             }
             if taken.over {
                 return Next::Over;
             }
-            // One read at least, for it also says whether the role is over.
+            // At least one read, since it also shows whether the role is over.
             let left = look.left.get_or_insert_with(|| self.handle.bursts().max(1));
             if *left == 0 {
                 return Next::Nothing;
@@ -67,7 +67,7 @@ impl<M: Machine + Send + 'static> Reader<M> {
         }
     }
 
-    /// How many of the events that are taken and not handed out are such.
+    /// How many of the events taken and not handed out match.
     pub(crate) fn count(&self, is_such: impl Fn(&M::Event) -> bool) -> usize {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.events.iter().filter(|event| is_such(event)).count()

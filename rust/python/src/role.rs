@@ -1,4 +1,4 @@
-//! What every running role has in common, seen from Python.
+//! What all running roles share, seen from Python.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::c_int;
@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 use crate::errors::{ClosedError, LocalProtocolError, TimeoutError, capture_error, ended, start_error};
 use crate::transport::{Chosen, Missing, libzmq, sodium};
 
-/// Waits look for signals this often; a signal handler that ran just before a wait would go unseen otherwise.
+/// Waits check for signals this often; else a signal handler that ran just before a wait would be missed.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// How long an engine that is to end at once may take.
@@ -50,8 +50,8 @@ pub(crate) struct Role {
 /// CURVE servers in contexts that they share: whether each has an allow-list.
 static ADMISSIONS: Mutex<BTreeMap<ContextPtr, Vec<bool>>> = Mutex::new(BTreeMap::new());
 
-/// A CURVE server in a context that others may be in. A context has one authenticator, which knows of no
-/// sockets: its allow-list would be in force for all servers there.
+/// A CURVE server in a context that may be shared. A context has one authenticator, which does not know sockets: its
+/// allow-list would apply to all servers there.
 struct Admitted {
     context: ContextPtr,
     is_listed: bool,
@@ -100,7 +100,7 @@ impl Role {
         self.guard.as_ref().map_or(0, |guard| py.detach(|| guard.refused()))
     }
 
-    /// What it is recorded in, for others that are part of it.
+    /// Its recording, for other roles that are part of it.
     pub(crate) fn recorded(&self) -> Option<Recorded> {
         self.recording.clone().map(Recorded::With)
     }
@@ -115,7 +115,7 @@ impl Role {
         ended(self.inner.name(), self.inner.end().as_ref())
     }
 
-    /// Raises why the role is over, unless it was closed; a child after fork is never told.
+    /// Raises why the role is over, unless it was closed; never in a child after fork.
     pub(crate) fn failure(&self) -> PyResult<()> {
         if !self.inner.is_ours() {
             return Ok(());
@@ -126,7 +126,8 @@ impl Role {
         }
     }
 
-    /// After an interrupt: a role that closes waits for nothing more. Else that would be put off to the end of the process.
+    /// After an interrupt: a role that is closing stops waiting. Else the wait would be put off to the end of the
+    /// process.
     pub(crate) fn give_up(&self, py: Python<'_>) {
         if self.inner.is_closing() {
             self.inner.close(Duration::ZERO);
@@ -158,7 +159,7 @@ impl Role {
         Err(timed_out("the queue had no room", timeout_s))
     }
 
-    /// Takes what the role has to give, once there is something; `what` says what did not come in time.
+    /// Takes what the role has to give, once there is something; `what` names what did not come in time.
     #[inline]
     pub(crate) fn receive<T>(
         &self,
@@ -174,7 +175,7 @@ impl Role {
                 return Ok(taken);
             }
             py.check_signals()?;
-            // Also where more has come in meanwhile, for it may be nothing but notices again.
+            // Even if more has come in meanwhile: it may be notices only.
             let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
             let some = |role: &dyn Running| role.has_events() || role.is_over();
             if late || !self.wait_until(py, |role| role.events(), deadline, some)? {
@@ -183,7 +184,7 @@ impl Role {
         }
     }
 
-    /// What an iteration makes of something received: it ends when the role is closed.
+    /// The result of an iteration for something received: it ends when the role is closed.
     #[inline]
     pub(crate) fn iterated<T>(&self, py: Python<'_>, received: PyResult<T>) -> PyResult<Option<T>> {
         match received {
@@ -193,7 +194,7 @@ impl Role {
         }
     }
 
-    /// Waits without the GIL, and with an eye on signals. False when the time is up.
+    /// Waits without the GIL, and checks signals. False when the time is up.
     pub(crate) fn wait_until(
         &self,
         py: Python<'_>,
@@ -236,7 +237,7 @@ impl Role {
         self.missing.as_ref()
     }
 
-    /// Who lets clients in, where there is an allow-list.
+    /// The admission of clients, if there is an allow-list.
     #[getter]
     fn guard(&self, py: Python<'_>) -> PyResult<Option<Py<PyGuard>>> {
         let Some(guard) = self.guard.clone() else { return Ok(None) };
@@ -268,7 +269,7 @@ impl Role {
         self.closed() || self.inner.is_closing()
     }
 
-    /// The descriptor that is readable when there are events; with `changes`, when anything else was waited for.
+    /// The descriptor that is readable when there are events; with `changes`, when there is any other change.
     #[pyo3(signature = (*, changes = false))]
     fn fileno(&self, changes: bool) -> PyResult<c_int> {
         let role = self.ours()?;
@@ -300,7 +301,8 @@ impl Role {
         Ok(())
     }
 
-    /// Asks the role to end; it may take so many seconds to do so in an orderly way. A child after fork has none to end.
+    /// Asks the role to end; it may take so many seconds to do so in an orderly way. A child after fork has no role to
+    /// end.
     pub(crate) fn close(&self, grace_s: f64) -> PyResult<()> {
         self.inner.close(seconds("grace_s", grace_s)?);
         Ok(())
@@ -336,12 +338,12 @@ impl Role {
         Ok(self.ours()?.has_room())
     }
 
-    /// Whether nothing waits to be sent.
+    /// Whether nothing is pending to be sent.
     fn is_drained(&self) -> PyResult<bool> {
         Ok(self.ours()?.is_drained())
     }
 
-    /// Waits until nothing waits to be sent; false when the time is up.
+    /// Waits until nothing is pending to be sent; false when the time is up.
     #[pyo3(signature = (timeout_s = None))]
     fn wait_drained(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
         let drained = |role: &dyn Running| role.is_drained() || role.is_over();
@@ -377,7 +379,7 @@ impl Role {
         self.inner.progress()
     }
 
-    /// Wakes waits for changes when so many messages have been taken in; to be said before each wait.
+    /// Wakes waits for changes when so many messages have been taken in; call it before each wait.
     fn await_progress(&self, count: u64) -> PyResult<()> {
         self.ours()?.await_progress(count);
         Ok(())
@@ -395,25 +397,25 @@ impl Role {
     }
 }
 
-/// Who lets CURVE clients in.
+/// The admission of CURVE clients.
 #[pyclass(frozen, extends = Role, module = "trunkline._native", name = "Guard")]
 pub(crate) struct PyGuard(Arc<Guard>);
 
 #[pymethods]
 impl PyGuard {
-    /// Lets in the holders of these keys from now on, each by its name.
+    /// Admits the holders of these keys from now on, each by its name.
     fn allow(&self, allowed: Allowed) {
         self.0.allow(allowed);
     }
 
-    /// Answers a question: with the client's name where it is let in.
+    /// Answers a question: with the client's name if it is admitted.
     #[pyo3(signature = (token, name))]
     fn answer(&self, token: u64, name: Option<String>) {
         self.0.answer(Token(token), name);
     }
 
-    /// Who was refused and who is asked about since the last call: the question's token or None, the key in Z85, and the
-    /// address.
+    /// Clients refused, and clients asked about, since the last call: the question's token or None, the key in Z85, and
+    /// the address.
     fn read(&self) -> Vec<(Option<u64>, String, String)> {
         let shown = |event| match event {
             ZapEvent::Refused(Candidate { address, key }) => (None, key, address),
@@ -423,7 +425,7 @@ impl PyGuard {
     }
 }
 
-/// Starts a role over the transport it is given, or over the one there is.
+/// Starts a role over the given transport, or over the one that suits.
 pub(crate) fn start<M: Machine + Send + 'static>(
     py: Python<'_>,
     machine: M,
@@ -468,7 +470,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
             let guard = guard.transpose().map_err(start_error)?.map(Arc::new);
             settings.keep_alive = Some(Box::new((guard.clone().map(Guarding), keep_alive)));
             let crypto = curve.as_ref().and_then(|_| sodium());
-            // One message of the largest size, and as much of others as may be in the queue.
+            // One message of the largest size, and as many bytes of others as the queue may hold.
             let inbox_bytes =
                 usize::try_from(message_bytes.unwrap_or(1 << 30)).unwrap_or(usize::MAX).saturating_add(bounds.bytes);
             let given = ZmtpSettings {
@@ -513,7 +515,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     Ok((handle, Role { inner, guard, recording, transport: transport.name(), missing }))
 }
 
-/// The notices of a role since the last call, each made by `notice`, then those of its capture.
+/// The notices of a role since the last call, each as `told` makes it, and the events of its capture.
 pub(crate) fn notices<'py, M: Machine + Send + 'static>(
     py: Python<'py>,
     handle: &Handle<M>,
@@ -526,7 +528,7 @@ pub(crate) fn notices<'py, M: Machine + Send + 'static>(
     events.chain(troubles).collect()
 }
 
-/// What became of a connection: the kind of notice, the endpoint, and who it is, if that is not the same, or why.
+/// A change of a connection: the kind of notice, the endpoint, and its peer if that differs, or why.
 pub(crate) fn connection(connection: Connection) -> (&'static str, String, String) {
     match connection {
         Connection::Made(Remote { endpoint, address }) => ("connected", endpoint, address.unwrap_or_default()),
@@ -535,7 +537,7 @@ pub(crate) fn connection(connection: Connection) -> (&'static str, String, Strin
     }
 }
 
-/// What has come up with a capture: the kind of notice, and words.
+/// An event of a capture: the kind of notice, and words.
 pub(crate) fn trouble(trouble: Trouble) -> (&'static str, String) {
     match trouble {
         Trouble::LowSpace(LowSpace { bytes, is_critical, .. }) => {
@@ -570,14 +572,14 @@ pub(crate) fn shutdown(py: Python<'_>) {
     let ended = Mutex::new(ended);
     let wait = |time| py.detach(|| ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(time));
     let lingering = Arc::clone(&roles);
-    // Not here: what is waited for below the engines knows nothing of signals.
+    // In another thread: the waits below the engines do not check signals.
     thread::spawn(move || {
         for role in lingering.iter() {
             role.join();
         }
         drop(lingering);
         join_orphans();
-        // Who waited may have given up.
+        // The waiting thread may have given up.
         let _ = report.send(());
     });
     while wait(SLICE) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -595,11 +597,11 @@ pub(crate) fn shutdown(py: Python<'_>) {
 pub(crate) enum Recorded {
     /// In a capture of its own.
     In(PathBuf, trunkline_capture::Settings),
-    /// With another, whose capture it is.
+    /// In another role's capture.
     With(Recording),
 }
 
-/// What a role is set up with, whatever its protocol.
+/// The settings of a role, for all protocols.
 pub(crate) struct RoleOptions {
     pub(crate) bind: Vec<String>,
     pub(crate) connect: Vec<String>,
@@ -612,17 +614,17 @@ pub(crate) struct RoleOptions {
     pub(crate) transport: Option<Chosen>,
     max_connections: Option<usize>,
     max_connections_per_host: Option<usize>,
-    /// Whether any of what bounds peers is not as it is by default.
+    /// Whether any limit on peers differs from its default.
     pub(crate) has_limits: bool,
     pub(crate) context: Option<ContextPtr>,
     pub(crate) adopted: Vec<SocketPtr>,
-    /// Who is let in, where not everybody is.
+    /// The admission rule, if not every client is admitted.
     rule: Option<Rule>,
     keep_alive: Vec<Py<PyAny>>,
 }
 
 impl RoleOptions {
-    /// Whether it has a socket or a context of the user's.
+    /// Whether it has a socket or a context of the user.
     pub(crate) fn is_of_libzmq(&self) -> bool {
         self.context.is_some() || !self.adopted.is_empty()
     }
@@ -710,7 +712,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             max_connections: optional("max_connections").map(PyAnyMethods::extract).transpose()?,
             max_connections_per_host: optional("max_connections_per_host").map(PyAnyMethods::extract).transpose()?,
             has_limits: need("has_limits")?.extract()?,
-            // The only one to give a grace of its own calls it so.
+            // The only role with its own grace names it so.
             grace: seconds("linger_s", need("grace_s")?.extract()?)?,
             context,
             adopted,
@@ -753,14 +755,14 @@ fn option_value(value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
     Ok(OptionValue::Int(value.extract()?))
 }
 
-/// A seed for what is to differ between any two roles.
+/// A seed for what must differ between any two roles.
 pub(crate) fn seed() -> PyResult<[u8; 32]> {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).map_err(|error| PyOSError::new_err(error.to_string()))?;
     Ok(seed)
 }
 
-/// A time that may be waited, from the seconds that Python's argument of this name gives.
+/// A duration to wait, from the seconds of Python's argument with this name.
 pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| PyValueError::new_err(format!("{name} must be a number of seconds, 0 or more, not {seconds}")))
@@ -768,7 +770,7 @@ pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
 
 /// When a wait ends.
 pub(crate) fn deadline(timeout_s: Option<f64>) -> PyResult<Option<Instant>> {
-    // A wait too long to be a point in time is one without an end.
+    // A wait too long to be a point in time has no end.
     timeout_s.map_or(Ok(None), |timeout| Ok(Instant::now().checked_add(seconds("timeout_s", timeout)?)))
 }
 

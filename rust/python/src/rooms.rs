@@ -1,4 +1,4 @@
-//! The messages of every protocol as the objects of its room, for those who know which one at run time only.
+//! The messages of every protocol as objects of its room, for callers that know the protocol only at run time.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -11,7 +11,7 @@ use trunkline_wire::{Framing, Protocol as _};
 
 use crate::{cdt, cdtp, dcp, frames, mc0, mtl as room_of_mtl};
 
-/// Frames into messages, as leniently as any recorder may have been.
+/// Decodes frames, as leniently as any recorder may have.
 type Decode = for<'py> fn(&Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>>;
 
 static ROOMS: &[(&str, Decode)] = &[
@@ -21,7 +21,7 @@ static ROOMS: &[(&str, Decode)] = &[
     (mtl::Data::NAME, room_of_mtl::recorded),
 ];
 
-/// The messages in recorded frames; None where nothing is known of their protocol. Of some the topic alone says what they are.
+/// The messages in recorded frames; None if their protocol is unknown. For some only the topic gives their type.
 #[pyfunction]
 #[pyo3(signature = (protocol, frames, topic = None))]
 pub(crate) fn decode<'py>(
@@ -36,7 +36,7 @@ pub(crate) fn decode<'py>(
     room.map(|(_, decode)| decode(frames)).transpose()
 }
 
-/// The topic of a message, where the place of a frame alone says which it is.
+/// The topic of a message, if it is in a fixed frame.
 #[pyfunction]
 pub(crate) fn topic<'py>(protocol: &str, frames: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
     let Some(framing) = Framing::named(protocol) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Numbers that behave like Python's own without being any: those of `NumPy`, above all.
+//! Numbers that behave like Python's own without being one: above all those of `NumPy`.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -11,13 +11,13 @@ pub(crate) enum Scalar<'py> {
     Float(f64),
 }
 
-/// What number an object is, if it is one that a Python number can be. Decimals, fractions, complex numbers, longer floats, times
-/// and arrays are none: to take them by their `__float__` would lose what makes them other.
+/// The number that an object is, if Python's numbers can represent it. Decimals, fractions, complex numbers, longer
+/// floats, times and arrays are none: their `__float__` would lose what distinguishes them.
 pub(crate) fn scalar<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Scalar<'py>>> {
     let py = object.py();
     let kind = object.get_type();
     if kind.module()? == "numpy" {
-        // What is true is `bool_` in its version 1.
+        // NumPy 1 names its boolean `bool_`.
         match kind.name()?.to_str()? {
             "bool" | "bool_" => return Ok(Some(Scalar::Bool(object.is_truthy()?))),
             "float16" | "float32" => return Ok(Some(Scalar::Float(object.extract()?))),
@@ -29,7 +29,7 @@ pub(crate) fn scalar<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Scalar<
     }
     match object.call_method0(intern!(py, "__index__")) {
         Ok(integer) => Ok(Some(Scalar::Int(integer))),
-        // An array has it, whether it is of one integer or not.
+        // An array has it, whether it holds one integer or not.
         Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(None),
         Err(error) => Err(error),
     }

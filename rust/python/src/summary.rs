@@ -1,4 +1,4 @@
-//! `trunkline._native.analysis.Summary`: what a report counts of a protocol.
+//! `trunkline._native.analysis.Summary`: the counts of a protocol in a report.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -10,17 +10,17 @@ use trunkline_analysis::{COLOURS, Clock, DECADE, NAMES_MAX, OTHERS, Scope, State
 
 use crate::msgpack::to_python;
 
-/// What a report counts of one protocol, of decoded rows in recorded order.
+/// The counts of one protocol in a report, of decoded rows in recorded order.
 #[pyclass(frozen, module = "trunkline._native.analysis", name = "Summary")]
 pub(crate) struct PySummary(Mutex<Box<dyn Summary>>);
 
 #[pymethods]
 impl PySummary {
-    /// So many different names are told apart; what comes under others is counted together.
+    /// The most distinct names; the rest are counted together.
     #[classattr]
     const NAMES: usize = NAMES_MAX;
 
-    /// How many of what is plotted have a colour of their own.
+    /// How many plotted names have their own colour.
     #[classattr]
     const COLOURS: usize = COLOURS;
 
@@ -71,28 +71,28 @@ impl PySummary {
         py.detach(|| self.with(|summary| summary.finish()));
     }
 
-    /// Takes in what another has counted and finished, as the bytes of its state.
+    /// Adds the counts of another that has finished, as the bytes of its state.
     fn merge(&self, py: Python<'_>, state: &[u8]) -> PyResult<()> {
         py.detach(|| self.with(|summary| summary.merge(state))).map_err(|error| refused(&error))
     }
 
-    /// Makes buckets of time wider, until no more than so many lead up to a moment.
+    /// Widens the buckets of time, until no more than so many lead up to a moment.
     fn widen(&self, py: Python<'_>, last_ns: i64, buckets: i32) {
         py.detach(|| self.with(|summary| summary.widen(last_ns, buckets)));
     }
 
-    /// What it has counted so far, as bytes.
+    /// Its state, as bytes.
     fn state<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let state = py.detach(|| self.with(|summary| summary.state()));
         PyBytes::new(py, &state)
     }
 
-    /// Goes on from such bytes.
+    /// Restores such a state.
     fn restore(&self, py: Python<'_>, state: &[u8]) -> PyResult<()> {
         py.detach(|| self.with(|summary| summary.restore(state))).map_err(|error| refused(&error))
     }
 
-    /// What was counted, in so many buckets of time.
+    /// The counts, in so many buckets of time.
     fn evaluate(&self, py: Python<'_>, buckets: i32) -> PyResult<Py<PyAny>> {
         let found = py.detach(|| self.with(|summary| summary.evaluate(buckets)));
         to_python(py, &found)

@@ -1,4 +1,4 @@
-//! Which implementation of ZeroMQ a role runs over.
+//! Selects the ZeroMQ implementation of a role.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use trunkline_zmtp::curve::Crypto;
 
 use crate::role::RoleOptions;
 
-/// Names the transport that `auto` takes where it suits.
+/// Names the transport that `auto` takes if it suits.
 const PREFERRED: &str = "TRUNKLINE_TRANSPORT";
 
 static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
@@ -40,7 +40,7 @@ impl Chosen {
         }
     }
 
-    /// The one of this name; `None` is left to us.
+    /// The one of this name; `None` leaves the choice to us.
     pub(crate) fn named(name: &str) -> PyResult<Option<Self>> {
         if name == "auto" {
             return Ok(None);
@@ -49,7 +49,7 @@ impl Chosen {
         found.map(Some).ok_or_else(|| PyValueError::new_err(format!("there is no transport {name:?}")))
     }
 
-    /// The one that is asked for, or else preferred, or else that suits; and what of the options kept ours from being taken.
+    /// The one asked for, else the preferred one, else the one that suits; and which option ruled ours out.
     pub(crate) fn of(options: &RoleOptions) -> PyResult<(Self, Option<Missing>)> {
         if let Some(asked) = options.transport {
             return Ok((asked, None));
@@ -71,7 +71,7 @@ impl Chosen {
     }
 }
 
-/// What our own transport lacks of what a role is asked for.
+/// What our own transport lacks for a role.
 #[derive(Clone, Debug, PartialEq, Eq, IntoPyObject, IntoPyObjectRef)]
 pub(crate) enum Missing {
     /// The socket option of this number.
@@ -95,7 +95,7 @@ fn missing_in_ours(options: &RoleOptions) -> Option<Missing> {
     named.map(Missing::Named).or_else(|| lacks(&options.socket).map(Missing::Option))
 }
 
-/// Whether the crate does all that is asked for.
+/// Whether the crate has all that is asked for.
 fn suits_zeromq(options: &RoleOptions) -> bool {
     let is_plain = options.socket.curve.is_none() && options.socket.extra.is_empty() && !options.has_limits;
     is_plain
@@ -108,7 +108,7 @@ pub(crate) fn libzmq() -> Result<&'static Libzmq, TransportError> {
     LIBRARY.get().map_or(Err(TransportError::Unsupported("libzmq")), |path| load(path))
 }
 
-/// The transports that there are, and whether each has CURVE.
+/// The available transports, and whether each has CURVE.
 #[pyfunction]
 pub(crate) fn transports() -> Vec<(&'static str, bool)> {
     let curve = |chosen| match chosen {
@@ -119,9 +119,9 @@ pub(crate) fn transports() -> Vec<(&'static str, bool)> {
     Chosen::ALL.into_iter().filter_map(|chosen| Some((chosen.name(), curve(chosen)?))).collect()
 }
 
-/// Says which library pyzmq has loaded.
+/// Sets the library that pyzmq has loaded.
 #[pyfunction]
 pub(crate) fn use_libzmq(path: PathBuf) {
-    // The first one stays: there is one pyzmq a process.
+    // The first one stays: a process has one pyzmq.
     let _ = LIBRARY.set(path);
 }

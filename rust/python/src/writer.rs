@@ -1,4 +1,4 @@
-//! A capture that is written by who has no engine: the roles over NATS.
+//! A capture written without an engine, by the roles over NATS.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use crate::errors::{ClosedError, capture_error};
 use crate::frames::frames;
 use crate::role::capture_settings;
 
-/// How long a wait for the disk lasts before the writer is looked at all the same.
+/// The longest wait for the disk before the writer is checked again.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Rows recorded, rows durable, segments, the bytes the disk has left where these are few, and what has gone wrong.
+/// Rows recorded, rows durable, segments, the free bytes of the disk if they are few, and what has gone wrong.
 type Come = (u64, u64, u64, Option<u64>, Option<String>);
 
 /// A capture being written.
@@ -56,7 +56,7 @@ impl PyWriter {
         })
     }
 
-    /// Adds a message, with the time of this moment; false where there is no room for it.
+    /// Adds a message, with the current time; false if there is no room for it.
     fn append(
         &self,
         direction: &str,
@@ -70,7 +70,7 @@ impl PyWriter {
         let direction = named("direction", direction, &Direction::ALL, Direction::name)?;
         let received_at_ns = self.clock.now_ns();
         let (framing, peer) = (self.framing, None);
-        // What is wrong with it is one of a list, whose members live for ever.
+        // The list of errors is static, so a reference to one lives long enough.
         let error = error.and_then(|slug| trunkline_wire::ErrorKind::ALL.iter().find(|kind| kind.slug() == slug));
         self.with(|writer| {
             let has_room = writer.has_room();
@@ -91,7 +91,7 @@ impl PyWriter {
         })
     }
 
-    /// Has it do what is due; gives the seconds until there is more.
+    /// Does what is due; gives the seconds until the next call.
     fn idle(&self) -> PyResult<Option<f64>> {
         self.with(|writer| {
             writer.idle();
@@ -99,7 +99,7 @@ impl PyWriter {
         })
     }
 
-    /// Waits until all so far is durable, or also to be seen by readers of segments.
+    /// Waits until all so far is durable, or also visible to readers of segments.
     #[pyo3(signature = (*, publish = false))]
     fn flush(&self, py: Python<'_>, publish: bool) -> PyResult<()> {
         let ticket = self.with(|writer| if publish { writer.publish() } else { writer.flush() })?;
@@ -119,7 +119,7 @@ impl PyWriter {
         }
     }
 
-    /// How far it has come.
+    /// The progress so far.
     fn progress(&self) -> PyResult<Come> {
         let progress = self.with(|writer| writer.progress())?;
         let failure = progress.failure.map(|failure| failure.to_string());

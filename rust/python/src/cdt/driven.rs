@@ -1,4 +1,4 @@
-//! The machines of CDT in Python's hands.
+//! The machines of CDT, driven by Python.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn text(given: &Given<'_>, name: &str) -> PyResult<Option<String>> {
     given.optional(name)?.map(|text| text.extract()).transpose()
 }
 
-/// What a pull is asked with; there are many of them.
+/// The arguments of a pull; there are many of them.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Pulled {

@@ -8,9 +8,9 @@ use trunkline_wire::cdt::{self, Kind, Message, Received, Settings};
 
 use crate::frames::Frame;
 
-/// A message, and how its body is written if it was read from one.
+/// A message, and its encoded body if it was read from one.
 pub(super) struct Held {
-    /// What it says may be parts of the body: nobody else is to have it for longer than a look.
+    /// It may borrow from the body: no reference to it may outlive a call.
     message: Message<'static>,
     body: Frame,
     settings: Option<Settings>,
@@ -20,8 +20,8 @@ pub(super) struct Held {
 impl Held {
     #[inline]
     pub(super) fn decoded(body: Frame, kind: Kind, settings: Settings) -> Result<Self, Fault> {
-        // SAFETY: what is in a frame never changes, and stays where it is for as long as anybody has the frame, wherever
-        // that moves to. The message is kept beside it, and lent for no longer than both are.
+        // SAFETY: a frame never changes, and stays in place while it is held, wherever the frame itself moves. The
+        // message is kept beside it, and lent for no longer than both are.
         let bytes: &'static [u8] = unsafe { std::slice::from_raw_parts(body.as_ptr(), body.len()) };
         let message = cdt::decode(bytes, kind, &settings).map_err(|rejected| rejected.fault)?;
         Ok(Self { message, body, settings: Some(settings), originator: None })
@@ -42,22 +42,22 @@ impl Held {
         &self.message
     }
 
-    /// The same, of an event that this service has sent.
+    /// The same, for an event that this service has sent.
     pub(super) fn sent_by(self, originator: Option<Box<str>>) -> Self {
         Self { originator, ..self }
     }
 
-    /// The service that sent it; none if that is not known.
+    /// The service that sent it; none if unknown.
     pub(super) fn originator(&self) -> Option<&str> {
         self.originator.as_deref()
     }
 
-    /// How it was read; none if it was built.
+    /// The settings it was read with; none if it was built.
     pub(super) fn settings(&self) -> Option<Settings> {
         self.settings
     }
 
-    /// Its body, bit for bit where it is wanted as it was.
+    /// Its body, bit for bit if the settings are those it was read with.
     pub(super) fn encoded<'py>(&self, py: Python<'py>, settings: Settings) -> PyResult<Bound<'py, PyBytes>> {
         let is_kept = |read: &Settings| (read.codec, read.bytes_encoding) == (settings.codec, settings.bytes_encoding);
         match &self.settings {

@@ -17,7 +17,7 @@ use super::held::Held;
 use crate::errors::{LocalProtocolError, decode_error};
 use crate::frames::{self, Frame, counted};
 
-/// What messages are made of by those who build them.
+/// A message from its fields.
 fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
     let mut message = Message { kind, timeout_ms: -1, ..Message::default() };
     message.correlation_id = Cow::Owned(random_id()?);
@@ -65,7 +65,7 @@ fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
             }
         }
     }
-    // What is sent is to be what the other side takes.
+    // The other side must accept what is sent.
     let body = cdt::encode(&message, &Settings::default());
     if let Err(rejected) = cdt::decode(&body, kind, &Settings::default()) {
         let meaning = rejected.fault.kind.meaning();
@@ -122,10 +122,10 @@ fn hash(held: &Held) -> u64 {
     hasher.finish()
 }
 
-/// How a body was read: its codec, the encoding of bytes, and whether strictly; and who sent an event.
+/// How a body was read: its codec, the encoding of bytes, and whether strictly; and the sender of an event.
 type Read<'a> = (&'static str, &'static str, bool, Option<&'a str>);
 
-/// How a message is made again from a pickle: its kind, its body, and how that was read; as JSON if it was built.
+/// How a message is pickled: its kind, its body, and how that was read; as JSON if it was built.
 type Reduced<'py, 'a> = (Bound<'py, PyAny>, (&'static str, Bound<'py, PyBytes>, Option<Read<'a>>));
 
 fn reduced<'py, 'a>(py: Python<'py>, held: &'a Held) -> PyResult<Reduced<'py, 'a>> {
@@ -160,7 +160,7 @@ macro_rules! messages {
                     built(Kind::$kind, fields).map(Self)
                 }
 
-                /// What a pattern in `match` names by position.
+                /// The positional fields of a `match` pattern.
                 #[classattr]
                 #[allow(non_upper_case_globals)] // the name is Python's
                 const __match_args__: (&'static str, &'static str) = ("app_version_name", "endpoint_id");
@@ -335,7 +335,7 @@ fn shown(message: &Message<'_>) -> String {
     format!("{}({})", message.kind.name(), said.join(", "))
 }
 
-/// A message that came in, as Python's object.
+/// A received message, as Python's object.
 pub(super) fn spoken(py: Python<'_>, received: Received) -> PyResult<Bound<'_, PyAny>> {
     object(py, Held::received(received))
 }
@@ -398,11 +398,11 @@ pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> 
     let mut held = frames::held("frames", frames)?;
     let parsed = topic.map(cdt::subject::parse).unwrap_or_default();
     let body = held.pop().unwrap_or_else(|| Frame::Native(Bytes::new()));
-    // That nobody has heard a request is said by an answer without a body.
+    // An empty body answers a request without a responder.
     let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()));
     let Some(kind) = kind else { return Ok(vec![]) };
     let at = held.len();
-    // Whichever codec it was recorded with: what is JSON begins as no Avro does that makes sense.
+    // Whichever codec it was recorded with: JSON begins as no sensible Avro does.
     let mut settings = Settings { strict: false, ..Settings::default() };
     if !body.starts_with(b"{") {
         settings.codec = Codec::Avro;

@@ -15,7 +15,7 @@ pub(crate) use nats::{PyInflow, publications};
 use pyo3::prelude::*;
 use trunkline_wire::cdt::{Settings, decode as decode_body, subject};
 
-/// Whether a subject is one of those that a pattern means.
+/// Whether a pattern matches a subject.
 #[pyfunction]
 pub(crate) fn matches(pattern: &str, subject: &str) -> bool {
     subject::matches(pattern, subject)
@@ -27,7 +27,7 @@ pub(crate) fn is_token(text: &str) -> bool {
     subject::is_token(text)
 }
 
-/// What is wrong with a message of this subject, by the slug of its kind; None where nothing is, or nothing is known of it.
+/// The fault of a message with this subject, by the slug of its kind; None if it has none, or the subject is unknown.
 #[pyfunction]
 pub(crate) fn fault(
     subject: &str,
@@ -39,7 +39,7 @@ pub(crate) fn fault(
     let (codec, bytes_encoding) = (message::codec(codec)?, message::bytes_encoding(bytes_encoding)?);
     let settings = Settings { codec, bytes_encoding, strict, kind: None };
     let parsed = subject::parse(subject);
-    // That nobody has heard a request is said by an answer without a body.
+    // An empty body answers a request without a responder.
     let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()));
     Ok(kind.and_then(|kind| decode_body(body, kind, &settings).err()).map(|rejected| rejected.fault.kind.slug()))
 }

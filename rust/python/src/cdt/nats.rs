@@ -1,4 +1,4 @@
-//! What a server of NATS has sent, and what is published.
+//! What a server of NATS sends, and messages to publish.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -12,7 +12,7 @@ use trunkline_wire::nats::{Head, Inflow, LINE_END};
 
 use crate::machine::{Carried, PyMessages};
 
-/// What a server has sent, however it was cut, and which of its subscriptions are ours.
+/// What a server has sent, however it was cut, and our subscriptions.
 #[pyclass(module = "trunkline._native.cdt", name = "Inflow")]
 #[derive(Default)]
 pub(crate) struct PyInflow {
@@ -32,24 +32,24 @@ impl PyInflow {
         self.numbers.insert(subscription, number);
     }
 
-    /// Takes them no longer.
+    /// Stops taking them.
     fn leave(&mut self, subscription: u64) {
         self.numbers.remove(&subscription);
     }
 
-    /// Forgets what has only begun: another connection begins.
+    /// Forgets incomplete data: another connection begins.
     fn reset(&mut self) {
         self.inflow = Inflow::default();
     }
 
-    /// Takes more of it: the first bytes of a buffer. Gives the messages of ours, and whatever else is whole, as it came, but
-    /// of several lines of INFO the last one.
+    /// Takes the first bytes of a buffer. Gives the messages of our subscriptions, and everything else that is
+    /// complete, as it came, but of several lines of INFO only the last.
     fn feed<'py>(
         &mut self,
         buffer: &Bound<'py, PyByteArray>,
         nbytes: usize,
     ) -> PyResult<(PyMessages, Bound<'py, PyBytes>)> {
-        // SAFETY: the GIL is held until this returns, and nothing that is called meanwhile is Python's.
+        // SAFETY: the GIL is held until this returns, and nothing called meanwhile runs Python code.
         let held = unsafe { buffer.as_bytes() };
         let sent = held
             .get(..nbytes)
@@ -59,7 +59,7 @@ impl PyInflow {
         let fed = inflow.feed(sent, |delivery, whole, kept| {
             let ours = delivery.and_then(|delivery| Some((numbers.get(&delivery.subscription)?, delivery)));
             let Some((&socket, delivery)) = ours else {
-                // The last one says all: to read each of a flood would take longer than to send it.
+                // Only the last one counts: to read each of a flood would take longer than to send it.
                 if delivery.is_none() && whole.starts_with(b"INFO ") && whole.ends_with(LINE_END) {
                     info.clear();
                     return info.extend_from_slice(whole);
@@ -81,9 +81,11 @@ impl PyInflow {
     }
 }
 
-/// Writes messages as they are published: to the subject that is their peer, with a reply subject and a body; a header block stays here.
+/// Writes messages to publish: to the subject that is their peer, with a reply subject and a body; a header block is
+/// not sent.
 ///
-/// Gives what is to be sent, and the positions of messages that cannot be: larger than `most` bytes, or of a bad subject.
+/// Gives the bytes to send, and the positions of messages that cannot be sent: larger than `most` bytes, or of a bad
+/// subject.
 #[pyfunction]
 pub(crate) fn publications<'py>(
     py: Python<'py>,

@@ -1,4 +1,4 @@
-//! The machines of CDTP in Python's hands.
+//! The machines of CDTP, driven by Python.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::frames::Frame;
 use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::role::seconds;
 
-/// A beacon beside each machine that is made, where there is to be one.
+/// Makes a beacon beside each machine, if it needs one.
 fn beacons(given: &Given<'_>) -> PyResult<impl Fn([u8; 32]) -> Option<Beacon> + Send + use<>> {
     let options: Option<BeaconOptions> = given.optional("beacon")?.map(|beacon| beacon.extract()).transpose()?;
     let settings = options.map(BeaconOptions::settings);
@@ -98,7 +98,7 @@ impl Spoken for FindingSenders {
         }
     }
 
-    /// Messages go together as they came.
+    /// Messages stay together as they came.
     fn notice<'py>(py: Python<'py>, event: ReceiverEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         let messages = match event {
             ReceiverEvent::Message { frames, layout: Layout::Single(head) } => {

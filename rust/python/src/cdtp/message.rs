@@ -28,7 +28,7 @@ use crate::fields;
 use crate::frames::{self, Frame, counted};
 use crate::msgpack;
 
-/// Objects that Python makes of the tags of a message: an empty map is one byte there, and some ninety here.
+/// Python objects made of the tags of a message: an empty map is one byte encoded, and some ninety in memory.
 const MAX_OBJECTS: u64 = 1_000_000;
 
 /// A message of CDTP, of any header.
@@ -38,7 +38,7 @@ pub(crate) struct Message {
     header: Frame,
     payload: SmallVec<[Frame; 2]>,
     variant: Variant,
-    /// Set for a record among others: `header` is not its own then.
+    /// Set for a record among others: `header` is shared then.
     among_others: bool,
     kind: Option<MessageType>,
     sender: Range<usize>,
@@ -73,14 +73,14 @@ impl Headers {
     }
 }
 
-/// Which messages of a batch are asked for.
+/// The messages of a batch that are asked for.
 #[derive(FromPyObject)]
 pub(crate) enum Index<'py> {
     One(isize),
     Slice(Bound<'py, PySlice>),
 }
 
-/// What `decode` and a receiver are told about headers.
+/// The settings of headers, for `decode` and a receiver.
 pub(crate) fn settings(accept: &[String], strict: bool) -> PyResult<Settings> {
     let accept = accept.iter().map(|slug| variant(slug)).collect::<PyResult<Vec<_>>>()?;
     Ok(Settings { accept: accept.into_iter().collect::<Accept>(), strict })
@@ -107,7 +107,7 @@ pub(crate) fn timestamp(timestamp_ns: &Bound<'_, PyAny>) -> PyResult<Timestamp> 
     }
 }
 
-/// A MessagePack map of Python's mapping, whose keys are strings; `argument` is what Python calls it.
+/// A MessagePack map from Python's mapping, whose keys are strings; `argument` is the name of the argument in Python.
 pub(crate) fn encoded_map(argument: &str, map: Option<&Bound<'_, PyAny>>) -> PyResult<Bytes> {
     let Some(map) = map else { return Ok(Bytes::from_static(&[0x80])) };
     let owned;
@@ -178,7 +178,7 @@ impl Message {
         &self.header[self.tags.clone()]
     }
 
-    /// The frames of a wire message that holds this one alone.
+    /// The frames of a wire message that holds only this one.
     fn wire(&self, py: Python<'_>) -> PyResult<Frames> {
         if self.variant != Variant::Two {
             return Ok(std::iter::once(&self.header).chain(&self.payload).map(|frame| frame.share(py)).collect());
@@ -192,18 +192,18 @@ impl Message {
         Ok(smallvec::smallvec![frame.into()])
     }
 
-    /// All that two equal messages have in common but for the tags, which may be encoded in different ways.
+    /// All that two equal messages share except the tags, which may be encoded in different ways.
     fn key(&self) -> impl Hash + Eq {
         let numbers = (self.timestamp, self.kind, self.sequence);
         (self.variant, self.sender_name(), numbers, &self.payload[..])
     }
 
-    /// Whether the tags map is made of more objects than Python is to make room for.
+    /// Whether the tags map has too many objects for Python.
     fn has_too_many_tags(&self) -> bool {
         has_too_many_objects(self.tags_bytes())
     }
 
-    /// The map that a message of this type has: A and B as their payload, CDTP2 as the tags of the record numbered 1.
+    /// The map of a message of this type: A and B have it as their payload, CDTP2 as the tags of the record numbered 1.
     fn map_of<'py>(&self, py: Python<'py>, message_type: MessageType) -> PyResult<Option<Bound<'py, PyAny>>> {
         let map = match (self.variant, &self.payload[..]) {
             _ if self.kind != Some(message_type) => None,
@@ -244,14 +244,14 @@ impl Message {
     }
 }
 
-/// Whether a map is made of more objects than Python is to make room for.
+/// Whether a map has too many objects for Python.
 fn has_too_many_objects(map: &[u8]) -> bool {
     let count = || wire_msgpack::Reader::new(map, ErrorKind::BadHeader).count();
     // Each takes a byte at least.
     map.len() as u64 > MAX_OBJECTS && count().is_ok_and(|count| count > MAX_OBJECTS)
 }
 
-/// What is to be sent or encoded would be refused by whoever decodes it.
+/// A receiver would refuse what is to be sent or encoded.
 pub(crate) fn no_message(kind: ErrorKind) -> PyErr {
     LocalProtocolError::new_err(format!("this would not be a valid message: {}", kind.slug()))
 }
@@ -266,7 +266,7 @@ fn oversize(error: wire_msgpack::Oversize) -> PyErr {
 
 #[pymethods]
 impl Message {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str, &'static str) = ("sender", "payload");
@@ -360,10 +360,10 @@ impl Message {
         self.timestamp.map(|time| i128::from(time.seconds()) * 1_000_000_000 + i128::from(time.nanoseconds()))
     }
 
-    /// The tags map; the caller's own, since a message does not change.
+    /// The tags map; a new one for each caller, since a message does not change.
     #[getter]
     fn tags<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        // Most read it once: only who comes again is given copies of one that is kept.
+        // Most callers read it once: only later calls get copies of one that is kept.
         if !self.tags_are_read.swap(true, Ordering::Relaxed) {
             return Ok(self.new_tags(py)?.into_bound(py));
         }
@@ -468,7 +468,7 @@ impl PyBatch {
 
 #[pymethods]
 impl PyBatch {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str, &'static str) = ("sender", "type");

@@ -1,4 +1,4 @@
-//! The receiving role; a recorder is one that delivers nothing.
+//! The receiving role; a recorder delivers nothing.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -21,7 +21,7 @@ use crate::frames::Frame;
 use crate::reader::{Look, Next, Reader};
 use crate::role::{Role, RoleOptions, connection, start, trouble};
 
-/// A receiver, which finds its senders where it is in a group.
+/// A receiver, which discovers its senders if it is in a group.
 pub(super) type FindingSenders = Together<Receiver, Beacon, Finding>;
 
 /// A receiver's or recorder's engine.
@@ -33,7 +33,7 @@ pub(crate) struct PyReceiver {
     on_notice: Py<PyAny>,
 }
 
-/// A receiver, and the beacon it finds its senders by, if any.
+/// A receiver, and the beacon that discovers its senders, if any.
 pub(super) fn finding(
     settings: ReceiverSettings,
     message_limit: Option<u64>,
@@ -48,8 +48,8 @@ pub(super) fn finding(
     Together::new(receiver, beacon, Finding)
 }
 
-/// The CDTP2 message at hand, and how many of its records were handed out: each becomes a message when it is its turn,
-/// since there may be millions.
+/// The current CDTP2 message, and how many of its records were handed out: each becomes a message when it is due, since
+/// there may be millions.
 struct Records {
     frame: Bytes,
     batch: Batch,
@@ -66,7 +66,7 @@ impl Iterator for Records {
     }
 }
 
-/// What there is to hand out: messages of one record as they came, others one by one.
+/// What to hand out: messages of one record as they came, others one by one.
 enum Given {
     Came(Next<ReceiverEvent>),
     Record(Message),
@@ -100,7 +100,7 @@ impl PyReceiver {
         self.on_notice.bind(py).call1(trouble(what)).map(drop)
     }
 
-    /// The next message without a wait; notices on the way are told. `None` when there is none now.
+    /// The next message without a wait; reports notices on the way. `None` when there is none now.
     fn take<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
         let mut look = Look::default();
         loop {
@@ -159,13 +159,13 @@ impl PyReceiver {
         slf.as_super().get().receive(slf.py(), timeout_s, "no message came", || Self::take(slf))
     }
 
-    /// The next message if there is one now; tells notices on the way.
+    /// The next message if there is one now; reports notices on the way.
     fn poll<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
         slf.as_super().get().ours()?;
         Self::take(slf)
     }
 
-    /// Gives up what was not read of a role that is over; tells the notices on the way.
+    /// Discards what was not read of a role that is over; reports the notices on the way.
     fn give_up(slf: &Bound<'_, Self>) -> PyResult<()> {
         if slf.as_super().get().ours().is_err() {
             return Ok(());
@@ -190,7 +190,7 @@ impl PyReceiver {
         slf.as_super().get().iterated(slf.py(), Self::receive(slf, None))
     }
 
-    /// Reads no more after so many messages in all; `None` reads on.
+    /// Stops reading after so many messages in all; `None` reads on.
     #[pyo3(signature = (count))]
     fn limit(&self, count: Option<u64>) {
         self.reader.handle.ask(Either::First(ReceiverVerb::Limit(count)));
@@ -207,7 +207,7 @@ impl PyReceiver {
     }
 }
 
-/// The notice of an event, `(kind, *details)`; messages have none.
+/// The notice of an event, `(kind, *details)`; messages are handed out instead.
 pub(super) fn notice(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
     let notice = match event {
         ReceiverEvent::Message { .. } => return Ok(None),

@@ -29,7 +29,7 @@ pub(crate) struct PySender {
     max_message_bytes: u64,
 }
 
-/// A sender, announced where it is in a group.
+/// A sender, announced if it is in a group.
 pub(super) type Announced = Together<Sender, Beacon, Announcing>;
 
 /// A message on its way to the engine.
@@ -72,7 +72,7 @@ impl PySender {
     }
 }
 
-/// The time a message bears: now, where it is not said.
+/// The timestamp of a message: now, if none is given.
 fn stamp(timestamp_ns: Option<&Bound<'_, PyAny>>) -> PyResult<Timestamp> {
     if let Some(nanoseconds) = timestamp_ns {
         return timestamp(nanoseconds);
@@ -112,7 +112,7 @@ pub(super) fn raw(frames: &Bound<'_, PyAny>) -> PyResult<SenderVerb> {
     if frames.is_empty() { Err(no_message(ErrorKind::MissingPayload)) } else { Ok(SenderVerb::Raw(frames)) }
 }
 
-/// The notice of an event: its kind, an endpoint, and more in words.
+/// The notice of an event: its kind, an endpoint, and details in words.
 pub(super) fn notice(event: SenderEvent) -> (&'static str, String, String) {
     match event {
         SenderEvent::Bound(endpoint) => ("bound", endpoint, String::new()),
@@ -151,7 +151,7 @@ impl PySender {
             connect: options.connect.clone(),
             options: options.socket.clone(),
             batch: BatchBounds {
-                // Together they are to be no more than a receiver takes.
+                // Together they must not be larger than a receiver takes.
                 bytes: usize::try_from(batch_bytes.min(max_message_bytes)).unwrap_or(usize::MAX),
                 time: seconds("batch_s", batch_s)?,
             },
@@ -188,7 +188,7 @@ impl PySender {
         self.outgoing(raw(frames)?)
     }
 
-    /// Lets nothing wait for others to go with.
+    /// Sends what is gathered without waiting for more.
     fn flush(&self) {
         self.handle.ask(Either::First(SenderVerb::Flush));
     }
@@ -223,5 +223,5 @@ impl PySender {
     }
 }
 
-/// Messages libzmq may hold for a receiver, and lose with it: as few as keep it busy.
+/// Messages that libzmq may hold for a receiver, and lose with it: just enough to keep it busy.
 const SEND_HWM: u32 = 128;

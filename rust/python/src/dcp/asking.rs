@@ -1,4 +1,4 @@
-//! Requests, and what has become of them: what clients and workers have in common.
+//! Requests and their outcomes, shared by clients and workers.
 
 use pyo3::prelude::*;
 use trunkline_wire::dcp::{Client, ClientVerb, Outcome, Working, WorkingVerb};
@@ -33,10 +33,10 @@ impl Called for Working {
     }
 }
 
-/// What is asked, as Python gives it: the service, the data and the metadata.
+/// A request as Python gives it: the service, the data and the metadata.
 pub(super) type Asked<'a, 'py> = (&'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>, &'a Bound<'py, PyAny>);
 
-/// A request that has no number yet, none of whose frames is larger than a peer takes, and its size.
+/// A request without a number yet, whose frames are no larger than a peer takes, and its size.
 pub(super) fn request(
     (service, data, metadata): Asked<'_, '_>,
     timeout_s: Option<f64>,

@@ -21,7 +21,7 @@ pub(crate) struct PyBroker {
     handle: Arc<Handle<Broker>>,
 }
 
-/// What a broker is told beyond what every role is.
+/// The settings of a broker beyond those of every role.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 #[allow(clippy::struct_excessive_bools)] // each a choice of its own

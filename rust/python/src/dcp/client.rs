@@ -1,4 +1,4 @@
-//! The asking role.
+//! The requesting role.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ impl PyClient {
         let settings = ClientSettings {
             connect: options.connect.clone(),
             options: options.socket.clone(),
-            // Who does not say waits for ever.
+            // Without a timeout it waits forever.
             timeout: Duration::MAX,
             heartbeat_interval,
             liveness,

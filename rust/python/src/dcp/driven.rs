@@ -1,4 +1,4 @@
-//! The machines of DCP in Python's hands.
+//! The machines of DCP, driven by Python.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::counters::{add_connected, add_listening, counters};
 use crate::errors::ended;
 use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 
-/// The largest frame, as for roles that do not say.
+/// The largest frame, the default of roles.
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 
 pub(crate) fn broker_machine(given: &Given<'_>) -> PyResult<Make> {
@@ -38,13 +38,13 @@ pub(crate) fn worker_machine(given: &Given<'_>) -> PyResult<Make> {
 
 pub(crate) fn client_machine(given: &Given<'_>) -> PyResult<Make> {
     let (heartbeat_interval, liveness) = heartbeat(given.extract("heartbeat_interval_s")?, given.extract("liveness")?)?;
-    // Who does not say waits for ever.
+    // Without a timeout it waits forever.
     let (connect, timeout) = (given.extract("connect")?, Duration::MAX);
     let settings = ClientSettings { connect, timeout, heartbeat_interval, liveness, ..ClientSettings::default() };
     Ok(maker(move |_, seed| Client::new(settings.clone(), seed)))
 }
 
-/// Verbs of who asks.
+/// Verbs of a client.
 fn asking(name: &str, given: &Given<'_>) -> PyResult<ClientVerb> {
     let call = CallId(given.extract("call")?);
     match name {

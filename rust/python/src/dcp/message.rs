@@ -32,13 +32,13 @@ impl Message {
         self.layout.body()
     }
 
-    /// What two equal messages have in common: the width of a type is not part of what is said (DCP-11).
+    /// What two equal messages share: the width of a type does not matter (DCP-11).
     fn key(&self) -> (MessageType, &[Frame]) {
         (self.layout.message_type(), self.frames.get(TYPE + 1..).unwrap_or_default())
     }
 }
 
-/// Where the type stands.
+/// The position of the type.
 const TYPE: usize = 2;
 
 fn message_type(slug: &str) -> PyResult<MessageType> {
@@ -63,7 +63,7 @@ fn role(name: Option<&str>) -> PyResult<Option<Role>> {
 
 #[pymethods]
 impl Message {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str,) = ("type",);
@@ -225,7 +225,7 @@ impl PyReply {
 
 #[pymethods]
 impl PyReply {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str, &'static str) = ("data", "metadata");

@@ -1,4 +1,4 @@
-//! DCP: messages, and the roles that broker, do and ask for work.
+//! DCP: messages, and the roles that broker, do and request work.
 
 mod asking;
 mod broker;
@@ -25,7 +25,7 @@ use trunkline_wire::MAX_FRAMES;
 use crate::errors::LocalProtocolError;
 use crate::frames::{self, within};
 
-/// How often, and how many times that a peer may be silent.
+/// The interval of heartbeats, and how many a peer may miss.
 fn heartbeat(interval_s: f64, liveness: u32) -> PyResult<(Duration, u32)> {
     let interval = crate::role::seconds("heartbeat_interval_s", interval_s)?;
     // libzmq counts milliseconds.
@@ -38,11 +38,12 @@ fn heartbeat(interval_s: f64, liveness: u32) -> PyResult<(Duration, u32)> {
     Ok((interval, liveness))
 }
 
-/// The most parts that metadata and data can have together: a message has frames for the protocol, addresses, delimiters
-/// and the number of the request as well.
+/// The most parts of metadata and data together: a message also has frames for the protocol, addresses, delimiters and
+/// the number of the request.
 const PARTS: usize = MAX_FRAMES - 8;
 
-/// One part of data, or a sequence of them: none larger than a peer takes, nor more than go beside so many of metadata.
+/// One part of data, or a sequence of them: none larger than a peer takes, nor more than fit beside so many of
+/// metadata.
 fn parts(object: &Bound<'_, PyAny>, metadata: usize, max_message_bytes: u64) -> PyResult<Vec<Bytes>> {
     let parts = frames::one_or_more("data", object)?.into_vec();
     within(parts.iter(), max_message_bytes)?;
@@ -53,7 +54,7 @@ fn parts(object: &Bound<'_, PyAny>, metadata: usize, max_message_bytes: u64) -> 
     Ok(parts)
 }
 
-/// Parts of metadata, which are told from what follows by not being empty (DCP-22).
+/// Parts of metadata, which are not empty: an empty frame ends them (DCP-22).
 fn metadata(object: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
     let parts = frames::one_or_more("metadata", object)?.into_vec();
     if parts.iter().any(Bytes::is_empty) {

@@ -1,4 +1,4 @@
-//! What a worker has in hand.
+//! The requests that a worker has in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::frames;
 pub(crate) trait Answers: Send + Sync {
     /// Takes one; it never waits.
     fn ask(&self, verb: WorkerVerb);
-    /// Why nothing can be answered any more, if so.
+    /// Why no answer can be sent any more, if so.
     fn ended(&self) -> Option<PyErr>;
 }
 
@@ -36,7 +36,7 @@ impl Answers for Handle<Working> {
     }
 }
 
-/// A request that a worker is to answer.
+/// A request for a worker to answer.
 #[pyclass(frozen, weakref, module = "trunkline.dcp", name = "Request")]
 pub(crate) struct PyRequest {
     answers: Arc<dyn Answers>,
@@ -68,7 +68,7 @@ impl PyRequest {
         }
     }
 
-    /// Parts that an answer has beside the metadata of the request.
+    /// Parts of an answer besides the metadata of the request.
     fn parts(&self, data: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
         let metadata = self.layout.body().map_or(0, |body| body.metadata.len());
         super::parts(data, metadata, self.max_message_bytes)
@@ -88,7 +88,7 @@ impl PyRequest {
 
 #[pymethods]
 impl PyRequest {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str, &'static str) = ("service", "data");
@@ -159,7 +159,7 @@ impl PyRequest {
 }
 
 impl Drop for PyRequest {
-    /// Frees its place, where nobody answered it.
+    /// Frees its slot if it was never answered.
     fn drop(&mut self) {
         if !*self.answered.get_mut() && self.answers.ended().is_none() {
             self.answers.ask(WorkerVerb::Abandon(self.job));

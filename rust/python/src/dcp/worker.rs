@@ -34,7 +34,7 @@ impl PyWorker {
         PyRequest::new(self.reader.handle.clone(), self.max_message_bytes, job, frames, body)
     }
 
-    /// The connection is the worker's to tell of, not the client's in it.
+    /// The worker reports the connection, not the client in it.
     fn notify(&self, py: Python<'_>, event: WorkingEvent) -> PyResult<()> {
         if let WorkingEvent::Work(event) = event
             && let Some(notice) = notice(py, event)?
@@ -48,7 +48,7 @@ impl PyWorker {
         self.on_notice.bind(py).call1(trouble(what)).map(drop)
     }
 
-    /// The next request without a wait; notices on the way are told. `None` when there is none now.
+    /// The next request without a wait; reports notices on the way. `None` when there is none now.
     fn take(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
         let (this, py) = (slf.get(), slf.py());
         let mut look = Look::default();
@@ -87,7 +87,7 @@ impl PyWorker {
         let (connect, socket) = (options.connect.clone(), options.socket.clone());
         let settings = WorkerSettings { connect, options: socket, ..given };
         let replies = Arc::new(Replies::new(options.bounds)?);
-        // Who does not say waits for ever.
+        // Without a timeout it waits forever.
         let asks = ClientSettings { timeout: Duration::MAX, ..ClientSettings::default() };
         let machine = Working::new(Worker::new(Nanos::default(), settings, seed()?), Client::new(asks, seed()?));
         let sink = Answering::new(Arc::clone(&replies));
@@ -97,7 +97,7 @@ impl PyWorker {
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(worker))
     }
 
-    /// A request of its own.
+    /// A request that the worker sends itself.
     #[pyo3(signature = (service, data, *, metadata, timeout_s, retries))]
     fn outgoing(
         slf: &Bound<'_, Self>,
@@ -119,7 +119,7 @@ impl PyWorker {
         role.receive(slf.py(), timeout_s, "no request came", || Self::take(slf))
     }
 
-    /// The next request if there is one now; tells notices on the way.
+    /// The next request if there is one now; reports notices on the way.
     fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
         slf.as_super().as_super().get().ours()?;
         Self::take(slf)
@@ -134,7 +134,7 @@ impl PyWorker {
         slf.as_super().as_super().get().iterated(slf.py(), Self::receive(slf, None))
     }
 
-    /// Gives back to the broker what has come in and nobody has begun.
+    /// Gives requests back to the broker that have come in and are not begun.
     fn give_back(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.as_super().as_super().get().ours()?;
         let this = slf.get();
@@ -151,10 +151,10 @@ impl PyWorker {
         }
     }
 
-    /// Ends, gives back what nobody has begun, and waits for the rest, for so long at most.
+    /// Ends, gives back requests that are not begun, and waits for the rest, for so long at most.
     fn finish(slf: &Bound<'_, Self>, grace_s: f64) -> PyResult<()> {
         let (role, grace) = (slf.as_super().as_super().get(), crate::role::seconds("grace_s", grace_s)?);
-        // A child after fork has none to end.
+        // A child after fork has no role to end.
         let Ok(engine) = role.ours() else { return Ok(()) };
         engine.close(grace);
         while !engine.is_over() {
@@ -194,7 +194,7 @@ pub(crate) fn settings(
     Ok(WorkerSettings { service, concurrency, heartbeat_interval, liveness, ..WorkerSettings::default() })
 }
 
-/// The notice of an event, `(kind, *details)`; requests and replies have none.
+/// The notice of an event, `(kind, *details)`; requests and replies are handed out instead.
 pub(crate) fn notice(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
     let notice = match event {
         WorkerEvent::Request { .. } | WorkerEvent::Reply { .. } => return Ok(None),

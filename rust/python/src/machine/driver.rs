@@ -15,7 +15,7 @@ use super::{Carried, Driven, Given, PyMessages, VerbQueue, spoken};
 use crate::frames;
 use crate::role::seconds;
 
-/// The machine of a role, for those who have its sockets and its clock.
+/// The machine of a role, for callers that own its sockets and its clock.
 #[pyclass(frozen, module = "trunkline._native", name = "Driver")]
 pub(crate) struct PyDriver {
     machine: Mutex<Box<dyn Driven>>,
@@ -23,13 +23,13 @@ pub(crate) struct PyDriver {
 }
 
 impl PyDriver {
-    /// The machine, once no other thread has it. Who has it may need Python meanwhile: whatever is made there may run code
-    /// of others, which lets other threads go on.
+    /// The machine, once no other thread holds it. The holder may need Python meanwhile: creating an object may run
+    /// other code, which lets other threads run.
     fn machine(&self, py: Python<'_>) -> MutexGuard<'_, Box<dyn Driven>> {
         self.machine.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something at this time, after the verbs that are pending.
+    /// Does something at this time, after the verbs that are waiting.
     fn at<T>(&self, py: Python<'_>, now_ns: u64, act: impl FnOnce(Nanos, &mut dyn Driven) -> T) -> T {
         let now = Nanos(now_ns);
         let mut machine = self.machine(py);
@@ -55,7 +55,7 @@ impl PyDriver {
         Ok(Self { machine: Mutex::new(make(Nanos(now_ns), bytes)), verbs: Arc::default() })
     }
 
-    /// Takes one whole message; gives the kind of error, the framing and the topic where there are such.
+    /// Takes one whole message; gives the kind of error, the framing and the topic, if any.
     #[pyo3(signature = (now_ns, socket, frames, *, peer = None, user_id = None, host = None))]
     #[allow(clippy::too_many_arguments, clippy::type_complexity)] // it is read once, in Python
     fn handle_message<'py>(
@@ -107,7 +107,7 @@ impl PyDriver {
         Ok(())
     }
 
-    /// Acts on whatever is due.
+    /// Handles the timers that are due.
     fn handle_timeout(&self, py: Python<'_>, now_ns: u64) {
         self.at(py, now_ns, |now, machine| machine.handle_timeout(now));
     }
@@ -132,7 +132,7 @@ impl PyDriver {
         output.map(|output| shown(py, output)).transpose()
     }
 
-    /// The next thing to tell, `(kind, *details)`; None when there is none.
+    /// The next event, `(kind, *details)`; None when there is none.
     fn poll_event<'py>(&self, py: Python<'py>, now_ns: u64) -> PyResult<Option<Bound<'py, PyTuple>>> {
         self.at(py, now_ns, |_, machine| {
             machine.gather();
@@ -140,8 +140,9 @@ impl PyDriver {
         })
     }
 
-    /// Acts on whatever is due, and takes messages. Gives all outputs, where sends that follow each other are `Messages`, and all
-    /// events; which of the messages are none of the protocol's, and why; when it wants to be called next, and whether its orderly end is over.
+    /// Handles the timers that are due, and takes messages. Gives all outputs, with consecutive sends as `Messages`,
+    /// and all events; which of the messages are invalid, and why; when to call it next, and whether its orderly end is
+    /// over.
     #[allow(clippy::type_complexity, clippy::needless_pass_by_value)] // it is read once, in Python, which gives it away
     fn exchange<'py>(
         &self,
@@ -182,7 +183,7 @@ impl PyDriver {
         Ok((outputs, events, errors, timeout, is_closed))
     }
 
-    /// When `handle_timeout` wants to be called next.
+    /// When to call `handle_timeout` next.
     #[getter]
     fn timeout_ns(&self, py: Python<'_>) -> Option<u64> {
         timeout_ns(&**self.machine(py))

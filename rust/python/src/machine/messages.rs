@@ -14,7 +14,7 @@ use crate::frames;
 pub(crate) struct Carried {
     /// The number of its socket.
     pub(crate) socket: usize,
-    /// What it goes by, if its machine is to hear what became of it.
+    /// Its number, if its machine needs the outcome.
     pub(crate) number: Option<u64>,
     /// Where it comes from or goes to.
     pub(crate) peer: Bytes,
@@ -30,7 +30,7 @@ impl Carried {
 /// A message as Python gives it.
 type Given<'py> = (usize, Option<u64>, Bound<'py, PyBytes>, Bound<'py, PyTuple>);
 
-/// Messages in their order, each `(socket, number or None, peer, frames)` for whoever looks at it.
+/// Messages in their order, each `(socket, number or None, peer, frames)` when read.
 #[pyclass(module = "trunkline._native", name = "Messages")]
 #[derive(Default)]
 pub(crate) struct PyMessages {
@@ -84,13 +84,13 @@ impl PyMessages {
         self.nbytes
     }
 
-    /// Whether a machine is to hear what became of any of them.
+    /// Whether a machine needs the outcome of any of them.
     #[getter]
     fn numbered(&self) -> bool {
         self.messages.iter().any(|message| message.number.is_some())
     }
 
-    /// Takes the first of them off: one, and as many more as there are until they have so many bytes.
+    /// Takes off the first of them: one, and as many more as there are until they have so many bytes.
     fn take(&mut self, nbytes: usize) -> Self {
         if self.nbytes <= nbytes {
             return std::mem::take(self);

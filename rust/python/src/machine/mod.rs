@@ -1,4 +1,4 @@
-//! Machines in Python's hands: one by one, or many in a simulation.
+//! Machines driven by Python: one by one, or many in a simulation.
 
 mod driver;
 mod messages;
@@ -21,7 +21,7 @@ use pyo3::types::{PyDict, PyTuple};
 use trunkline_wire::erased::{AnyMachine, Numbered};
 use trunkline_wire::{Machine, Nanos};
 
-/// What Python says to machines of a type, and hears of them.
+/// The verbs and events of machines of a type, in Python.
 pub(crate) trait Spoken: Machine + Send + Sized + 'static {
     /// A verb by its name, with its arguments.
     fn verb(name: &str, given: &Given<'_>) -> PyResult<Self::Verb>;
@@ -37,15 +37,15 @@ pub(crate) trait Spoken: Machine + Send + Sized + 'static {
     fn counters<'py>(py: Python<'py>, stats: &Self::Stats) -> PyResult<Bound<'py, PyDict>>;
 }
 
-/// A machine of any type that Python speaks to.
+/// A machine of any type that Python can drive.
 pub(crate) trait Driven: AnyMachine {
-    /// See [`Spoken::verb`]; does it.
+    /// Does the verb of [`Spoken::verb`].
     fn say(&mut self, now: Nanos, name: &str, given: &Given<'_>) -> PyResult<()>;
 
     /// Does a verb of the machine's own type.
     fn handle(&mut self, now: Nanos, verb: Box<dyn Any + Send>);
 
-    /// The next event that was set aside, see [`Spoken::notice`].
+    /// The next event that was set aside and is to be reported.
     fn next_notice<'py>(&mut self, py: Python<'py>, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>>;
 
     /// See [`Spoken::counters`].
@@ -78,7 +78,7 @@ impl<M: Spoken> Driven for Numbered<M> {
     }
 }
 
-/// Verbs that are pending until the machine is driven next.
+/// Verbs that wait for a machine that is handled now and then.
 #[derive(Default)]
 pub(crate) struct VerbQueue {
     verbs: Mutex<Vec<Box<dyn Any + Send>>>,
@@ -90,7 +90,7 @@ impl VerbQueue {
         self.verbs.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(verb));
     }
 
-    /// Whether its machine is gone.
+    /// Whether it will never be read again.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }
@@ -112,7 +112,7 @@ impl<'py> Given<'py> {
         self.0.get_item(name)?.ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")))
     }
 
-    /// One that may be None or missing.
+    /// An argument that may be None or missing.
     pub(crate) fn optional(&self, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         Ok(self.0.get_item(name)?.filter(|value| !value.is_none()))
     }
@@ -121,7 +121,7 @@ impl<'py> Given<'py> {
         self.any(name)?.extract().map_err(Into::into)
     }
 
-    /// The same with all arguments in it.
+    /// All arguments together, as this type.
     pub(crate) fn whole<T: FromPyObjectOwned<'py>>(&self) -> PyResult<T> {
         self.0.extract().map_err(Into::into)
     }

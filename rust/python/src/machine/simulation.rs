@@ -24,7 +24,7 @@ impl World {
         Arc::clone(self.queues.entry(node).or_default())
     }
 
-    /// Closes the queues of machines that are gone.
+    /// The verbs of a machine that is gone are never read.
     fn clear(&mut self) {
         let simulation = &self.simulation;
         self.queues.retain(|node, queue| {
@@ -37,8 +37,8 @@ impl World {
     }
 }
 
-/// The world, once no other thread has it and the verbs that were pending are done. Who has it may need Python
-/// meanwhile, as who has a driver may.
+/// The world, once no other thread holds it, with the verbs that came since. The holder may need Python meanwhile, as
+/// that of a driver may.
 fn enter<'a>(py: Python<'_>, world: &'a Mutex<World>) -> MutexGuard<'a, World> {
     let mut world = world.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
     let put: Vec<_> = world.queues.iter().map(|(node, queue)| (*node, queue.take())).collect();
@@ -51,7 +51,7 @@ fn enter<'a>(py: Python<'_>, world: &'a Mutex<World>) -> MutexGuard<'a, World> {
     world
 }
 
-/// Machines, and all that is between them.
+/// Machines, and the network between them.
 #[pyclass(frozen, module = "trunkline._native", name = "Simulation")]
 pub(crate) struct PySimulation(Arc<Mutex<World>>);
 
@@ -63,7 +63,7 @@ impl PySimulation {
         Self(Arc::new(Mutex::new(World { simulation, queues: HashMap::new() })))
     }
 
-    /// Has messages sent from now on treated like this.
+    /// Sets how messages sent from now on are treated.
     #[pyo3(signature = (*, latency_s, jitter_s, loss, duplication, reorder))]
     fn set_network(
         &self,
@@ -88,7 +88,7 @@ impl PySimulation {
         enter(py, &self.0).simulation.now().0
     }
 
-    /// Puts a machine in: what kind, and how it is set up.
+    /// Adds a machine: its kind, and its settings.
     fn add(&self, kind: &str, settings: Bound<'_, PyDict>) -> PyResult<Simulated> {
         let py = settings.py();
         let (name, make) = spoken::make(kind, &Given(settings))?;
@@ -96,14 +96,14 @@ impl PySimulation {
         Ok(Simulated { world: Arc::clone(&self.0), node })
     }
 
-    /// Tells `("woken", token)` after so long.
+    /// Reports `("woken", token)` after so long.
     fn wake(&self, py: Python<'_>, after_s: f64, token: u64) -> PyResult<()> {
         enter(py, &self.0).simulation.wake(seconds("after_s", after_s)?, token);
         Ok(())
     }
 
-    /// Lets the next thing happen that is due by then; unless `once`, and on until there is a notice. Gives each notice:
-    /// whose it is and `(kind, *details)`, and whether anything was due.
+    /// Runs the next event that is due by then; unless `once`, goes on until there is something to report. Gives what
+    /// is reported, with its machine and `(kind, *details)`, and whether anything was due.
     #[pyo3(signature = (until_ns, *, once))]
     #[allow(clippy::type_complexity)] // it is read once, in Python
     fn run<'py>(
@@ -133,7 +133,7 @@ impl PySimulation {
     }
 }
 
-/// One of those that take part.
+/// One member of the simulation.
 #[pyclass(frozen, module = "trunkline._native")]
 pub(crate) struct Simulated {
     world: Arc<Mutex<World>>,
@@ -142,7 +142,7 @@ pub(crate) struct Simulated {
 
 #[pymethods]
 impl Simulated {
-    /// What `Simulation.run` calls it.
+    /// Its number in `Simulation.run`.
     #[getter]
     fn number(&self) -> usize {
         self.node.0
@@ -154,7 +154,7 @@ impl Simulated {
         !enter(py, &self.world).simulation.is_up(self.node)
     }
 
-    /// What it is called by who it dialled first, while it is connected.
+    /// Its address at the peer that it dialled first, while it is connected.
     #[getter]
     fn address<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         enter(py, &self.world).simulation.address(self.node).map(|address| PyBytes::new(py, address))
@@ -166,14 +166,14 @@ impl Simulated {
         enter(py, &self.world).simulation.endpoints(self.node)
     }
 
-    /// Takes it out without a word.
+    /// Removes it without notice.
     fn crash(&self, py: Python<'_>) {
         let mut world = enter(py, &self.world);
         world.simulation.crash(self.node);
         world.clear();
     }
 
-    /// Puts it back in, knowing nothing of its former life.
+    /// Restarts it without its former state.
     fn restart(&self, py: Python<'_>) {
         self.crash(py);
         enter(py, &self.world).simulation.restart(self.node);
@@ -202,7 +202,7 @@ impl Simulated {
     /// Counters, by name, as the live role has them.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = enter(py, &self.world).simulation.any(self.node).counters(py)?;
-        // Roles of CDT and CHIRP have no transport of ZeroMQ.
+        // Roles of CDT and CHIRP have no ZeroMQ transport.
         if stats.contains("connection_failures")? {
             stats.set_item("transport", "simulation")?;
         }

@@ -1,4 +1,4 @@
-//! The machines there are, by name.
+//! The kinds of machines, by name.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{cdt, cdtp, chirp, dcp, frames, mc0, mtl};
 /// Makes a machine, from the time and a seed.
 pub(crate) type Make = Box<dyn Fn(Nanos, [u8; 32]) -> Box<dyn Driven> + Send>;
 
-/// What a machine is called among others, and how it is made of settings.
+/// The name of a machine among others, and how to make it from settings.
 type Maker = fn(&Given<'_>) -> PyResult<Make>;
 
 static MACHINES: &[(&str, &str, Maker)] = &[
@@ -36,7 +36,7 @@ static MACHINES: &[(&str, &str, Maker)] = &[
     ("mtl.server", "server", mtl::server_machine),
 ];
 
-/// What makes a machine of a kind with these settings, and what it is called among others.
+/// What makes a machine of a kind with these settings, and its name among others.
 pub(super) fn make(kind: &str, settings: &Given<'_>) -> PyResult<(&'static str, Make)> {
     let known = MACHINES.iter().find(|(known, ..)| *known == kind);
     let (_, name, maker) = known.ok_or_else(|| PyValueError::new_err(format!("unknown machine {kind:?}")))?;
@@ -48,7 +48,7 @@ pub(crate) fn maker<M: Spoken>(make: impl Fn(Nanos, [u8; 32]) -> M + Send + 'sta
     Box::new(move |now, seed| Box::new(Numbered::new(make(now, seed))))
 }
 
-/// A verb that a machine does not know.
+/// A verb that a machine does not have.
 pub(crate) fn no_verb<T>(name: &str) -> PyResult<T> {
     Err(PyValueError::new_err(format!("unknown verb {name:?}")))
 }

@@ -1,4 +1,4 @@
-//! The role that subscribes and puts.
+//! The role that subscribes and publishes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,10 +66,10 @@ pub(super) fn lost() -> PyErr {
     )
 }
 
-/// The most frames that topics, headers and a body can have: a message has a verb, an ID, a topic and delimiters as well.
+/// The most frames of topics, headers and a body: a message also has a verb, an ID, a topic and delimiters.
 const FRAMES: usize = MAX_FRAMES - 8;
 
-/// The size of what is to go in one message, which a peer is to take.
+/// The size of what goes in one message, which must not be larger than a peer takes.
 fn checked(parts: &Frames, max_message_bytes: u64) -> PyResult<usize> {
     if parts.len() > FRAMES {
         let text =
@@ -138,7 +138,7 @@ impl PyConnector {
                     return Ok(Some(Message::of(frames, layout)));
                 }
                 Next::Event(ConnectorEvent::Lost) => return Err(lost()),
-                // Notices are told apart, and calls have their own outcomes.
+                // Notices are read separately, and calls have their own outcomes.
                 Next::Event(_) | Next::Trouble(_) => {}
                 Next::Nothing => return Ok(None),
                 Next::Over => return Err(slf.as_super().as_super().get().ended()),
@@ -170,7 +170,7 @@ impl PyConnector {
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(connector))
     }
 
-    /// The notices, for those who tell them.
+    /// The notices, to be reported.
     #[getter]
     fn told(&self, py: Python<'_>) -> Py<PyNotices> {
         self.notices.clone_ref(py)
@@ -188,7 +188,7 @@ impl PyConnector {
         Self::call(slf, Asked::Unsubscribe(topics), bytes, timeout_s)
     }
 
-    /// A call that puts.
+    /// A call that publishes.
     fn submit(
         slf: &Bound<'_, Self>,
         topic: &Bound<'_, PyAny>,
@@ -200,7 +200,7 @@ impl PyConnector {
         Self::call(slf, Asked::Put(put), bytes, timeout_s)
     }
 
-    /// A call that asks for a sign of life.
+    /// A call that sends a ping.
     fn ping(slf: &Bound<'_, Self>, timeout_s: Option<f64>) -> PyResult<Outgoing> {
         Self::call(slf, Asked::Ping, 0, timeout_s)
     }

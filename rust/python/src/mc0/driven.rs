@@ -1,4 +1,4 @@
-//! The machines of mc0 in Python's hands.
+//! The machines of mc0, driven by Python.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::counters::{add_connected, add_listening, counters};
 use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::role::seconds;
 
-/// The largest frame, as for roles that do not say.
+/// The largest frame, the default of roles.
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 
 pub(crate) fn connector_machine(given: &Given<'_>) -> PyResult<Make> {

@@ -23,17 +23,17 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// One that came off a socket.
+    /// A message from a socket.
     pub(crate) fn of(frames: Frames, layout: Layout) -> Self {
         Self { frames: frames.into_iter().map(Frame::Native).collect(), layout }
     }
 
-    /// The frame at a place that a verb need not have, as text.
+    /// The frame at a position that a verb may lack, as text.
     fn text<'py>(&self, py: Python<'py>, at: Option<usize>) -> PyResult<Option<Bound<'py, PyString>>> {
         at.map(|at| text(py, &self.frames[at])).transpose()
     }
 
-    /// A place that only these verbs have.
+    /// A position that only these verbs have.
     fn only(&self, verbs: &[Verb], at: Option<usize>) -> Option<usize> {
         at.filter(|_| verbs.contains(&self.layout.verb))
     }
@@ -46,7 +46,7 @@ impl Message {
 
 #[pymethods]
 impl Message {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str, &'static str, &'static str) = ("verb", "headers", "positional");
@@ -192,7 +192,7 @@ fn objects<'py>(py: Python<'py>, frames: &[Frame]) -> PyResult<Bound<'py, PyTupl
     PyTuple::new(py, frames.iter().map(|frame| frame.object(py)))
 }
 
-/// What messages a middleware may have taken whose longest TTL is another.
+/// Accepts messages of a middleware with another longest TTL.
 const LENIENT: Settings = Settings { max_ttl_ms: u64::MAX };
 
 /// The message in these frames.

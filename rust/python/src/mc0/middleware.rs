@@ -1,4 +1,4 @@
-//! The role that passes on.
+//! The role that distributes messages.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) struct PyMiddleware {
 /// An entry of a policy: a client and whether that is a name and no pattern, what it may publish and subscribe to.
 type GivenEntry = (Vec<u8>, bool, Vec<Vec<u8>>, Vec<Vec<u8>>);
 
-/// What a middleware is told beyond what every role is.
+/// The settings of a middleware beyond those of every role.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Given {
@@ -85,7 +85,7 @@ impl PyMiddleware {
     #[new]
     fn new(py: Python<'_>, options: RoleOptions, settings: Given) -> PyResult<PyClassInitializer<Self>> {
         let (bind, socket) = (options.bind.clone(), options.socket.clone());
-        // What waits for all clients together is bounded once here and once on its way into the transport.
+        // What is pending for all clients together has a limit here, and another in the transport.
         let queue_bytes = options.outbox_bytes;
         let machine =
             Middleware::new(MiddlewareSettings { bind, options: socket, queue_bytes, ..settings.settings()? });
@@ -93,7 +93,7 @@ impl PyMiddleware {
         Ok(PyClassInitializer::from(role).add_subclass(Self { handle }))
     }
 
-    /// Has these entries be the policy from the next message on; without any, everything is allowed.
+    /// Applies these entries as the policy from the next message on; without any, everything is allowed.
     fn enforce(slf: &Bound<'_, Self>, entries: &Bound<'_, PyAny>) -> PyResult<()> {
         let policy = given_policy(entries)?;
         let role = slf.as_super().get();

@@ -1,5 +1,5 @@
-//! Topics, keys and values: bytes on the wire, `str` in Python. Bytes that are no UTF-8 become surrogates, as
-//! `os.fsdecode` has it, and come back as they were.
+//! Topics, keys and values: bytes on the wire, `str` in Python. Bytes that are not UTF-8 become surrogates, as in
+//! `os.fsdecode`, and are restored from them.
 
 use bytes::Bytes;
 use pyo3::exceptions::PyTypeError;
@@ -11,7 +11,7 @@ use trunkline_wire::mc0::Header;
 use crate::frames;
 use crate::names::name;
 
-/// What bytes are in Python.
+/// Bytes as Python's text.
 pub(super) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyString>> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(name(py, text)),
@@ -19,7 +19,7 @@ pub(super) fn text<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, Py
     }
 }
 
-/// The bytes of a `str`, or those that are given. `argument` is what Python calls it.
+/// The bytes of a `str`, or those that are given. `argument` is the name of the argument in Python.
 pub(super) fn bytes(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     let py = object.py();
     if let Ok(text) = object.cast::<PyString>() {

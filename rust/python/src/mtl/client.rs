@@ -1,4 +1,4 @@
-//! The role that asks.
+//! The role that sends commands.
 
 use std::sync::Arc;
 

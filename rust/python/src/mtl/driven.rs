@@ -1,4 +1,4 @@
-//! The machines of MTL in Python's hands.
+//! The machines of MTL, driven by Python.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::role::seconds;
 
 pub(crate) fn server_machine(given: &Given<'_>) -> PyResult<Make> {
     let whole = given.whole::<server::Given>()?;
-    // Looked at here: it is made of them later, and more than once.
+    // Checked here: it is used later, and more than once.
     whole.clone().settings()?;
     let bind: Vec<String> = given.extract("bind")?;
     let is_durable: bool = given.extract("is_durable")?;
@@ -32,7 +32,7 @@ pub(crate) fn server_machine(given: &Given<'_>) -> PyResult<Make> {
     }))
 }
 
-/// Leases of a simulation, which nobody guesses but who knows the seed.
+/// Leases of a simulation, which can only be guessed with the seed.
 fn leases(seed: [u8; 32]) -> Box<dyn FnMut() -> [u8; 16] + Send> {
     let [mut first, mut second] = [0, 16].map(|at| {
         let mut half = [0; 16];

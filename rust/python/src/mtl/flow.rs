@@ -33,7 +33,7 @@ use crate::role::{Role, RoleOptions, connection, seconds, start};
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.mtl", name = "Flow")]
 pub(crate) struct PyFlow {
     reader: Reader<Flow>,
-    /// The connection and the sequence of the last content that was taken.
+    /// The connection and the sequence of the last content taken.
     seen: Mutex<Option<(u32, u64)>>,
     notices: Py<PyNotices>,
     questions: Py<PyNotices>,
@@ -83,7 +83,7 @@ pub(crate) struct PyContent {
     only: Option<Arc<str>>,
 }
 
-/// Where it is said what becomes of a content.
+/// Where contents are confirmed and rejected.
 pub(crate) trait Settles: Send + Sync {
     /// Takes it, unless the reader is closed; never waits.
     fn settle(&self, verb: FlowVerb) -> bool;
@@ -91,7 +91,7 @@ pub(crate) trait Settles: Send + Sync {
 
 impl Settles for Handle<Flow> {
     fn settle(&self, verb: FlowVerb) -> bool {
-        // A child after fork has no connection, and asking there would wait for locks that nobody lets go of.
+        // A child after fork has no connection, and asking there would wait for locks that are never released.
         let is_open = self.is_ours() && !self.is_closing();
         if is_open {
             self.ask(verb);
@@ -109,7 +109,7 @@ impl Settles for VerbQueue {
 
 #[pymethods]
 impl PyContent {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str, &'static str) = ("resource", "body");
@@ -147,7 +147,7 @@ impl PyContent {
     #[getter]
     fn redelivered(&self, py: Python<'_>) -> PyResult<bool> {
         let flag = self.properties(py)?.get_item(intern!(py, "redelivered"))?;
-        // A number or a text of that name is a property of the writer's own.
+        // A number or a text of that name is the writer's own property.
         Ok(flag.is_some_and(|flag| flag.is(PyBool::new(py, true))))
     }
 
@@ -170,9 +170,9 @@ impl PyContent {
 }
 
 impl PyContent {
-    /// The resource it is from: the only one there is where it does not say.
+    /// Its resource: the only one of the connection if it names none.
     fn source(&self) -> &str {
-        // The codec lets no other text through.
+        // The codec accepts no other text.
         let said = std::str::from_utf8(&self.frames[0][self.layout.name.clone()]).unwrap_or_default();
         self.only.as_deref().filter(|_| said.is_empty()).unwrap_or(said)
     }
@@ -215,7 +215,7 @@ impl PyFlow {
                     *this.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection, layout.sequence));
                     return Ok(Some(PyContent { reader, connection, frames, layout, only }));
                 }
-                // Notices are told apart, and calls have their own outcomes.
+                // Notices are read separately, and calls have their own outcomes.
                 Next::Event(_) | Next::Trouble(_) => {}
                 Next::Nothing => return Ok(None),
                 Next::Over => return Err(slf.as_super().as_super().get().ended()),
@@ -224,7 +224,7 @@ impl PyFlow {
     }
 }
 
-/// What is asked of a resource, by its name.
+/// The request for a resource, by its name.
 fn asked(name: &str) -> PyResult<Asked> {
     match name {
         "open" => Ok(Asked::Open),
@@ -234,7 +234,7 @@ fn asked(name: &str) -> PyResult<Asked> {
     }
 }
 
-/// What a data connection is told beyond what every role is.
+/// The settings of a data connection beyond those of every role.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Given {
@@ -326,7 +326,7 @@ impl PyFlow {
         Ok(PyOutbound { verb: Some(verb), bytes: bytes + 2 * FRAME_COST })
     }
 
-    /// What has contents without confirmation count as waiting until they are known to have arrived; goes where they go.
+    /// Counts contents without confirmation as pending until they are known to have arrived; sent like a content.
     #[staticmethod]
     fn flushing() -> PyOutbound {
         PyOutbound { verb: Some(FlowVerb::Flush), bytes: 0 }
@@ -377,7 +377,7 @@ impl PyFlow {
         self.mine(content)?.settle(false, multiple, recycle)
     }
 
-    /// Asks it to end. A reader gives back what it has: of that only what was taken here counts as delivered.
+    /// Asks it to end. A reader gives back what it has: only what was taken here counts as delivered.
     fn close(slf: &Bound<'_, Self>, grace_s: f64) -> PyResult<()> {
         let this = slf.get();
         let seen = this.seen.lock().unwrap_or_else(PoisonError::into_inner).take();

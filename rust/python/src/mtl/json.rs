@@ -9,7 +9,7 @@ use trunkline_wire::mtl::control::Json;
 
 use crate::names::name;
 
-/// Objects and arrays inside each other: as many as readers take.
+/// The deepest nesting of objects and arrays that readers take.
 const DEPTH: usize = 127;
 
 pub(super) fn to_python<'py>(py: Python<'py>, object: &Json) -> PyResult<Bound<'py, PyDict>> {
@@ -38,7 +38,7 @@ fn value_to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, P
     }
 }
 
-/// A JSON object from a dictionary; `argument` is what Python calls it.
+/// A JSON object from a dictionary; `argument` is the name of the argument in Python.
 pub(super) fn from_python(argument: &str, object: &Bound<'_, PyAny>) -> PyResult<Json> {
     let dict = object.cast::<PyDict>();
     let dict = dict.map_err(|_| PyTypeError::new_err(format!("{argument} must be a dict, not {}", kind(object))))?;

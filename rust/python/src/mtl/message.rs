@@ -26,7 +26,7 @@ pub(crate) struct PyCommand(Command, Json);
 #[pyclass(frozen, module = "trunkline.mtl", name = "Reply")]
 pub(crate) struct PyReply(Reply, Json);
 
-/// How the JSON of a message was written; of one that is made here, as its frames have it.
+/// The JSON of a message as it was written; for one that is made here, as its frames have it.
 type Json = Option<Bytes>;
 
 /// Frames with the JSON as it was written.
@@ -53,7 +53,7 @@ fn compared(py: Python<'_>, is_equal: Option<bool>, op: CompareOp) -> PyResult<B
     }
 }
 
-/// How a message is made again from a pickle.
+/// How a message is pickled.
 type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyTuple>,));
 
 fn reduced<'py>(py: Python<'py>, frames: &[Bytes]) -> PyResult<Reduced<'py>> {
@@ -66,7 +66,7 @@ fn objects<'py>(py: Python<'py>, frames: &[Bytes]) -> PyResult<Bound<'py, PyTupl
 
 #[pymethods]
 impl PyCommand {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str, &'static str) = ("name", "body");
@@ -128,7 +128,7 @@ impl PyReply {
 
 #[pymethods]
 impl PyReply {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str, &'static str) = ("status", "body");
@@ -193,7 +193,7 @@ impl PyMessage {
     }
 
     fn name<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        // The codec lets no other text through.
+        // The codec accepts no other text.
         name(py, std::str::from_utf8(&self.header[self.layout.name.clone()]).unwrap_or_default())
     }
 
@@ -209,7 +209,7 @@ const NUMBERED: [Kind; 7] =
 
 #[pymethods]
 impl PyMessage {
-    /// What a pattern in `match` names by position.
+    /// The positional fields of a `match` pattern.
     #[classattr]
     #[allow(non_upper_case_globals)] // the name is Python's
     const __match_args__: (&'static str,) = ("type",);

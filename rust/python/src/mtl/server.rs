@@ -1,4 +1,4 @@
-//! The role that lets in, and passes contents on.
+//! The role that admits clients and passes contents on.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -36,12 +36,12 @@ pub(crate) struct PyServer {
 /// A profile: its name, its routing, its resources, whether clients may make queues, and the user's own commands.
 type GivenProfile = (String, String, Vec<String>, bool, Vec<String>);
 
-/// What a server is told beyond what every role is.
+/// The settings of a server beyond those of every role.
 #[derive(Clone, FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Given {
     data_bind: Vec<String>,
-    /// Whether users have passwords, keys, or no name; None lets everybody in.
+    /// Whether users have passwords, keys, or no name; None admits every client.
     access: Option<(bool, bool, bool)>,
     virtual_hosts: Vec<String>,
     profiles: Vec<GivenProfile>,
@@ -115,7 +115,7 @@ fn entropy() -> [u8; 16] {
     bytes
 }
 
-/// Hands what is to be stored to the thread that does it.
+/// Hands changes to the thread that stores them.
 struct Storing {
     committer: Option<Committer>,
     rest: Queued,
@@ -138,10 +138,10 @@ impl Sink<Server> for Storing {
 }
 
 impl Drop for Storing {
-    /// The server has ended: nothing comes any more.
+    /// The server has ended: no more changes come.
     fn drop(&mut self) {
         if let Some(committer) = self.committer.take() {
-            // What could not be stored was told.
+            // Failures to store were reported.
             let _ = committer.close();
         }
     }
@@ -265,7 +265,7 @@ impl PyServer {
         let stats = counters(py, &snapshot.machine)?;
         let role = slf.as_super().get();
         role.add_listening_to(&stats, &snapshot)?;
-        // Logins beside keys.
+        // Refused logins, besides refused keys.
         stats.set_item("refused", snapshot.machine.refused + role.refused(py))?;
         Ok(stats)
     }

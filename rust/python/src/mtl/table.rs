@@ -1,4 +1,4 @@
-//! Field tables between Python and Rust, without anything in between.
+//! Field tables between Python and Rust, converted directly.
 
 use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
@@ -23,7 +23,7 @@ fn decimal(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     DECIMAL.import(py, "decimal", "Decimal")
 }
 
-/// The time that others are told from.
+/// The time that others are computed from.
 fn epoch(py: Python<'_>) -> PyResult<&Bound<'_, PyDateTime>> {
     static EPOCH: PyOnceLock<Py<PyDateTime>> = PyOnceLock::new();
     let epoch = || PyDateTime::from_timestamp(py, 0.0, Some(&*PyTzInfo::utc(py)?)).map(Bound::unbind);
@@ -33,13 +33,13 @@ fn epoch(py: Python<'_>) -> PyResult<&Bound<'_, PyDateTime>> {
 /// A table without fields.
 const EMPTY: &[u8] = &[0; 4];
 
-/// The last second that Python has a date for, and one more.
+/// The second after the last that Python has a date for.
 const AFTER_TIME: u64 = 253_402_300_800;
 
-/// What pickle keeps of a time in UTC: the year in two bytes, then month, day, hour, minute, second, and no microseconds.
+/// Pickle's form of a time in UTC: the year in two bytes, then month, day, hour, minute, second, and no microseconds.
 fn pickled(seconds: u64) -> [u8; 10] {
     let [second, minute, hour] = [seconds % 60, seconds / 60 % 60, seconds / 3600 % 24];
-    // Years begin in March here, so that a day more is their last; eras are of 400 years (Hinnant, days_from_civil).
+    // Years begin in March here, so that a leap day is their last; eras are of 400 years (Hinnant, days_from_civil).
     let days = seconds / 86_400 + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -52,9 +52,9 @@ fn pickled(seconds: u64) -> [u8; 10] {
     [year / 256, year % 256, month, day, hour, minute, second, 0, 0, 0].map(|part| part as u8)
 }
 
-/// Why there is nothing.
+/// Why there is no value.
 enum Trouble {
-    /// These bytes are no table.
+    /// These bytes are not a table.
     Fault,
     Python(PyErr),
 }
@@ -71,9 +71,9 @@ impl From<PyErr> for Trouble {
     }
 }
 
-/// From text: the quickest way there is to make one.
+/// From text: the fastest way to make one.
 fn decimal_to_python(py: Python<'_>, places: u8, digits: i32) -> PyResult<Bound<'_, PyAny>> {
-    // Room for 256 digits, a point and a sign, which are written from the last on.
+    // Room for 256 digits, a point and a sign, written from the end.
     let (mut text, mut at) = ([0; 258], 258);
     let mut put = |byte| {
         at -= 1;
@@ -94,7 +94,7 @@ fn decimal_to_python(py: Python<'_>, places: u8, digits: i32) -> PyResult<Bound<
     decimal(py)?.call1((PyString::from_bytes(py, &text[at..])?,))
 }
 
-#[allow(clippy::inline_always)] // from hand to hand, a value would cost more than it does to read it
+#[allow(clippy::inline_always)] // else each value is moved between calls, which would cost more than reading it
 #[inline(always)]
 fn value_to_python<'py>(py: Python<'py>, value: Value<'_>) -> Result<Bound<'py, PyAny>, Trouble> {
     Ok(match value {
@@ -107,7 +107,7 @@ fn value_to_python<'py>(py: Python<'py>, value: Value<'_>) -> Result<Bound<'py, 
             Err(_) => PyBytes::new(py, text).into_any(),
         },
         Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-        // As pickle makes one, which is twice as quick as any other way.
+        // As pickle makes one, which is twice as fast as any other way.
         Value::Time(seconds) if seconds < AFTER_TIME => {
             py.get_type::<PyDateTime>().call1((PyBytes::new(py, &pickled(seconds)), PyTzInfo::utc(py)?))?
         }
@@ -125,12 +125,12 @@ fn table_to_python<'py>(py: Python<'py>, mut table: Table<'_>) -> Result<Bound<'
         dict.set_item(name, value_to_python(py, value)?)?;
         count += 1;
     }
-    // As many as there were names, unless one came again.
+    // As many as there were names, unless one is repeated.
     if dict.len() == count { Ok(dict) } else { Err(Trouble::Fault) }
 }
 
 fn array_to_python<'py>(py: Python<'py>, mut array: Array<'_>) -> Result<Bound<'py, PyList>, Trouble> {
-    // First all of them: a list that grows moves what it has.
+    // Collected first: a list that grows moves its items.
     let mut values = SmallVec::<[_; 8]>::new();
     while let Some(value) = array.next_value()? {
         values.push(value_to_python(py, value)?);
@@ -138,7 +138,7 @@ fn array_to_python<'py>(py: Python<'py>, mut array: Array<'_>) -> Result<Bound<'
     Ok(PyList::new(py, values)?)
 }
 
-/// The dictionary that these bytes are, with their length.
+/// The dictionary encoded by these bytes, with their length.
 pub(super) fn to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyDict>> {
     // Each value takes a byte at least.
     let bounded = if bytes.len() > table::VALUES { table::check(bytes) } else { Ok(()) };
@@ -146,7 +146,7 @@ pub(super) fn to_python<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'p
         bounded.and_then(|()| Table::new(bytes)).map_err(Trouble::from).and_then(|table| table_to_python(py, table));
     read.map_err(|trouble| match trouble {
         Trouble::Python(error) => error,
-        // Where the first fault is, is for the codec to say.
+        // The codec reports where the first fault is.
         Trouble::Fault => {
             let fault = table::check(bytes).expect_err("what cannot be read is no table");
             decode_error("mtl", fault.in_frame(0))
@@ -170,7 +170,7 @@ pub(crate) fn encode_table<'py>(fields: &Bound<'py, PyAny>) -> PyResult<Bound<'p
     Ok(PyBytes::new(fields.py(), &written(argument, fields)?))
 }
 
-/// The field table of a dictionary, or one without fields; `argument` is what Python calls it.
+/// The field table of a dictionary, or one without fields; `argument` is the name of the argument in Python.
 pub(super) fn from_python(argument: &str, fields: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     if fields.is_none() {
         return Ok(Bytes::from_static(EMPTY));
@@ -279,7 +279,7 @@ fn scaled(argument: &str, value: &Bound<'_, PyAny>) -> PyResult<(u8, i32)> {
     })
 }
 
-/// The same of its text, as `-12.34` or `1E+3`; none of what is no number, or has no room.
+/// The same from its text, as `-12.34` or `1E+3`; none if it is no number, or too large.
 fn parsed(text: &str) -> Option<(u8, i32)> {
     let (number, exponent) = text.split_once(['E', 'e']).unwrap_or((text, "0"));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
