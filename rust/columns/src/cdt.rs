@@ -103,7 +103,7 @@ impl Table for Cdt {
     fn read(message: &Message<'_>, settings: &Settings) -> Result<Option<Said<'static>>, DecodeError> {
         let parsed = subject(message);
         let body = message.frames.last().copied().unwrap_or_default();
-        // An empty body answers a request without a responder.
+        // An empty answer reports that the request had no responder.
         let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()));
         Self::decode(message.frames, &Settings { kind, ..*settings })
     }

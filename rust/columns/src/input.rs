@@ -118,7 +118,7 @@ pub(crate) struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     /// The message of a row, with its frames in `frames`, which is overwritten. None if there is no message.
-    #[allow(clippy::inline_always)] // the loop is its one caller; what a protocol has no use for goes away there
+    #[allow(clippy::inline_always)] // its only caller is the loop, where unused parts are optimized away
     #[inline(always)]
     pub(crate) fn message<'f>(&'f self, row: usize, frames: &'f mut Vec<&'a [u8]>) -> Option<Message<'f>> {
         frames.clear();

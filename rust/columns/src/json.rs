@@ -202,7 +202,7 @@ impl JsonWriter {
     }
 }
 
-#[inline(never)] // so that it is shared by callers that make many more values of it
+#[inline(never)] // so that `value_bytes` stays inlined in its hotter callers
 fn value_of<'a>(reader: &mut Reader<'a>) -> Result<Value<'a, &'a [u8]>, Fault> {
     reader.value_bytes()
 }

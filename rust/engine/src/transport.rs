@@ -99,7 +99,7 @@ pub type Ending = Box<dyn FnOnce() -> Option<bool> + Send>;
 
 /// What a socket is waited for, and the outcome.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // a list of yes and no is what it is
+#[allow(clippy::struct_excessive_bools)] // it is a list of flags
 pub struct Interest<'a, S> {
     /// The socket.
     pub socket: &'a mut S,
@@ -146,7 +146,7 @@ pub(crate) fn whole_ms(timeout: Option<Duration>) -> i32 {
 
 /// What a transport can do beyond TCP and Unix sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // a list of yes and no is what it is
+#[allow(clippy::struct_excessive_bools)] // it is a list of flags
 pub struct Capabilities {
     /// The transport's name.
     pub name: &'static str,

@@ -29,7 +29,7 @@ use crate::{
 const OWN: &str = "trunkline.";
 
 /// What limits the counts.
-#[allow(clippy::struct_excessive_bools)] // each is of its own
+#[allow(clippy::struct_excessive_bools)] // they are independent
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     /// The buckets of time.

@@ -83,7 +83,7 @@ impl Body {
     }
 
     /// Appends a row, and gives what a column cannot hold of it.
-    #[allow(clippy::inline_always)] // what is said of a message is large, and would go from hand to hand
+    #[allow(clippy::inline_always)] // the values of a message are large, and would be copied at each call
     #[inline(always)]
     pub(super) fn push(&mut self, row: usize, content: Content<'_>) -> Result<Option<ColumnKind>, ColumnError> {
         let sequence = content.sequence.and_then(|sequence| i64::try_from(sequence).ok());

@@ -73,7 +73,7 @@ impl Table for Cdtp {
     }
 
     /// The header gives all but the number of frames.
-    #[inline(never)] // all that it calls becomes a part of it; as a part of the loop, less would
+    #[inline(never)] // its callees are inlined into it; inlined into the loop, fewer would be
     fn read(message: &Message<'_>, settings: &Settings) -> Result<Layout, DecodeError> {
         decode_header(header(message), frames(message), settings)
     }

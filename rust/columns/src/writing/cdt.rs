@@ -54,7 +54,7 @@ impl Messages {
 
 impl Writer for Messages {
     fn write(&self, row: usize) -> Result<Option<(Frames, bool)>, String> {
-        // A message of another subject, or an answer without a body, has no kind.
+        // A message of another subject, or an empty answer, has no kind.
         let Some(name) = self.kind.at(row) else { return Ok(None) };
         let kind = Kind::named(name).ok_or_else(|| format!("type: there is no {name:?}"))?;
         if self.content.at(row).is_none() && self.content_bytes.at(row).unwrap_or_default() > 0 {

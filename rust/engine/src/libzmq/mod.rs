@@ -41,7 +41,7 @@ pub struct LibzmqTransport {
 }
 
 /// A socket and the monitor of its connections. Closed when it is dropped: its context waits for that.
-#[allow(clippy::struct_excessive_bools)] // a list of yes and no is what it is
+#[allow(clippy::struct_excessive_bools)] // it is a list of flags
 pub struct Socket {
     zmq: &'static Libzmq,
     data: SocketPtr,

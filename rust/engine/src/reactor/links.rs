@@ -49,7 +49,7 @@ pub(crate) enum Origin {
 
 /// One connected stream, or one that is being connected.
 #[derive(Debug)]
-#[allow(clippy::struct_excessive_bools)] // each may be so without the others
+#[allow(clippy::struct_excessive_bools)] // they are independent
 pub(crate) struct Link {
     id: LinkId,
     socket: Socket,

@@ -398,7 +398,7 @@ pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, topic: Option<&str>) -> 
     let mut held = frames::held("frames", frames)?;
     let parsed = topic.map(cdt::subject::parse).unwrap_or_default();
     let body = held.pop().unwrap_or_else(|| Frame::Native(Bytes::new()));
-    // An empty body answers a request without a responder.
+    // An empty answer reports that the request had no responder.
     let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()));
     let Some(kind) = kind else { return Ok(vec![]) };
     let at = held.len();

@@ -39,7 +39,7 @@ pub(crate) fn fault(
     let (codec, bytes_encoding) = (message::codec(codec)?, message::bytes_encoding(bytes_encoding)?);
     let settings = Settings { codec, bytes_encoding, strict, kind: None };
     let parsed = subject::parse(subject);
-    // An empty body answers a request without a responder.
+    // An empty answer reports that the request had no responder.
     let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()));
     Ok(kind.and_then(|kind| decode_body(body, kind, &settings).err()).map(|rejected| rejected.fault.kind.slug()))
 }

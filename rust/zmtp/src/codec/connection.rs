@@ -21,7 +21,7 @@ use crate::mechanism::{Mechanism, Shown};
 use crate::reason::{Failure, Fault, Reason};
 use crate::{Settings, Side, SocketType};
 
-/// Bytes reserved at most for a command before the handshake ends, and for a frame, before they come.
+/// The most bytes reserved before they come: for a command of an unknown peer, and for a frame of an admitted one.
 const STRANGER: usize = 4 << 10;
 const PEER: usize = 1 << 20;
 

@@ -126,7 +126,7 @@ impl Timers {
         }
         let is_due = self.next_ping.is_some_and(|next| next <= now);
         let Some(heartbeat) = self.heartbeat.filter(|_| is_due) else { return Due::Nothing };
-        // A peer that sends needs no PING, and one about to hang up would leave it unread and so lose what it wrote last;
+        // A peer that sends needs no PING, and one about to hang up would leave it unread and lose what it wrote last;
         // but a peer with a TTL must hear from us.
         if heartbeat.ttl.is_none() && self.heard + heartbeat.interval > now {
             self.next_ping = Some(self.heard + heartbeat.interval);

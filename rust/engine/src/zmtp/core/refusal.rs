@@ -19,7 +19,7 @@ pub(super) fn is_final(reason: Reason) -> bool {
 }
 
 /// Why a connection ended, and what to check.
-#[allow(clippy::wildcard_enum_match_arm)] // the others have words of their own
+#[allow(clippy::wildcard_enum_match_arm)] // the others describe themselves
 pub(super) fn refusal(failure: &Failure, is_dialled: bool, is_curve: bool) -> String {
     match failure.reason {
         Reason::HandshakeCut if is_dialled && is_curve => {
