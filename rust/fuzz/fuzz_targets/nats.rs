@@ -8,7 +8,7 @@ use trunkline_wire::nats::{Head, Inflow};
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<(bool, Vec<u8>)> {
     let (mut inflow, mut read) = (Inflow::default(), vec![]);
     for piece in pieces {
-        inflow.feed(piece, |delivery, whole, kept| {
+        let fed = inflow.feed(piece, |delivery, whole, kept| {
             assert!(!whole.is_empty() && kept.is_none_or(|kept| kept == whole));
             if let Some(delivery) = delivery {
                 let parts = [delivery.subject, delivery.reply_to, delivery.block, delivery.body];
@@ -17,6 +17,9 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<(bool, Vec<u8>)> {
             }
             read.push((delivery.is_some(), whole.to_vec()));
         });
+        if fed.is_err() {
+            break;
+        }
     }
     read
 }
