@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import socket
-import struct
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import msgpack
 import zmq
 
+from benches.endurance import GREETING
 from benches.measure import Case, environment, machine, native, sending, write
 from trunkline import cdtp
 from trunkline.options import Transport
@@ -70,14 +70,13 @@ def recorder(count: int, transport: Transport) -> tuple[float, float]:
 
 def discarding(count: int, sender: str = "send") -> tuple[float, float]:
     """A TCP socket that reads the bytes and throws them away: what is left of two cores beside the sender, and no receiver passes."""
-    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
-    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 4) + b"PULL"
+    ready = b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x04PULL"
     with socket.create_server(("127.0.0.1", 0)) as server:
         with sending(f"tcp://127.0.0.1:{server.getsockname()[1]}", count, PAYLOAD, sender):
             peer, _ = server.accept()
             with peer:
-                peer.sendall(greeting + bytes([4, len(ready)]) + ready)
-                _exactly(peer, len(greeting))
+                peer.sendall(GREETING + ready)
+                _exactly(peer, len(GREETING))
                 _exactly(peer, _exactly(peer, 2)[1])
                 # All messages are as long as the first, of two frames.
                 length = sum(2 + len(_exactly(peer, _exactly(peer, 2)[1])) for _ in range(2))
