@@ -9,7 +9,7 @@ import secrets
 import ssl
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from threading import get_ident
 from typing import Any, Self, TypeAlias, TypeVar, get_args
@@ -25,6 +25,7 @@ from trunkline._arguments import (
     need_text,
     refuse,
 )
+from trunkline._iteration import AsyncReceiving, Receiving
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse, ConfigUpdated, encode, is_token
 from trunkline._notices import Dropped, Notices
 from trunkline._roles import AsyncRole, BlockingRole, Role, closed
@@ -371,7 +372,7 @@ def _cost(event: Event) -> int:
     return _EVENT_BYTES + len(content or b"")
 
 
-class BlockingCdtRole(CdtRole, BlockingRole):
+class BlockingCdtRole(CdtRole, BlockingRole, Receiving[Event]):
     """A role of CDT with blocking calls; an iterator over the events of others."""
 
     def _open(self) -> None:
@@ -398,15 +399,6 @@ class BlockingCdtRole(CdtRole, BlockingRole):
         """
         return self._run(self._receive(timeout_s), self._give_back)
 
-    def __iter__(self) -> Iterator[Event]:
-        return self
-
-    def __next__(self) -> Event:
-        try:
-            return self.receive()
-        except ClosedError:
-            raise StopIteration from None
-
     def close(self, *, drain_s: float = DRAIN_S) -> None:
         """Completes what is in progress for at most `drain_s` seconds, and closes."""
         if not self._is_stopped:
@@ -417,7 +409,7 @@ class BlockingCdtRole(CdtRole, BlockingRole):
             self.close(drain_s=0.0)
 
 
-class AsyncCdtRole(CdtRole, AsyncRole):
+class AsyncCdtRole(CdtRole, AsyncRole, AsyncReceiving[Event]):
     """A role of CDT for asyncio; an asynchronous iterator over the events of others."""
 
     async def __aenter__(self) -> Self:
@@ -452,15 +444,6 @@ class AsyncCdtRole(CdtRole, AsyncRole):
     async def receive(self, *, timeout_s: float | None = None) -> Event:
         """Waits for an event; see the blocking class."""
         return await self._run(self._receive(timeout_s))
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        try:
-            return await self.receive()
-        except ClosedError:
-            raise StopAsyncIteration from None
 
     async def close(self, *, drain_s: float = DRAIN_S) -> None:
         """Completes what is in progress for at most `drain_s` seconds, and closes."""

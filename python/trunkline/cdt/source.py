@@ -6,12 +6,13 @@ import asyncio
 import logging
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias, Unpack
 
 from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
 from trunkline._counters import Count, Latencies, Level, measured
+from trunkline._iteration import AsyncReceiving, Receiving
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse
 from trunkline.cdt._roles import AsyncCdtRole, BlockingCdtRole, CdtRole, need_name, need_names
 from trunkline.cdt._waits import until
@@ -420,7 +421,7 @@ def _good(response: Any) -> Any:
     return response
 
 
-class Watch:
+class Watch(Receiving[ConfigResponse]):
     """Follows the configuration of an endpoint: an iterator, and a context manager that ends it.
 
     It also ends when it is garbage-collected.
@@ -446,15 +447,6 @@ class Watch:
         if not self._source.closed:
             self._source._run(self._source._unwatch(self._begun))  # noqa: SLF001 - its own
 
-    def __iter__(self) -> Iterator[ConfigResponse]:
-        return self
-
-    def __next__(self) -> ConfigResponse:
-        try:
-            return self.receive()
-        except ClosedError:
-            raise StopIteration from None
-
     def __enter__(self) -> Self:
         return self
 
@@ -462,7 +454,7 @@ class Watch:
         self.close()
 
 
-class AsyncWatch:
+class AsyncWatch(AsyncReceiving[ConfigResponse]):
     """`Watch` for asyncio."""
 
     def __init__(self, source: AsyncSource, app_version_name: str, endpoint_id: str) -> None:
@@ -482,15 +474,6 @@ class AsyncWatch:
         """Ends it."""
         if self._begun is not None and not self._source.closed:
             await self._source._run(self._source._unwatch(self._begun))  # noqa: SLF001 - its own
-
-    def __aiter__(self) -> AsyncIterator[ConfigResponse]:
-        return self
-
-    async def __anext__(self) -> ConfigResponse:
-        try:
-            return await self.receive()
-        except ClosedError:
-            raise StopAsyncIteration from None
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 from trunkline._arguments import need_bytes
+from trunkline._iteration import Receiving
 from trunkline._native.cdt import ConfigPushResponse, ConfigResponse
 from trunkline.cdt import source as _source
 from trunkline.cdt import target as _target
@@ -15,7 +16,7 @@ from trunkline.cdt._roles import CdtRole, Event, need_names
 from trunkline.cdt.source import Confirm, refusal
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Stored, content_id
 from trunkline.cdt.target import CONTENT_TYPE
-from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.testing._calls import Calls, Future
 from trunkline.testing._world import Engine, Member, SimulatedNotices, World
 
@@ -57,7 +58,7 @@ class _Engine(Engine):
         self._who.lose()
 
 
-class _RoleBase(Member, CdtRole):
+class _RoleBase(Member, CdtRole, Receiving[Event]):
     """The base class of both roles: events of others."""
 
     _world: World
@@ -70,15 +71,6 @@ class _RoleBase(Member, CdtRole):
     def receive(self, *, timeout_s: float | None = None) -> Event:
         """Advances the clock until an event arrives; see `receive` of the simulated role."""
         return self._hand_out(self._world.take(self._events, self._native, timeout_s, "no event came"))
-
-    def __iter__(self) -> Iterator[Event]:
-        return self
-
-    def __next__(self) -> Event:
-        try:
-            return self.receive()
-        except ClosedError:
-            raise StopIteration from None
 
 
 class Target(_RoleBase, _target.TargetBase):
@@ -197,7 +189,7 @@ class Target(_RoleBase, _target.TargetBase):
         self._world.until(lambda: self.closed)
 
 
-class Watch:
+class Watch(Receiving[ConfigResponse]):
     """A simulated `trunkline.cdt.Watch`: an iterator, and a context manager that ends it."""
 
     def __init__(self, world: World, engine: Any, number: int) -> None:
@@ -226,15 +218,6 @@ class Watch:
         if not self.closed:
             self._engine.ask("cancel", call=self._number)
         self._is_over = True
-
-    def __iter__(self) -> Iterator[ConfigResponse]:
-        return self
-
-    def __next__(self) -> ConfigResponse:
-        try:
-            return self.receive()
-        except ClosedError:
-            raise StopIteration from None
 
     def __enter__(self) -> Self:
         return self

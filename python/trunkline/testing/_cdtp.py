@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from trunkline import cdtp
+from trunkline._iteration import Receiving
 from trunkline._native.cdtp import Message
 from trunkline._roles import endpoints
 from trunkline.cdtp import sender as _sender
-from trunkline.errors import ClosedError
 from trunkline.testing._world import Engine, Member, SimulatedNotices, World
 
 __all__ = ["Receiver", "Sender"]
@@ -78,7 +78,7 @@ class Sender(Member, cdtp.Sender):
         self._unsent = _sender.Unsent(engine, engine._notices)  # type: ignore[arg-type]  # noqa: SLF001 - its own
 
 
-class _ReceiverEngine(Engine):
+class _ReceiverEngine(Engine, Receiving[Message]):
     """As `trunkline._native.cdtp.Receiver`."""
 
     def __init__(
@@ -96,15 +96,6 @@ class _ReceiverEngine(Engine):
 
     def give_up(self) -> None:
         self._messages.clear()
-
-    def __iter__(self) -> Iterator[Message]:
-        return self
-
-    def __next__(self) -> Message:
-        try:
-            return self.receive()
-        except ClosedError:
-            raise StopIteration from None
 
     def _handle(self, kind: str, *details: Any) -> None:
         if kind == "messages":

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from trunkline._iteration import Receiving
 from trunkline._native.mtl import Content, Reply
-from trunkline.errors import AuthenticationError, ClosedError, LocalProtocolError, PeerLostError
+from trunkline.errors import AuthenticationError, LocalProtocolError, PeerLostError
 from trunkline.mtl import client as _client
 from trunkline.mtl import flows as _flows
 from trunkline.mtl import server as _server
@@ -206,7 +207,7 @@ class QueueClient(Member, _client.Client):
         """Nothing waits for its notices."""
 
 
-class _FlowEngine(_CallingEngine):
+class _FlowEngine(_CallingEngine, Receiving[Content]):
     """As `trunkline._native.mtl.Flow`."""
 
     def __init__(self, world: World, who: Any, terms: Terms, renew: Callable[[Any, str, int], None]) -> None:
@@ -245,15 +246,6 @@ class _FlowEngine(_CallingEngine):
 
     def receive(self, timeout_s: float | None = None) -> Content:
         return self._world.take(self._contents, self._native, timeout_s, "no content came")
-
-    def __iter__(self) -> Iterator[Content]:
-        return self
-
-    def __next__(self) -> Content:
-        try:
-            return self.receive()
-        except ClosedError:
-            raise StopIteration from None
 
     def confirm(self, content: Content, *, multiple: bool) -> None:
         self.ask("confirm", content=content, multiple=multiple)
