@@ -9,7 +9,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-RUST := $(shell find rust -path rust/fuzz -prune -o \( -name '*.rs' -o -name Cargo.toml -o -name clippy.toml \) -print) Cargo.toml Cargo.lock
+RUST := $(shell find rust benches/native -path rust/fuzz -prune -o \( -name '*.rs' -o -name Cargo.toml -o -name clippy.toml \) -print) Cargo.toml Cargo.lock
 PYTHON_SOURCES := $(shell find python tests tools benches docs -name '*.py' -o -name '*.pyi' 2>/dev/null)
 
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -26,7 +26,14 @@ help: ## Show this list
 demo: $(DONE)/build ## Play recorded and synthetic traffic from live sockets to a Spark table and a report
 	trunkline demo
 
-test: lint rust-test python-test requirements wheel-check ## Everything a contributor must see green
+test: lint rust-test python-test wheel-check ## Everything a contributor must see green
+
+# The crate of the area's name, or the tests of its machine; the folder of its name; and what holds the house together.
+check: $(if $(AREA),$(DONE)/build) ## While at work: the tests of an AREA (mc0, capture, spark …) that need no JVM and little time
+	@test -n "$(and $(AREA),$(wildcard rust/$(AREA) rust/wire/tests/$(AREA)_*.rs tests/$(AREA)))" || { echo 'AREA is a folder of rust or of tests: make check AREA=mc0'; exit 2; }
+	if [ -d rust/$(AREA) ]; then cargo test --quiet --locked --package trunkline-$(AREA); \
+	elif ls rust/wire/tests/$(AREA)_*.rs >/dev/null 2>&1; then cargo test --quiet --locked --package trunkline-wire --test '$(AREA)_*'; fi
+	python -m pytest --quiet --numprocesses 2 --dist loadgroup -m "not spark and not slow" $(wildcard tests/$(AREA)) tests/meta
 
 build: $(DONE)/build ## Build the release extension into .venv
 
@@ -58,7 +65,8 @@ $(DONE)/lint-python: $(DONE)/build $(PYTHON_SOURCES) pyproject.toml
 	touch $@
 
 rust-test: $(DONE)/venv ## The tests of the Rust crates
-	TRUNKLINE_LIBZMQ=$$(python tools/libzmq.py) TRUNKLINE_PYTHON=$(CURDIR)/$(BIN)/python cargo test --quiet --locked --workspace
+	TRUNKLINE_LIBZMQ=$$(python tools/libzmq.py) TRUNKLINE_PYTHON=$(CURDIR)/$(BIN)/python \
+		TRUNKLINE_NATS_SERVER=$(CURDIR)/$(BIN)/nats-server cargo test --quiet --locked --workspace
 
 PEERS := 0.3 0.5.1 1.0.2 s3 $(patsubst tests/live/requirements-%.txt,%,$(wildcard tests/live/requirements-libzmq-*.txt))
 
@@ -78,15 +86,19 @@ $(DONE)/peer-%: tests/live/requirements-%.txt $(DONE)/venv
 
 python-test: $(DONE)/build peers ## The tests of the Python package, against live sockets, satellites and a live Spark
 	python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0
+
+conformance: $(DONE)/build peers ## The tests of requirements over the other transports
 	for transport in libzmq zeromq; do TRUNKLINE_TRANSPORT=$$transport python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0 -m req tests/cdtp tests/dcp tests/mc0 tests/mtl || exit 1; done
 
-requirements: $(DONE)/venv ## Hold the requirement table against the tests; write docs/conformance
+generated: $(DONE)/build ## Write what is made from the code: conformance tables, lists of protocols, the schema of JSON, manual pages, the dashboard, alerts
 	python tools/requirements.py
-
-generated: $(DONE)/build ## Write what is made from the code: the schema of JSON, manual pages, the dashboard
+	python tools/lists.py
 	python tools/json_lines.py
 	python tools/metrics.py
+	python tools/alerts.py
 	python tools/manual.py
+	python tools/extras.py
+	python tools/performance.py
 
 wheel: $(DONE)/wheel ## Build the wheel into dist/
 
@@ -125,6 +137,7 @@ soak: $(DONE)/build ## Attack roles and captures for SOAK_SECONDS, an hour, load
 	python -m benches.endurance --seconds $${SOAK_SECONDS:-3600} --pieces 4
 	python -m benches.cdt.soak
 	python -m benches.spark.kills
+	python -m benches.spark.kills --sink capture
 
 bench: $(DONE)/build peers ## Measure side by side with the rivals; write benches/results
 	cargo bench --locked --quiet --package trunkline-columns --package trunkline-capture --package trunkline-store
@@ -139,4 +152,4 @@ docs: $(DONE)/build ## Build the documentation into site/
 clean: ## Remove everything that was built
 	rm -rf $(DONE) $(VENV) $(VENV)-release .peers target dist site rust/fuzz/target
 
-.PHONY: help demo test build lint rust-test peers python-test requirements generated wheel wheel-check release-check lock audit fuzz soak bench coverage docs clean
+.PHONY: help demo test check build lint rust-test peers python-test conformance generated wheel wheel-check release-check lock audit fuzz soak bench coverage docs clean

@@ -9,6 +9,7 @@ BENCHES = [
     "benches.cdtp.decode",
     "benches.cdtp.live",
     "benches.cdtp.constellation",
+    "benches.columns.payload",
     "benches.dcp.broker",
     "benches.dcp.soak",
     "benches.extremes",
@@ -25,6 +26,7 @@ BENCHES = [
     "benches.spark.report",
     "benches.spark.source",
     "benches.spark.together",
+    "benches.spark.writing",
 ]
 
 

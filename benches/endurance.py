@@ -232,7 +232,7 @@ ROLES: dict[str, tuple[list[str], tuple[Life, Life]]] = {
     "mc0 middleware": ([], (topics_bare, topics_ours)),
     "mtl server": (["--anonymous", "--resource", "bare", "--resource", "ours"], (contents_bare, contents_ours)),
     "cdtp record": (
-        ["--segment-bytes", "8000000", "--segment-seconds", "30", "--keep-bytes", "32000000"],
+        ["--segment-bytes", "8000000", "--keep-bytes", "32000000"],
         (data_bare, data_ours),
     ),
 }
@@ -294,13 +294,16 @@ def piece(seed: int, seconds: float) -> dict[str, Watched]:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         keys = certificates(folder)
-        end = time.monotonic() + seconds
-        threads = []
+        roles = {}
         for name, (options, _) in ROLES.items():
             more = [*options, *(keys.options if name in guarded else [])]
             if name == "cdtp record":
-                more += ["--capture", f"{folder}/capture"]
-            running = stack.enter_context(listening(*name.split(), *more, interval_s=1.0))
+                more += ["--capture", f"{folder}/capture", "--segment-seconds", str(min(30.0, seconds / 2))]
+            roles[name] = stack.enter_context(listening(*name.split(), *more, interval_s=1.0))
+        # The time begins once all have started, which may take as long on a busy machine.
+        end = time.monotonic() + seconds
+        threads = []
+        for name, running in roles.items():
             of_it = keys if name in guarded else None
             arguments = (name, running, of_it, chance.getrandbits(32), end, watched[name])
             threads.append(threading.Thread(target=exercise, args=arguments))

@@ -114,20 +114,10 @@ def cpu_s(process: int) -> float:
 @functools.cache
 def native(name: str = "push") -> Path:
     """A native load generator, built on first use."""
-    command = [
-        "cargo",
-        "build",
-        "--quiet",
-        "--release",
-        "--locked",
-        "--package",
-        "trunkline-engine",
-        "--example",
-        name,
-    ]
+    command = ["cargo", "build", "--quiet", "--release", "--locked", "--package", "trunkline-bench", "--bin", name]
     subprocess.run(command, check=True, cwd=ROOT)
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / "release" / "examples" / name
+    return target / "release" / name
 
 
 @functools.cache

@@ -15,6 +15,9 @@ pytest_plugins = ["peers.hanging"]
 # Under nohup it is ignored, and commands would inherit that where tests send them SIGHUP.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# Tests start processes by the thousand, each of which would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # The JVMs that tests start, for Spark, live too shortly to be worth what Java's second compiler and parallel collector take: two
 # fifths of all their CPU.
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):

@@ -2,7 +2,6 @@
 
 import asyncio
 import datetime as dt
-import inspect
 import re
 import traceback
 from decimal import Decimal
@@ -19,28 +18,6 @@ from trunkline.errors import ClosedError, LocalProtocolError
 WHERE = "tcp://127.0.0.1:*"
 THERE = "tcp://127.0.0.1:9"
 ERRORS = (TypeError, ValueError, OverflowError, LocalProtocolError)
-
-# How each role is opened where nothing is wrong, and with what it is given.
-ROLES = {
-    "Sender": lambda _tmp, **given: cdtp.Sender(**{"name": "Det", "bind": WHERE, "linger_s": 0, **given}),
-    "Receiver": lambda _tmp, **given: cdtp.Receiver(**{"bind": WHERE, **given}),
-    "Recorder": lambda tmp, **given: cdtp.Recorder(**{"path": tmp / "capture", "bind": WHERE, **given}),
-    "Beacon": lambda _tmp, **given: chirp.Beacon(**{"group": "lab", "port": 17123, **given}),
-    "Broker": lambda _tmp, **given: dcp.Broker(**{"bind": WHERE, **given}),
-    "Worker": lambda _tmp, **given: dcp.Worker(**{"service": b"echo", "connect": THERE, **given}),
-    "Client": lambda _tmp, **given: dcp.Client(**{"connect": THERE, **given}),
-    "Connector": lambda _tmp, **given: mc0.Connector(**{"connect": THERE, **given}),
-    "Middleware": lambda _tmp, **given: mc0.Middleware(**{"bind": WHERE, **given}),
-    "Server": lambda _tmp, **given: mtl.Server(**{"bind": WHERE, "anonymous": True, **given}),
-}
-
-ROOMS = {
-    **dict.fromkeys(("Sender", "Receiver", "Recorder"), cdtp),
-    **dict.fromkeys(("Broker", "Worker", "Client"), dcp),
-    **dict.fromkeys(("Connector", "Middleware"), mc0),
-    "Beacon": chirp,
-    "Server": mtl,
-}
 
 NUMBER = "takes a whole number"
 SECONDS = "takes a number of seconds"
@@ -129,7 +106,7 @@ IN_GROUP = [
     *CHIRP,
 ]
 OWN = {
-    "Sender": [
+    "cdtp.Sender": [
         ("name", b"Det", "takes a str, not bytes: decode it"),
         ("name", None, TEXT),
         ("header", "C", "must be 'S', 'A', 'B' or '2', not 'C'"),
@@ -147,9 +124,9 @@ OWN = {
         *CHIRP,
         *ROLE_CAPTURE,
     ],
-    "Receiver": [*RECEIVING, ("message_limit", -1, BELOW), *IN_GROUP, *ROLE_CAPTURE],
-    "Recorder": [("path", 5, PATH), ("path", None, PATH), *RECEIVING, *IN_GROUP, *CAPTURE],
-    "Beacon": [
+    "cdtp.Receiver": [*RECEIVING, ("message_limit", -1, BELOW), *IN_GROUP, *ROLE_CAPTURE],
+    "cdtp.Recorder": [("path", 5, PATH), ("path", None, PATH), *RECEIVING, *IN_GROUP, *CAPTURE],
+    "chirp.Beacon": [
         ("group", None, "takes a str, not NoneType"),
         ("name", b"Det", "takes a str, not bytes: decode it"),
         ("name", 5, "takes a str or None, not int"),
@@ -161,7 +138,7 @@ OWN = {
         ("port", 1 << 16, "must be at most 65535"),
         ("port", None, NUMBER),
     ],
-    "Broker": [
+    "dcp.Broker": [
         ("max_queue", -1, BELOW),
         ("max_queue", None, NUMBER),
         ("max_queue_bytes", "1", NUMBER),
@@ -179,7 +156,7 @@ OWN = {
         *HEARTBEAT,
         *ROLE_CAPTURE,
     ],
-    "Worker": [
+    "dcp.Worker": [
         ("service", "echo", "takes bytes, not str: encode it, e.g. 'echo'.encode()"),
         ("service", None, "takes bytes, not NoneType"),
         ("service", [b"echo"], "takes bytes, not list"),
@@ -189,13 +166,13 @@ OWN = {
         *HEARTBEAT,
         *ROLE_CAPTURE,
     ],
-    "Client": [
+    "dcp.Client": [
         ("overflow", "drop", "must be 'block' or 'raise', not 'drop'"),
         ("on_drop", 1, FUNCTION),
         *HEARTBEAT,
         *ROLE_CAPTURE,
     ],
-    "Middleware": [
+    "mc0.Middleware": [
         ("policy", 7, "takes a path"),
         ("overflow", "block", "must be 'drop-newest', 'drop-oldest' or 'disconnect', not 'block'"),
         ("client_queue_messages", 0, BELOW),
@@ -208,7 +185,7 @@ OWN = {
         ("on_drop", 1, FUNCTION),
         *ROLE_CAPTURE,
     ],
-    "Server": [
+    "mtl.Server": [
         ("anonymous", 1, FLAG),
         ("users", 7, "users"),
         ("users", {"ada": b"sesame"}, "a mapping of str to str, not bytes"),
@@ -229,7 +206,7 @@ OWN = {
         ("on_drop", 1, FUNCTION),
         *ROLE_CAPTURE,
     ],
-    "Connector": [
+    "mc0.Connector": [
         ("ttl_ms", "10 s", "takes a whole number or None"),
         ("ttl_ms", 0.5, "takes a whole number or None"),
         ("ttl_ms", -1, BELOW),
@@ -244,9 +221,9 @@ OWN = {
 
 def cases():
     for role, own in OWN.items():
-        side = "connect" if role in ("Worker", "Client", "Connector") else "bind"
-        where = [] if role == "Beacon" else [(side, value, words) for value, words in ENDPOINTS]
-        shared = [] if role == "Beacon" else SHARED
+        side = "connect" if role in ("dcp.Worker", "dcp.Client", "mc0.Connector") else "bind"
+        where = [] if role == "chirp.Beacon" else [(side, value, words) for value, words in ENDPOINTS]
+        shared = [] if role == "chirp.Beacon" else SHARED
         for argument, value, words in [*own, *shared, *where]:
             yield pytest.param(role, argument, value, words, id=f"{role}-{argument}-{value!r}"[:60])
 
@@ -254,12 +231,12 @@ def cases():
 @pytest.mark.parametrize(("role", "argument", "value", "words"), list(cases()))
 def test_a_role_names_the_argument_it_cannot_take(role, argument, value, words, tmp_path):
     given = {argument: value}
-    if argument in ("chirp", "chirp_port", "chirp_lower_case", "senders") and role != "Beacon":
+    if argument in ("chirp", "chirp_port", "chirp_lower_case", "senders") and role != "chirp.Beacon":
         given["group"] = "lab"
-        if role != "Sender":
+        if role != "cdtp.Sender":
             given["bind"] = ()
     with pytest.raises(ERRORS, match=re.escape(argument)) as raised:
-        ROLES[role](tmp_path, **given)
+        opened(role, tmp_path, **given)
     assert words in str(raised.value)
     assert not (tmp_path / "capture").exists()
 
@@ -273,17 +250,16 @@ def test_each_role_names_each_argument_that_is_of_no_type_it_takes(role, argumen
     assert argument in str(caught.value)
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", KINDS)
 def test_what_a_role_cannot_take_is_all_there_is_to_refuse(role, tmp_path):
-    with ROLES[role](tmp_path):
-        pass
-    with pytest.raises(TypeError, match=rf"^{role}\(\) got an unexpected keyword argument 'tmieout'$") as caught:
-        ROLES[role](tmp_path, tmieout=1)
+    name = KINDS[role].name
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument 'colour'$") as caught:
+        opened(role, tmp_path, colour=1)
     # The caller, what stands for it here, and one frame of the package.
     assert len(traceback.extract_tb(caught.value.__traceback__)) == 3
-    name = next(name for name in inspect.signature(getattr(ROOMS[role], role)).parameters if len(name) > 4)
+    name = next(name for name in KINDS[role].parameters if len(name) > 4)
     with pytest.raises(TypeError, match=f"'{name}z': did you mean '{name}'\\?$"):
-        ROLES[role](tmp_path, **{f"{name}z": 1})
+        opened(role, tmp_path, **{f"{name}z": 1})
 
 
 @pytest.mark.parametrize("twin", [cdt.AsyncSource, cdt.Source])
@@ -293,36 +269,48 @@ def test_what_is_missing_is_told_by_the_name_of_the_class(twin):
 
 
 @pytest.mark.parametrize("twin", ["", "Async"])
-@pytest.mark.parametrize("role", ["Sender", "Receiver", "Broker", "Worker", "Client", "Connector", "Middleware"])
+@pytest.mark.parametrize(
+    "role",
+    ["cdtp.Sender", "cdtp.Receiver", "dcp.Broker", "dcp.Worker", "dcp.Client", "mc0.Connector", "mc0.Middleware"],
+)
 def test_who_needs_an_endpoint_is_told_how_to_give_one(role, twin):
-    positional = {"Sender": ["D"], "Worker": [b"echo"]}.get(role, [])
+    positional = {"cdtp.Sender": ["D"], "dcp.Worker": [b"echo"]}.get(role, [])
 
-    async def opened():
-        async with getattr(ROOMS[role], f"Async{role}")(*positional):
+    kind = KINDS[role].kind if not twin else KINDS[role].twin
+
+    async def use():
+        async with kind(*positional):
             pass
 
     with pytest.raises(LocalProtocolError, match=r"give bind= or connect=, or a socket="):
-        asyncio.run(opened()) if twin else getattr(ROOMS[role], role)(*positional)
+        asyncio.run(use()) if twin else kind(*positional)
 
 
 WAITS = {
-    "Sender": lambda role: role.send(b"x"),
-    "Receiver": lambda role: role.receive(),
-    "Recorder": lambda role: role.wait(count=1),
-    "Beacon": lambda role: role.receive(),
-    "Worker": lambda role: role.receive(),
-    "Client": lambda role: role.request(b"echo", b"x"),
-    "Connector": lambda role: role.receive(),
+    "cdtp.Sender": lambda role: role.send(b"x"),
+    "cdtp.Receiver": lambda role: role.receive(),
+    "cdtp.Recorder": lambda role: role.wait(count=1),
+    "chirp.Beacon": lambda role: role.receive(),
+    "dcp.Worker": lambda role: role.receive(),
+    "dcp.Client": lambda role: role.request(b"echo", b"x"),
+    "mc0.Connector": lambda role: role.receive(),
+    "cdt.Source": lambda role: role.receive(),
 }
+# What is waited for is their end.
+SERVING = {"dcp.Broker", "mc0.Middleware", "mtl.Server", "cdt.Recorder", "cdt.Target"}
+
+
+def test_every_role_is_closed():
+    # A client of MTL has to have a server first.
+    assert set(WAITS) == set(KINDS) - SERVING - {"mtl.Client"}
 
 
 @pytest.mark.parametrize("role", WAITS)
 def test_a_closed_role_says_which_it_is(role, tmp_path):
-    opened = ROLES[role](tmp_path)
-    opened.close()
-    room = ROOMS[role].__name__.rpartition(".")[2]
-    with pytest.raises(ClosedError, match=rf"^this {room}\.{role} is closed$"):
-        WAITS[role](opened)
+    closed = opened(role, tmp_path)
+    closed.close()
+    with pytest.raises(ClosedError, match=rf"^this {role} is closed$"):
+        WAITS[role](closed)
 
 
 def test_numbers_may_be_those_of_numpy(tmp_path):
@@ -514,3 +502,50 @@ def test_arguments_that_contradict_each_other_are_both_named(open_socket, contex
     (tmp_path / "certificate").write_text("# its public-key was left out\n")
     with pytest.raises(LocalProtocolError, match="certificate is not a certificate"):
         trunkline.Curve(tmp_path / "certificate")
+
+
+@pytest.mark.parametrize(
+    "seconds", [1e300, 1e19, 2**64, 10**400, float("inf"), float("nan"), -1], ids=lambda seconds: str(seconds)[:9]
+)
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda **options: cdtp.Receiver(bind="tcp://127.0.0.1:*", **options), "handshake_timeout_s"),
+        (lambda **options: cdtp.Receiver(bind="tcp://127.0.0.1:*", **options), "segment_s"),
+        (lambda **options: cdtp.Sender("D", bind="tcp://127.0.0.1:*", **options), "linger_s"),
+        (lambda **options: dcp.Broker(bind="tcp://127.0.0.1:*", **options), "queue_ttl_s"),
+        (lambda **options: dcp.Client(connect="tcp://127.0.0.1:1", **options), "heartbeat_interval_s"),
+        (lambda **options: mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, **options), "session_idle_s"),
+    ],
+)
+def test_a_duration_that_is_none_is_an_ordinary_error(make, name, seconds):
+    with pytest.raises(ValueError, match=name):
+        make(**{name: seconds})
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), -1])
+async def test_asyncio_refuses_a_timeout_that_is_none_as_blocking_does(seconds):
+    async with cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*") as receiver:
+        with pytest.raises(ValueError, match="timeout_s must be a number of seconds, 0 or more"):
+            await receiver.receive(timeout_s=seconds)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(receiver.receive(timeout_s=1e300), 0.05)
+    with (
+        cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver,
+        pytest.raises(ValueError, match="timeout_s must be a number of seconds"),
+    ):
+        receiver.receive(timeout_s=seconds)
+
+
+@pytest.mark.parametrize(
+    "value", [np.array(5), np.arange(6, dtype="u2")[::2], memoryview(b"abc"), bytearray(b"x"), b"y"]
+)
+def test_content_is_the_bytes_of_its_buffer(value):
+    with cdt.Target("configs", servers="memory://content") as target:
+        target.put("app-1", "e-1", value)
+        assert target.get("app-1", "e-1").content == (value.tobytes() if hasattr(value, "tobytes") else bytes(value))
+
+
+def test_a_misspelt_criterion_is_named():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wehre': did you mean 'where'"):
+        capture.Selection(wehre="type = 'DAT'")

@@ -1,10 +1,12 @@
 """The one list of protocols, and the decoders it leads to."""
 
+import itertools
 import json
 import pickle
 from pathlib import Path
 from typing import get_type_hints
 
+import msgpack
 import pyarrow as pa
 import pytest
 
@@ -13,7 +15,8 @@ from trunkline import capture, columns, error_kinds
 from trunkline._native import decode
 from trunkline._native.analysis import Fold
 from trunkline._native.columns import column_kinds
-from trunkline.errors import LocalProtocolError
+from trunkline._protocols import RECORDED
+from trunkline.errors import DecodeError, LocalProtocolError
 
 ROOT = Path(__file__).parents[1]
 PROTOCOLS = {protocol.name: protocol for protocol in columns.protocols()}
@@ -21,7 +24,7 @@ every = pytest.mark.parametrize("name", PROTOCOLS)
 
 
 def test_the_list_has_the_protocols_that_have_a_room():
-    assert list(PROTOCOLS) == ["cdtp", "dcp", "mc0", "mtl", "cdt"]
+    assert list(PROTOCOLS) == [protocol.name for protocol in RECORDED]
     assert {name for name, protocol in PROTOCOLS.items() if protocol.one_way} == {"cdtp"}
 
 
@@ -58,7 +61,7 @@ def test_options_stand_in_the_types_with_their_names(name):
 
 @every
 def test_the_guide_says_every_column(name):
-    guide = (ROOT / "docs" / "guides" / "spark.md").read_text()
+    guide = "".join((ROOT / "docs" / "guides" / f"{page}.md").read_text() for page in ("spark", "protocols"))
     missing = [column for column in columns.Decoder(name).row_schema().names if f"`{column}`" not in guide]
     assert missing == []
 
@@ -100,6 +103,67 @@ def test_only_what_is_wanted_is_needed():
     assert columns.needed(mc0, {"topic"}) == {"envelope": False, "header": False, "payload": True}
     assert columns.needed(mc0, {"body_bytes"})["n_bytes"] is False
     assert not columns.needed(mc0, {"body"})["payload"]
+
+
+@every
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize("payload", [True, "byte u8[]"])
+def test_a_few_columns_are_what_they_are_among_all(name, mode, payload):
+    files = sorted((ROOT / "tests" / "vectors" / name).glob("*.json"))
+    vectors = [vector for file in files for vector in json.loads(file.read_text())]
+    messages = [[bytes.fromhex(frame) for frame in vector["frames"]] for vector in vectors if vector["frames"]]
+    given = {
+        "envelope": pa.array([[]] * len(messages), pa.list_(pa.binary())),
+        "header": pa.array([frames[0] for frames in messages], pa.binary()),
+        "payload": pa.array([frames[1:] for frames in messages], pa.list_(pa.binary())),
+        "topic": pa.array(["cdt.v1.a.configuration.b.c.d"] * len(messages)),
+    }
+    decoder = columns.Decoder(name, mode=mode, payload=payload)
+    [(source, whole)] = decoder.decode_rows(**given)
+    assert whole.num_rows > len(messages) / 4
+    names = whole.schema.names
+    for few in [[], *([one] for one in names), *itertools.pairwise(names), names[::-2], names]:
+        [(found, some)] = decoder.decode_rows(**given, only=list(few))
+        assert found.equals(source)
+        assert some.equals(whole.select(list(few))), few
+
+
+@pytest.mark.parametrize("few", [["payload_b"], ["error"], ["sender"], ["payload_a", "payload_rest"], None])
+def test_what_is_wrong_with_a_value_does_not_depend_on_the_columns(few):
+    def given(payload):
+        return {
+            "header": pa.array([wire.header_s()], pa.binary()),
+            "payload": pa.array([[msgpack.packb(payload)]], pa.list_(pa.binary())),
+        }
+
+    layout = "msgpack: a bigint, b string, * variant"
+    with pytest.raises(DecodeError, match="tag_type"):
+        list(
+            columns.Decoder("cdtp", payload=layout, mode="FAILFAST").decode_rows(
+                **given({"a": "x", "b": "y"}), only=few
+            )
+        )
+    # More than a VARIANT holds.
+    large = given({"a": 1, "c": bytes(17 << 20)})
+    [(_, decoded)] = columns.Decoder("cdtp", payload=layout).decode_rows(**large, only=few)
+    if few is None or "error" in few:
+        assert decoded["error"].to_pylist() == ["payload_exceeds_variant"]
+
+
+def test_payloads_that_lie_side_by_side_are_not_copied():
+    payload = pa.array([[bytes([row, 0] * 8)] for row in range(100)], pa.list_(pa.binary()))
+    header = pa.array([wire.header_s()] * 100, pa.binary())
+    decoder = columns.Decoder("cdtp", payload="adc u16[]")
+    [(_, decoded)] = decoder.decode_rows(header=header, payload=payload)
+    found = decoded["payload_adc"]
+    assert found.to_pylist() == [[row] * 8 for row in range(100)]
+    assert found.values.buffers()[1].address == payload.values.buffers()[2].address
+    # Of a few, the others would stay in memory.
+    some = pa.array([payload[at].as_py() if at < 3 else [b"x"] * 9 for at in range(100)], payload.type)
+    [(_, decoded)] = decoder.decode_rows(header=header, payload=some)
+    found = decoded["payload_adc"]
+    assert found.to_pylist() == [[row] * 8 for row in range(3)] + [None] * 97
+    assert found.values.buffers()[1].address != some.values.buffers()[2].address
 
 
 @pytest.mark.parametrize("room", ["spark", "capture"])

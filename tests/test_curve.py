@@ -125,6 +125,17 @@ def test_a_bad_list_leaves_the_old_one(open_socket, tmp_path):
     curve.reload()
 
 
+def test_a_list_that_cannot_be_read_leaves_the_old_one(tmp_path):
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "friend.key").write_bytes(CLIENT[0])
+    curve = Curve(SERVER, allow=tmp_path / "keys")
+    names = curve.names
+    (tmp_path / "keys").rename(tmp_path / "other")
+    with pytest.raises(trunkline.LocalProtocolError, match=r"/keys cannot be read: No such file or directory"):
+        curve.reload()
+    assert curve.names == names != {}
+
+
 def test_a_list_that_is_read_again_while_a_role_opens_is_the_one_that_counts(open_socket, tmp_path):
     class Reread(Curve):
         def options(self):
@@ -276,3 +287,60 @@ def test_the_smallest_limit_beside_curve_takes_any_handshake(open_socket):
 def test_a_client_needs_the_key_of_its_server(role, tmp_path):
     with pytest.raises(LocalProtocolError, match="server_key="):
         opened(role, tmp_path, curve=Curve(zmq.curve_keypair()))
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """A folder with the keys of two clients."""
+    folder = tmp_path / "allowed"
+    folder.mkdir()
+    for name, (public, _) in {"one": CLIENT, "other": OTHER}.items():
+        (folder / name).write_bytes(public)
+    return folder
+
+
+OTHER = zmq.curve_keypair()
+KINDS = {"cdtp.Receiver": zmq.PUSH, "cdtp.Sender": zmq.PULL, "dcp.Broker": zmq.DEALER, "mc0.Middleware": zmq.DEALER}
+
+
+def connected(open_socket, kind, endpoint, keys):
+    """A client that is connected, and its monitor."""
+    client = open_socket(kind, reconnect_ivl=-1, **as_client(keys))
+    monitor = client.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+    client.connect(endpoint)
+    assert monitor.poll(10_000)
+    assert recv_monitor_message(monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+    return client, monitor
+
+
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_a_client_whose_key_is_removed_is_cut_off(tmp_path, open_socket, listed, caplog, name):
+    curve = Curve(SERVER, allow=listed)
+    with opened(name, tmp_path, curve=curve, transport="zmtp") as role:
+        monitors = [connected(open_socket, KINDS[name], role.endpoints[0], keys)[1] for keys in (CLIENT, OTHER)]
+        (listed / "one").unlink()
+        curve.reload()
+        assert monitors[0].poll(10_000)
+        assert recv_monitor_message(monitors[0])["event"] == zmq.EVENT_DISCONNECTED
+        until(lambda: role.stats.connection_failures == {"revoked": 1})
+        if name != "cdtp.Receiver":  # It logs where it is read.
+            until(lambda: "no longer allowed" in caplog.text)
+        assert not monitors[1].poll(100)
+        for monitor in monitors:
+            monitor.close()
+
+
+def test_a_callable_is_asked_again_about_those_that_are_connected(open_socket):
+    allowed = {CLIENT[0], OTHER[0]}
+    curve = Curve(SERVER, allow=lambda key, _address: key in allowed)
+    with dcp.Broker(bind="tcp://127.0.0.1:*", curve=curve, transport="zmtp") as broker:
+        monitors = [connected(open_socket, zmq.DEALER, broker.endpoints[0], keys)[1] for keys in (CLIENT, OTHER)]
+        curve.reload()
+        assert not any(monitor.poll(300) for monitor in monitors)
+        allowed.remove(OTHER[0])
+        curve.reload()
+        assert monitors[1].poll(10_000)
+        until(lambda: broker.stats.connection_failures == {"revoked": 1})
+        assert not monitors[0].poll(100)
+        for monitor in monitors:
+            monitor.close()

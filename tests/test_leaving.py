@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 import zmq
 
+from peers import mc0 as wire
 from peers.dcp import LEAVING, PING, PONG, register, reply, request
+from peers.roles import ANY, KINDS, opened
 from peers.waiting import until
-from trunkline import Curve, cdtp, dcp, mc0, mtl
+from peers.zmtp import GREETING, Stranger, ready
+from trunkline import Curve, cdtp, mc0, mtl
 from trunkline.errors import LocalProtocolError, TimeoutError
 
-ANY = "tcp://127.0.0.1:*"
 PROGRAM = Path(__file__).with_name("exits.py")
 # `benches.exits` runs it more often, with larger bodies.
 RUNS = int(os.environ.get("LEAVING_RUNS", "1"))
@@ -135,8 +137,10 @@ def deaf():
 def test_a_sender_says_that_messages_were_not_sent(deaf):
     sender = cdtp.Sender("Det", connect=deaf(b"PULL"))
     sender.send(bytes(30_000_000))
-    sender.flush(timeout_s=20)
-    assert sender.stats.queued == 0
+    until(lambda: sender.stats.queued == 0)
+    with pytest.raises(TimeoutError, match=r"at least 1 message was not sent within 0\.2 s") as error:
+        sender.flush(timeout_s=0.2)
+    assert error.value.unsent == 1
     with pytest.raises(TimeoutError, match=r"at least 1 message was not sent within 0\.2 s") as error:
         sender.close(linger_s=0.2)
     assert error.value.unsent == 1
@@ -152,14 +156,9 @@ def test_a_connector_says_that_messages_were_not_sent(deaf):
 
 def test_a_service_logs_it(caplog):
     """One peer that does not read is no error of who closes a service."""
-    with mc0.Middleware(bind=ANY) as bus, socket.create_connection(_address(bus)) as peer:
-        _shake(peer, b"DEALER")
-        for frames in ([b"", b"SUB", b"ID", b"1", b"", b"topic"],):
-            for at, frame in enumerate(frames):
-                peer.sendall(bytes([at < len(frames) - 1, len(frame)]) + frame)
-        answer = b""
-        while b"OK" not in answer:
-            answer += peer.recv(1000)
+    with mc0.Middleware(bind=ANY) as bus, Stranger(bus.endpoints[0]) as peer:
+        peer.shake(b"DEALER").send_message(*wire.sub(b"topic", id_=b"1"))
+        assert peer.take_message() == wire.ok(b"1")
         with mc0.Connector(connect=bus.endpoints) as connector:
             connector.put("topic", bytes(30_000_000), confirm=True, timeout_s=20)
         bus.close(drain_s=0.2)
@@ -167,36 +166,26 @@ def test_a_service_logs_it(caplog):
 
 
 def _shake(connection, kind):
-    """The handshake of ZMTP 3.0 without security."""
-    connection.sendall(b"\xff" + bytes(7) + b"\x01\x7f\x03\0NULL" + bytes(48))
+    """The handshake without security, of a peer that was dialled."""
+    connection.sendall(GREETING)
     assert len(connection.recv(64, socket.MSG_WAITALL)) == 64
-    ready = b"\x05READY\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind
-    connection.sendall(b"\x04" + bytes([len(ready)]) + ready)
+    connection.sendall(ready(kind))
 
 
-def _address(role):
-    host, _, port = role.endpoints[0].removeprefix("tcp://").rpartition(":")
-    return host, int(port)
-
-
-ROLES = {
-    "Receiver": lambda at, _path: cdtp.Receiver(bind=at),
-    "Recorder": lambda at, path: cdtp.Recorder(path / "capture", bind=at),
-    "Sender": lambda at, _path: cdtp.Sender("Det", bind=at),
-    "Broker": lambda at, _path: dcp.Broker(bind=at),
-    "Middleware": lambda at, _path: mc0.Middleware(bind=at),
-    "Server": lambda at, _path: mtl.Server(bind=at, anonymous=True),
-    "CURVE": lambda at, path: cdtp.Receiver(bind=at, curve=Curve(zmq.curve_keypair()[1], allow=path)),
-    "zeromq": lambda at, _path: cdtp.Receiver(bind=at, transport="zeromq"),
+LISTENING = {name: lambda _path, name=name: (name, {}) for name, role in KINDS.items() if "bind" in role.parameters}
+LISTENING |= {
+    "CURVE": lambda path: ("cdtp.Receiver", {"curve": Curve(zmq.curve_keypair()[1], allow=path)}),
+    "zeromq": lambda _path: ("cdtp.Receiver", {"transport": "zeromq"}),
 }
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_the_port_is_free_once_close_has_returned(role, tmp_path):
-    with ROLES[role](ANY, tmp_path) as first:
+@pytest.mark.parametrize("case", LISTENING)
+def test_the_port_is_free_once_close_has_returned(case, tmp_path):
+    name, given = LISTENING[case](tmp_path)
+    with opened(name, tmp_path, bind=ANY, **given) as first:
         at = first.endpoints[0]
     for _ in range(20):
-        with ROLES[role](at, tmp_path) as again:
+        with opened(name, tmp_path, bind=at, **given) as again:
             assert again.endpoints[0] == at
 
 

@@ -8,8 +8,9 @@ import re
 import pytest
 
 from trunkline import ConfigError, DecodeError, cdt, cdtp, columns, dcp, mc0, mtl
+from trunkline._protocols import RECORDED
 
-ROOMS = ("cdt", "cdtp", "dcp", "mc0", "mtl")
+ROOMS = sorted(protocol.name for protocol in RECORDED)
 
 SAMPLES = [
     cdt.ConfigRequest(app_version_name="app", endpoint_id="end", endpoint_message_id="1"),

@@ -7,31 +7,36 @@ import sys
 import pytest
 import zmq
 
+from peers.roles import KINDS
 from peers.waiting import until
 from trunkline import cdtp, dcp, mc0
 from trunkline.errors import LocalProtocolError
 
 ROLES = {
-    "Sender": lambda _path, **options: cdtp.Sender("Det", linger_s=0, **options),
-    "Receiver": lambda _path, **options: cdtp.Receiver(**options),
-    "Recorder": lambda path, **options: cdtp.Recorder(path / "capture", **options),
-    "Broker": lambda _path, **options: dcp.Broker(**options),
-    "Worker": lambda _path, **options: dcp.Worker(b"echo", **options),
-    "Client": lambda _path, **options: dcp.Client(**options),
-    "Connector": lambda _path, **options: mc0.Connector(**options),
-    "Middleware": lambda _path, **options: mc0.Middleware(**options),
+    "cdtp.Sender": lambda _path, **options: cdtp.Sender("Det", linger_s=0, **options),
+    "cdtp.Receiver": lambda _path, **options: cdtp.Receiver(**options),
+    "cdtp.Recorder": lambda path, **options: cdtp.Recorder(path / "capture", **options),
+    "dcp.Broker": lambda _path, **options: dcp.Broker(**options),
+    "dcp.Worker": lambda _path, **options: dcp.Worker(b"echo", **options),
+    "dcp.Client": lambda _path, **options: dcp.Client(**options),
+    "mc0.Connector": lambda _path, **options: mc0.Connector(**options),
+    "mc0.Middleware": lambda _path, **options: mc0.Middleware(**options),
 }
 
-KINDS = {
-    "Sender": "PUSH",
-    "Receiver": "PULL",
-    "Recorder": "PULL",
-    "Broker": "ROUTER",
-    "Worker": "DEALER",
-    "Client": "DEALER",
-    "Connector": "DEALER",
-    "Middleware": "ROUTER",
+PATTERNS = {
+    "cdtp.Sender": "PUSH",
+    "cdtp.Receiver": "PULL",
+    "cdtp.Recorder": "PULL",
+    "dcp.Broker": "ROUTER",
+    "dcp.Worker": "DEALER",
+    "dcp.Client": "DEALER",
+    "mc0.Connector": "DEALER",
+    "mc0.Middleware": "ROUTER",
 }
+
+
+def test_every_role_that_takes_a_socket_is_here():
+    assert set(ROLES) == set(PATTERNS) == {name for name, role in KINDS.items() if "socket" in role.parameters}
 
 
 @pytest.mark.parametrize(
@@ -40,10 +45,10 @@ KINDS = {
 @pytest.mark.parametrize("role", ROLES)
 def test_a_socket_of_another_pattern_is_refused(role, given, open_socket, tmp_path):
     socket = open_socket(getattr(zmq, given))
-    if given == KINDS[role]:
+    if given == PATTERNS[role]:
         ROLES[role](tmp_path, socket=socket).close()
         return
-    with pytest.raises(LocalProtocolError, match=f"needs a {KINDS[role]} socket, not a {given} one"):
+    with pytest.raises(LocalProtocolError, match=f"needs a {PATTERNS[role]} socket, not a {given} one"):
         ROLES[role](tmp_path, socket=socket)
 
 
@@ -57,9 +62,9 @@ def test_the_endpoint_of_a_socket_is_that_of_its_role(open_socket):
 
 
 @pytest.mark.parametrize("transport", ["libzmq", "zeromq"])
-@pytest.mark.parametrize("role", ["Receiver", "Broker", "Middleware"])
+@pytest.mark.parametrize("role", ["cdtp.Receiver", "dcp.Broker", "mc0.Middleware"])
 def test_addresses_of_ipv6_are_in_brackets(role, transport, open_socket, tmp_path):
-    kind = {"PULL": zmq.PUSH, "ROUTER": zmq.DEALER}[KINDS[role]]
+    kind = {"PULL": zmq.PUSH, "ROUTER": zmq.DEALER}[PATTERNS[role]]
     with ROLES[role](tmp_path, bind="tcp://[::1]:*", transport=transport) as there:
         assert re.fullmatch(r"tcp://\[::1\]:\d+", there.endpoints[0])
         open_socket(kind, ipv6=True, connect=there.endpoints[0]).send(b"garbage")
@@ -109,7 +114,7 @@ def test_a_transport_without_limits_warns_where_strangers_can_connect(caplog):
 @pytest.mark.parametrize("bound", ["queue_messages", "queue_bytes"])
 @pytest.mark.parametrize("role", ROLES)
 def test_a_queue_without_room_is_refused(role, bound, tmp_path):
-    where = "bind" if role in ("Broker", "Middleware") else "connect"
+    where = "bind" if role in ("dcp.Broker", "mc0.Middleware") else "connect"
     for size in (0, -1):
         with pytest.raises(LocalProtocolError, match=f"{bound} must be at least 1"):
             ROLES[role](tmp_path, **{where: "tcp://127.0.0.1:9", bound: size})
@@ -118,11 +123,11 @@ def test_a_queue_without_room_is_refused(role, bound, tmp_path):
 # A broker listens, those who need one dial it.
 SIDES = [(role, side) for role in ROLES for side in ("bind", "connect")]
 ONE_SIDED = {
-    ("Broker", "connect"),
-    ("Middleware", "connect"),
-    ("Worker", "bind"),
-    ("Client", "bind"),
-    ("Connector", "bind"),
+    ("dcp.Broker", "connect"),
+    ("mc0.Middleware", "connect"),
+    ("dcp.Worker", "bind"),
+    ("dcp.Client", "bind"),
+    ("mc0.Connector", "bind"),
 }
 SIDES = [pair for pair in SIDES if pair not in ONE_SIDED]
 

@@ -452,7 +452,7 @@ def test_a_bare_socket_may_listen_to_a_role():
         client = sim.add(dcp.Client)
         future = client.submit(b"echo", b"hello")
         frames = router.receive()
-        router.send([b"", b"DGBX\x01", b"\x05", *frames[4:]], to=client._native.address)
+        router.send([b"", b"DGBX\x01", b"\x05", *frames[4:]], to=b"client-1")
         with pytest.raises(RuntimeError):
             sim.until(future.done)
         pull = sim.peer(kind="PULL", bind=["tcp://receiver:1"])
@@ -467,3 +467,39 @@ def test_an_option_of_sockets_is_refused_by_name_for_senders_too(tmp_path):
         testing.Simulation().add(cdtp.Recorder, tmp_path)
     with pytest.raises(LocalProtocolError, match="no sender"):
         testing.pair(cdtp.Receiver).sender  # noqa: B018 - it raises
+
+
+def test_a_simulated_role_is_the_live_one_and_closes_at_the_end_of_a_with_block():
+    with testing.pair(dcp.Broker, latency_s=0.5) as sim:
+        with sim.add(dcp.Client) as client, sim.add(dcp.Worker, b"echo", testing.echo) as worker:
+            assert isinstance(client, dcp.Client)
+            assert isinstance(worker, dcp.Worker)
+            assert client.request(b"echo", b"x").data == (b"x",)
+            assert client.transport == "simulation"
+        assert (client.closed, worker.closed) == (True, True)
+        with pytest.raises(TimeoutError, match="still running after 3 s"):
+            sim.broker.wait(timeout_s=3)
+        before = sim.now_s
+        with pytest.raises(TimeoutError):
+            sim.broker.wait(timeout_s=2)
+        assert sim.now_s == before + 2
+
+
+def test_a_simulated_worker_gets_its_handler_where_it_is_added():
+    with trio() as sim, pytest.raises(LocalProtocolError, match=r"add\(dcp\.Worker, service, handler\)"):
+        sim.worker.serve(testing.echo)
+
+
+def test_a_request_of_a_former_life_cannot_be_answered():
+    with testing.pair(dcp.Broker, dcp.Client) as sim:
+        worker = sim.add(dcp.Worker, b"a")
+        first = sim.client.submit(b"a", b"1")
+        request = worker.receive()
+        sim.restart(worker)
+        second = sim.client.submit(b"a", b"2")
+        other = worker.receive()
+        with pytest.raises(ClosedError):
+            request.reply(b"late")
+        other.reply(b"in time")
+        assert second.result().data == (b"in time",)
+        assert not first.done()

@@ -184,3 +184,25 @@ def test_what_cannot_be_simulated_is_refused(role, settings, words):
 def test_there_is_one_server():
     with make() as sim, pytest.raises(LocalProtocolError, match="there is a server already"):
         sim.add(mtl.Server, anonymous=True)
+
+
+@pytest.mark.req("MTL-51")
+def test_a_full_window_takes_no_more():
+    with make() as sim:
+        writer = sim.queue_client.writer("jobs", window=1)
+        sim.set_network(loss=1.0)
+        writer.send(b"one")
+        with pytest.raises(TimeoutError, match="no room within 2 s"):
+            writer.send(b"two", timeout_s=2)
+        assert (sim.now_s, writer.stats.unconfirmed) == (2, 1)
+
+
+def test_a_content_cannot_be_confirmed_once_its_reader_has_crashed():
+    with make() as sim:
+        writer, reader = sim.queue_client.writer("jobs"), sim.queue_client.reader("jobs")
+        reader.summon("jobs")
+        writer.send(b"one")
+        content = reader.receive()
+        sim.crash(sim.queue_client)
+        with pytest.raises(ClosedError):
+            content.confirm()

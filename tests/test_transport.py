@@ -18,8 +18,8 @@ from peers.mtl import Playing, answer
 from peers.processes import Child
 from peers.roles import KINDS, opened
 from peers.waiting import PATIENCE_S, until
-from trunkline import _roles, cdtp, dcp, mtl
-from trunkline._notices import settle
+from trunkline import cdtp, dcp, mtl
+from trunkline._roles.notices import settle
 from trunkline.curve import Curve
 from trunkline.errors import LocalProtocolError
 
@@ -66,7 +66,7 @@ def test_ours_is_taken_wherever_it_does_what_is_asked_for(preferred, given, take
     [({"options": {zmq.RATE: 10}}, "option RATE"), ({"bind": "tcp://[::1%lo]:*"}, "tcp://[::1%lo]:*"), ({}, None)],
 )
 def test_what_ours_lacks_is_warned_of_once(given, missing, monkeypatch, caplog):
-    monkeypatch.setattr(_roles, "_warned", set())
+    monkeypatch.setattr("trunkline._roles.native._warned", set())
     for _ in range(2):
         cdtp.Receiver(**{"bind": ANY, **given}).close()
         cdtp.Receiver(bind="inproc://here", context=zmq.Context.instance()).close()
@@ -101,9 +101,10 @@ import logging, pathlib, shutil, sys
 logging.basicConfig(format="%(message)s")
 import zmq
 from zmq.backend.cython import _zmq
-from trunkline import Curve, _native, _roles, cdtp
-_roles._library = shutil.copy(_zmq.__file__, sys.argv[1])
-_native.use_libzmq(pathlib.Path(_roles._library))
+from trunkline import Curve, _native, cdtp
+from trunkline._roles import native
+native._library = shutil.copy(_zmq.__file__, sys.argv[1])
+_native.use_libzmq(pathlib.Path(native._library))
 curve = Curve(zmq.curve_keypair())
 with cdtp.Receiver(bind="tcp://127.0.0.1:*", curve=curve) as receiver:
     print(receiver.transport)
@@ -339,8 +340,9 @@ def test_it_is_taken_by_itself_where_pyzmq_gives_no_libzmq_away():
     """A process with another implementation of pyzmq."""
     code = f"""
 import sys
-from trunkline import _native, cdtp, _roles
-_roles._library = "none"
+from trunkline import _native, cdtp
+from trunkline._roles import native
+native._library = "none"
 _native.use_libzmq("/nowhere/libzmq.so")
 with cdtp.Receiver(bind={ANY!r}) as receiver, cdtp.Sender("Det", connect=receiver.endpoints) as sender:
     sender.send(b"hello")

@@ -15,70 +15,11 @@ from peers import dcp as wire
 from peers import mc0 as mc0_wire
 from peers.roles import ANY, opened
 from peers.waiting import PATIENCE_S, until
+from peers.zmtp import GREETING, Stranger, ready
 from trunkline import Curve, cdtp, dcp, mc0
 from trunkline.errors import LocalProtocolError, TrunklineError
 
-GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
 LISTENING = {"cdtp.Recorder": b"PUSH", "dcp.Broker": b"DEALER", "mc0.Middleware": b"DEALER", "mtl.Server": b"DEALER"}
-
-
-def ready(kind, identity=b""):
-    """READY of RFC 37, with the properties of a socket."""
-    named = {b"Socket-Type": kind, b"Identity": identity}
-    body = b"\x05READY" + b"".join(
-        bytes([len(name)]) + name + struct.pack(">I", len(value)) + value for name, value in named.items()
-    )
-    return bytes([4, len(body)]) + body
-
-
-class Stranger:
-    """A connection with every byte written by hand."""
-
-    def __init__(self, endpoint):
-        host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
-        self.stream = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stream.close()
-
-    def shake(self, kind, identity=b""):
-        self.stream.sendall(GREETING)
-        self.take(64)
-        self.stream.sendall(ready(kind, identity))
-        head = self.take(2)
-        assert head[0] == 4
-        self.take(head[1])
-        return self
-
-    def take(self, count):
-        taken = b""
-        while len(taken) < count:
-            more = self.stream.recv(count - len(taken))
-            assert more, "it was hung up on"
-            taken += more
-        return taken
-
-    def send(self, data):
-        """Sends as much as is taken; whether that was all."""
-        try:
-            self.stream.sendall(data)
-        except OSError:
-            return False
-        return True
-
-    def ends(self):
-        """Waits until it is hung up on."""
-        try:
-            while self.stream.recv(1 << 16):
-                pass
-        except TimeoutError:
-            return False
-        except OSError:
-            pass
-        return True
 
 
 @pytest.fixture(params=sorted(LISTENING))
@@ -109,7 +50,7 @@ def frames(count, flags=1):
     [
         ("not_zmtp", b"GET / HTTP/1.1\r\n\r\n"),
         ("zmtp_1", b"\x01\0"),
-        ("zmtp_2", b"\xff" + bytes(8) + b"\x7f\x01\x05\0\0"),
+        ("bad_socket_type", b"\xff" + bytes(8) + b"\x7f\x01\x01\0\0"),
         ("other_mechanism", GREETING.replace(b"NULL\0", b"CURVE")),
         ("bad_mechanism", GREETING.replace(b"NULL\0", b"PLAIN")),
         ("unexpected_message", GREETING + b"\0\x01x"),
@@ -128,6 +69,97 @@ def test_who_breaks_the_handshake_is_refused_with_a_reason(role, kind, failures,
         until(lambda: failures() == {reason: 1})
     with Stranger(role.endpoints[0]) as other:
         other.shake(kind)
+
+
+def test_a_peer_of_zmtp_2_is_served(role, kind, failures):
+    code = {b"PUSH": b"\x08", b"DEALER": b"\x05"}[kind]
+    with Stranger(role.endpoints[0]) as old:
+        old.send(GREETING[:10] + b"\x01" + code + b"\0\0")
+        ours = {b"PUSH": b"\x07", b"DEALER": b"\x06"}[kind]
+        assert old.take(14) == GREETING[:11] + ours + b"\0\0"
+        if kind == b"PUSH":
+            header, payload = cdtp_wire.header_b(1), b"payload"
+            old.send(bytes([1, len(header)]) + header + bytes([0, len(payload)]) + payload)
+            role.wait(count=1, timeout_s=PATIENCE_S)
+    assert failures() == {}
+
+
+def test_no_peer_of_zmtp_2_is_taken_for_an_encrypted_one():
+    with cdtp.Receiver(bind=ANY, transport="zmtp", curve=Curve(zmq.curve_keypair())) as receiver:
+        with Stranger(receiver.endpoints[0]) as old:
+            old.send(GREETING[:10] + b"\x01\x08\0\0")
+            assert old.ends()
+            until(lambda: receiver.stats.connection_failures == {"zmtp_2": 1})
+
+
+def test_handshakes_that_do_not_end_cost_none_but_themselves(role, kind, failures):
+    begun = b"\x06" + struct.pack(">Q", 65_000) + bytes(60_000)
+    with contextlib.ExitStack() as stack:
+        honest = stack.enter_context(Stranger(role.endpoints[0])).shake(kind)
+        large = b"\x03" + struct.pack(">Q", 900_000)
+        honest.send(large + bytes(500_000))
+        strangers = [stack.enter_context(Stranger(role.endpoints[0])) for _ in range(300)]
+        for stranger in strangers:
+            stranger.send(GREETING + begun)
+        assert strangers[0].ends(), "the oldest goes first"
+        honest.send(bytes(399_999))
+        until(lambda: set(failures()) == {"crowded"})
+        assert failures()["crowded"] < 100
+        assert honest.send(b"x")
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "/127.0.0.1",
+        "a b",
+        "user@127.0.0.1",
+        "127.0.0.1/",
+        "host,other",
+        "-x",
+        "http://h",
+        "localhost ",
+        "höst",
+        "[::1",
+        "[]",
+        "a..b",
+    ],
+)
+def test_what_cannot_be_a_host_is_refused_at_once(host):
+    with pytest.raises(LocalProtocolError, match="endpoint"):
+        cdtp.Sender("Det", connect=f"tcp://{host}:5555")
+
+
+@pytest.mark.parametrize("scheme", ["udp", "tipc", "http"])
+def test_other_kinds_of_endpoints_are_refused(scheme):
+    with pytest.raises(LocalProtocolError, match="endpoint"):
+        cdtp.Sender("Det", connect=f"{scheme}://127.0.0.1:5555")
+
+
+def test_heartbeats_without_a_time_out_end_no_connection():
+    options = {zmq.HEARTBEAT_IVL: 50, zmq.HEARTBEAT_TIMEOUT: 0}
+    with mc0.Middleware(bind=ANY, transport="zmtp", options=options) as bus:
+        silent = Stranger(bus.endpoints[0]).shake(b"DEALER")
+        for _ in range(3):
+            assert silent.take(9)[3:7] == b"PING"
+        assert bus.stats.connection_failures == {}
+        silent.stream.close()
+
+
+def test_a_peer_that_has_closed_loses_nothing_by_its_heartbeats():
+    ping = b"\x04\x07\x04PING\0\0"
+    header = cdtp_wire.header_b(1)
+    message = bytes([1, len(header)]) + header + b"\x02" + struct.pack(">Q", 1000) + bytes(1000)
+    part = message * 450 + ping
+    with cdtp.Receiver(bind=ANY, transport="zmtp", queue_messages=10) as receiver:
+        with Stranger(receiver.endpoints[0]).shake(b"PUSH") as stranger:
+            stranger.stream.settimeout(0)
+            # As much as the systems take, as nothing is received before it has closed.
+            sent = stranger.stream.send(part * 20)
+        assert sent > len(part) + (256 << 10), "a PING is answered before all is read"
+        parts, rest = divmod(sent, len(part))
+        for _ in range(parts * 450 + min(rest // len(message), 450)):
+            receiver.receive(timeout_s=PATIENCE_S)
 
 
 def test_a_message_without_an_end_is_refused_at_the_frame_that_passes_the_limit(role, kind, failures):
@@ -222,6 +254,7 @@ def test_a_routing_id_that_is_taken_is_refused(open_socket):
         client = open_socket(zmq.DEALER, connect=broker.endpoints[0])
         client.send_multipart(wire.request(b"echo", b"1"))
         until(lambda: b"1" in worker.recv_multipart())
+        broker.close(drain_s=0)
 
 
 @pytest.mark.parametrize("is_same", [True, False])
@@ -248,6 +281,7 @@ def test_who_takes_over_a_routing_id_has_what_it_was_for_only_as_the_same_user(o
             heir.rcvtimeo = 300
             with pytest.raises(zmq.Again):
                 heir.recv_multipart()
+        broker.close(drain_s=0)
 
 
 @pytest.mark.parametrize("handover", [0, 1])

@@ -13,5 +13,6 @@ for target in $targets; do
     mkdir -p "fuzz/corpus/$target"
     [ -d "$seeds" ] && cp -n "$seeds"/* "fuzz/corpus/$target/"
     # What is fuzzed has no unsafe code for a sanitizer to watch, which would take as long again to build.
-    cargo fuzz run --sanitizer none --fuzz-dir fuzz "$target" -- -max_total_time="$1" -timeout=60 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0
+    # In many units, as one that is optimized as a whole takes longer to build than it runs.
+    cargo fuzz run --sanitizer none --codegen-units 16 --fuzz-dir fuzz "$target" -- -max_total_time="$1" -timeout=60 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0
 done

@@ -15,10 +15,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tools.options import roles
 
-from trunkline._counters import COUNTER, GAUGE
-from trunkline._metrics import HISTOGRAM, LEFT_OUT, ROLE_UP, Metric, metrics_of, role_name
+from trunkline._metrics.collector import HISTOGRAM, LEFT_OUT, ROLE_UP, Metric, metrics_of, role_name
+from trunkline._metrics.counters import COUNTER, GAUGE
 from trunkline.capture.shipping import Shipment
-from trunkline.cli.spark_stream import StreamProgress
+from trunkline.cli.commands.spark_stream import StreamProgress
 
 # What runs on and is no role.
 OTHERS: tuple[type[Any], ...] = (Shipment, StreamProgress)

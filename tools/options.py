@@ -6,28 +6,22 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from griffe import Docstring, DocstringSectionKind, Parser
 
+from trunkline import _protocols
 from trunkline.cdt.options import CdtOptions
 from trunkline.options import DEFAULTS, RoleOptions, SocketOptions
-
-# In the order of the documentation.
-PROTOCOLS = ("cdtp", "chirp", "dcp", "mc0", "mtl", "cdt")
 
 _SAID = re.compile(r"\s*Default: .*$", re.DOTALL)
 _BINARY = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
-@dataclass(frozen=True)
-class Role:
-    """A class of a protocol with an asyncio twin, which users make by its options."""
+class Role(_protocols.Role):
+    """A role, by its options."""
 
-    protocol: str
-    name: str
-    kind: type[Any]
+    __slots__ = ()
 
     @property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -52,13 +46,8 @@ class Role:
 
 def roles() -> Iterator[Role]:
     """All there are."""
-    for protocol in PROTOCOLS:
-        module = importlib.import_module(f"trunkline.{protocol}")
-        for name in module.__all__:
-            kind = getattr(module, name)
-            # Readers, writers and watches are made by their clients.
-            if f"Async{name}" in module.__all__ and name not in {"Reader", "Writer", "Watch"}:
-                yield Role(protocol, name, kind)
+    for role in _protocols.ROLES:
+        yield Role(*role)
 
 
 def tables() -> str:

@@ -30,6 +30,7 @@ from tools.terminals import drawn
 
 from trunkline import capture, cdtp
 from trunkline.demo import DATA
+from trunkline.demo.traffic import LAYOUT
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
@@ -41,8 +42,12 @@ WIDTH, HEIGHT = 80, 24
 # What a picture of a report says of it.
 _WORDS = "words"
 
-# What is seen of a report on a page of this size.
+# What is seen of a report on a page of this size, and of its payloads alone.
 PAGE = (1280, 1645)
+PAYLOADS = (1280, 850)
+
+# Hides all else of a report.
+_ALONE = "<style>nav, .tiles, h1, header, section, figure:not([aria-labelledby^=payload-]) { display: none }</style>"
 
 
 def panel() -> str:
@@ -98,13 +103,15 @@ def _send(endpoint: str, name: str, rate: int, over: threading.Event) -> None:
                 sender.send(chance.randbytes(chance.randrange(600, 1200)))
 
 
-def report(directory: Path, out: Path) -> None:
-    """The report of the demo's capture, as a browser shows its beginning."""
+def report(directory: Path, out: Path, payload: str | None = None) -> None:
+    """The report of the demo's capture, as a browser shows its beginning; with a layout the plots of payloads alone."""
     with tempfile.TemporaryDirectory() as scratch:
         page = Path(scratch, "report.html")
-        capture.report(directory, page, name="the demo")
+        capture.report(directory, page, name="the demo", payload=payload)
+        if payload is not None:
+            page.write_text(page.read_text(encoding="utf-8").replace("</head>", f"{_ALONE}</head>"), encoding="utf-8")
         browser = shutil.which("chromium") or "chromium"
-        size = ",".join(map(str, PAGE))
+        size = ",".join(map(str, PAGE if payload is None else PAYLOADS))
         command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
         subprocess.run([*command, f"--screenshot={out}", page.as_uri()], check=True, capture_output=True)
     kept = PngInfo()
@@ -120,7 +127,7 @@ def words() -> str:
         capture.import_(sorted(DATA.glob("*.gz")), Path(scratch, "capture"))
         capture.report(Path(scratch, "capture"), page, name="the demo")
         text = page.read_text(encoding="utf-8")
-    tiles = "".join(re.findall(r'<dl class="tiles">.*?</dl>', text, re.DOTALL))
+    tiles = "".join(re.findall(r'<dl class="tiles"[^>]*>.*?</dl>', text, re.DOTALL))
     heads = re.findall(r"<dt[^>]*>(.*?)</dt>", tiles) + re.findall(r'<(?:h2|th scope="col")[^>]*>(.*?)</', text)
     return "\n".join(dict.fromkeys(heads))
 
@@ -134,6 +141,7 @@ def words_of(picture: Path) -> str:
 def main() -> None:
     """Makes them, of the capture that `trunkline demo --output` leaves."""
     report(Path(sys.argv[1]), IMAGES / "report.png")
+    report(Path(sys.argv[1]), IMAGES / "payloads.png", LAYOUT)
     (IMAGES / "panel.svg").write_text(panel())
 
 

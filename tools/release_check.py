@@ -50,8 +50,8 @@ def versions() -> str:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     heading = re.search(rf"^## \[?{re.escape(version)}\b", changelog, re.MULTILINE)
     need(heading, f"CHANGELOG.md has no heading for {version}")
-    left = re.search(r"^## Unreleased\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
-    return f"{version}; {left[1].count(chr(10) + '- ') if left else 0} changes are under Unreleased"
+    left = [path for path in (ROOT / "changes").glob("*.md") if path.name != "README.md"]
+    return f"{version}; {len(left)} changes have come since"
 
 
 def sdist(out: Path) -> Iterator[str]:

@@ -16,9 +16,14 @@ from mkdocs.structure.files import File
 
 # mkdocs runs this file by itself.
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tools import commands, metrics, options, terminals
+from tools import commands, metrics, options, terminals, wire
 
 from trunkline import connection_failures
+
+ROOT = Path(__file__).parents[1]
+
+# Files of the repository that are pages of the site.
+_PAGES = {"SECURITY.md": "security-policy.md", "CHANGELOG.md": "changelog.md"}
 
 _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]*)\)(\{[^}]*\})?")
 
@@ -33,9 +38,15 @@ def on_config(config: Any, **_: Any) -> Any:
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Called by mkdocs when it has found the pages: adds those that are made from the code."""
-    for place, text in (commands.files() | terminals.pictures()).items():
+    policy = {page: _from_root((ROOT / file).read_text()) for file, page in _PAGES.items()}
+    for place, text in (commands.files() | terminals.pictures() | policy).items():
         files.append(File.generated(config, place, content=text))
     return files
+
+
+def _from_root(text: str) -> str:
+    """A page of the root as one of the documentation: links to pages of that are those of its folder."""
+    return re.sub(r"\]\((?!https?:|#)", "](../", text).replace("](../docs/", "](")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
@@ -50,12 +61,16 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
     if page.file.src_uri == "reference/errors.md":
         rows = "".join(f"| `{reason}` | {meaning} |\n" for reason, meaning in connection_failures().items())
         markdown = f"{markdown}\n| reason | what it means |\n|---|---|\n{rows}"
+    markdown = wire.expand(markdown)
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
     def link(found: re.Match[str]) -> str:
         words, target, button = found.groups(default="")
         place, number, line = target.partition("#")
         place = posixpath.normpath(posixpath.join(folder, place))
+        if place in _PAGES:
+            page_of = posixpath.relpath(posixpath.join("docs", _PAGES[place]), folder)
+            return f"[{words}]({page_of}{number}{line}){button}"
         if place.startswith("docs/"):
             return found[0]
         if config.repo_url:

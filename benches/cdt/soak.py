@@ -337,11 +337,11 @@ async def run(*, minutes: float, fast: bool) -> None:
         parts = [Path(name) / part for part in ("target", "source", "endings", "crowd")]
         for part in parts:
             part.mkdir()
-        payloads = 2_000 if fast else 100_000
+        payloads = 500 if fast else 100_000
         at_target = await storm(parts[0], payloads, at_target=True)
         at_source = await storm(parts[1], payloads, at_target=False)
-        ended = await endings(parts[2], seconds=5 if fast else minutes * 60)
-        many = await crowd(parts[3], *((500, 5, 200) if fast else (100_000, 100, 5_000)))
+        ended = await endings(parts[2], seconds=2 if fast else minutes * 60)
+        many = await crowd(parts[3], *((100, 2, 50) if fast else (100_000, 100, 5_000)))
     lines = ["# CDT: what a fleet stands", "", head, "", (__doc__ or "").partition("\n\n")[2].strip(), ""]
     lines += report(at_target, at_source, ended, many)
     if not fast:

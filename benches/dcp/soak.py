@@ -366,7 +366,7 @@ def main(*, fast: bool) -> None:
     """Runs all of it, and writes what came out."""
     head = machine()
     if fast:
-        parts = storm(10_000), crowd(200, 20, 2), stalled(50, 500, 1, 0.5), large(8, 2)
+        parts = storm(2_000), crowd(50, 10, 2, parts=2), stalled(20, 200, 1, 0.5), large(8, 1)
     else:
         parts = storm(1_000_000), crowd(10_000, 1000, 5), stalled(1000, 20_000, 5, 5.0), large(64, 20)
     lines = ["# DCP: what a broker stands", "", head, "", (__doc__ or "").partition("\n\n")[2].strip(), ""]

@@ -360,7 +360,7 @@ def main(*, fast: bool) -> None:
     """Runs all of it, and writes what came out."""
     head = machine()
     if fast:
-        parts = storm(10_000), [crowd(200, 1000, 20, 2)], stalled(50, 500, 1, 0.5), endings(6)
+        parts = storm(2_000), [crowd(50, 200, 10, 2, parts=2, idle_s=0.5)], stalled(20, 200, 1, 0.5), endings(3)
     else:
         sizes = (1000, 1000, 10), (10_000, 10_000, 10), (1000, 100_000, 1000), (10_000, 100_000, 100)
         parts = storm(1_000_000), [crowd(*size) for size in sizes], stalled(1000, 4000, 15, 5.0), endings(60)

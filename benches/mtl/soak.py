@@ -346,13 +346,13 @@ def main(*, fast: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = str(users(Path(folder)))
         parts = (
-            storm(10_000 if fast else 1_000_000, file),
+            storm(2_000 if fast else 1_000_000, file),
             monsters(1 if fast else 20),
-            guesses(10_000 if fast else 1_000_000),
-            vanished(200 if fast else 10_000),
+            guesses(2_000 if fast else 1_000_000),
+            vanished(50 if fast else 10_000),
             large(1 if fast else 20, 1 << 20 if fast else 64 << 20, 0.5 if fast else 5.0),
-            careless(5000 if fast else 100_000, 20_000 if fast else 1_000_000, 0.5 if fast else 5.0),
-            endings(5 if fast else 90),
+            careless(1000 if fast else 100_000, 5_000 if fast else 1_000_000, 0.5 if fast else 5.0),
+            endings(2 if fast else 90),
         )
     lines = ["# MTL: what a server stands", "", head, "", (__doc__ or "").partition("\n\n")[2].strip(), ""]
     lines += report(*parts)

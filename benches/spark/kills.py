@@ -1,7 +1,8 @@
-"""A stream of captures while its driver and workers are killed: `python -m benches.spark.kills [--kills N]`.
+"""A stream of captures while its driver and workers are killed: `python -m benches.spark.kills [--kills N] [--sink capture]`.
 
 Beside it a recorder goes on, deletes its oldest segments, and a second capture begins; the segments of a third, which grows by
-imports, are merged again and again. At the end every message that was sent must be in the table once.
+imports, are merged again and again. At the end every message that was sent must be in the table once; or in the capture that the
+stream writes, which must be whole at any moment.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import zmq
 
 from benches.measure import machine, save
 from trunkline import capture
+from trunkline._native.capture import is_capture
 
 # How many messages a second are sent to each recorder.
 RATE = 1000
@@ -34,16 +36,25 @@ RATE = 1000
 KEPT_BYTES = 300 << 20
 
 # What Spark's processes of Python are, as the system names them.
-WORKERS = ("trunkline.spark._daemon", "pyspark.daemon", "pyspark/daemon", "python_streaming_source_runner")
+WORKERS = (
+    "trunkline.spark._daemon",
+    "pyspark.daemon",
+    "pyspark/daemon",
+    "python_streaming_source_runner",
+    "python_streaming_sink_runner",
+)
 
 DRIVER = """
 import json, sys, time
 from trunkline import spark
-runs, table, checkpoint, mode = sys.argv[1:]
+runs, table, checkpoint, mode, sink = sys.argv[1:]
+DECODED = {"protocol": "cdtp", "decode": True, "tags": "none"}
 session = spark.session("kills", master="local[2]")
 def stream():
-    rows = session.readStream.format("trunkline").options(protocol="cdtp", decode=True, tags="none", recursive=True).load(runs)
+    options = {} if sink == "capture" else DECODED
+    rows = session.readStream.format("trunkline").options(recursive=True, **options).load(runs)
     writer = rows.writeStream.option("checkpointLocation", checkpoint)
+    writer = writer.format("trunkline") if sink == "capture" else writer
     return (writer.trigger(availableNow=True) if mode == "finish" else writer.trigger(processingTime="200 milliseconds")).start(table)
 restarts = 0
 while True:
@@ -59,7 +70,7 @@ while True:
         print(json.dumps({"event": "restarted", "why": str(error)[-2000:]}), flush=True)
         if "deleted before they were read" in str(error):
             sys.exit(1)
-rows = session.read.parquet(table)
+rows = session.read.format("trunkline").options(**DECODED).load(table) if sink == "capture" else session.read.parquet(table)
 found = rows.selectExpr("count(*) n", "count(DISTINCT capture_id, seq) unique", "count(DISTINCT sender, sequence) sent").first()
 print(json.dumps({"event": "found", **found.asDict()}), flush=True)
 session.stop()
@@ -87,11 +98,11 @@ def descendants(root: int) -> dict[int, str]:
 class Driver:
     """A process that streams, until it is killed or has read all there is."""
 
-    def __init__(self, folder: Path, mode: str) -> None:
+    def __init__(self, folder: Path, mode: str, sink: str) -> None:
         self._told = {}
         places = [str(folder / name) for name in ("runs", "table", "checkpoint")]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, *places, mode],
+            [sys.executable, "-c", DRIVER, *places, mode, sink],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -200,8 +211,15 @@ def merging(directory: Path) -> Iterator[list[int]]:
         thread.join()
 
 
-def run(folder: Path, kills: int, seed: int, patience_s: float = 3.0) -> dict[str, int]:
-    """Kills the driver, or one of its workers, so many times; gives what was sent and what was found."""
+def need_whole(directory: Path) -> None:
+    """Sees to it that a capture, if there is one, has no gap, and nothing twice."""
+    if is_capture(directory):
+        problems = capture.verify(directory).problems
+        assert not problems, problems
+
+
+def run(folder: Path, kills: int, seed: int, patience_s: float = 3.0, sink: str = "table") -> dict[str, int]:
+    """Kills the driver, or one of its workers, so many times, and the driver at the end; gives what was sent and what was found."""
     choose = random.Random(seed)
     counts = {"drivers": 0, "workers": 0}
     with (
@@ -209,7 +227,7 @@ def run(folder: Path, kills: int, seed: int, patience_s: float = 3.0) -> dict[st
         recording(folder / "runs" / "later" / "second") as second,
         merging(folder / "runs" / "third") as third,
     ):
-        driver = Driver(folder, "run")
+        driver = Driver(folder, "run", sink)
         driver.next()
         # Spark refuses the checkpoint of a driver that was killed while it wrote its first offset.
         while not (folder / "checkpoint" / "offsets" / "0").exists():
@@ -223,14 +241,20 @@ def run(folder: Path, kills: int, seed: int, patience_s: float = 3.0) -> dict[st
                 continue
             driver.kill()
             counts["drivers"] += 1
-            driver = Driver(folder, "run")
+            if sink == "capture":
+                need_whole(folder / "table")
+            driver = Driver(folder, "run", sink)
             driver.next()
-    driver.kill()
-    driver = Driver(folder, "finish")
+        driver.kill()
+    if sink == "capture":
+        need_whole(folder / "table")
+    driver = Driver(folder, "finish", sink)
     while (event := driver.next())["event"] != "found":
         # No worker is killed any more.
         assert event["event"] == "ready", event
     driver.wait()
+    if sink == "capture":
+        need_whole(folder / "table")
     found = {name: event[name] for name in ("n", "unique", "sent")}
     return {**counts, "merges": third[1], "messages": first[0] + second[0] + third[0], **found}  # type: ignore[dict-item]
 
@@ -239,10 +263,11 @@ def main() -> None:
     """Kills so many times, and writes the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--sink", choices=("table", "capture"), default="table")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trunkline-kills-") as directory:
-        found = run(Path(directory), options.kills, options.seed)
+        found = run(Path(directory), options.kills, options.seed, sink=options.sink)
     wrong = {
         name: number
         for name, number in found.items()
@@ -251,7 +276,7 @@ def main() -> None:
     lines = [
         "# A stream of captures, killed",
         "",
-        f"`python -m benches.spark.kills --kills {options.kills} --seed {options.seed}`, {machine()}",
+        f"`python -m benches.spark.kills --kills {options.kills} --seed {options.seed} --sink {options.sink}`, {machine()}",
         "",
         f"{found['drivers']} drivers and {found['workers']} workers were killed at random moments, beside two recorders that delete",
         f"their oldest segments, and a capture whose segments were merged {found['merges']} times: {found['messages']:,} messages sent, {found['n']:,} rows, {found['unique']:,} of them different.",
@@ -259,7 +284,7 @@ def main() -> None:
     if wrong:
         print("\n".join(lines))
         sys.exit(f"not every message is there once: {wrong}")
-    save("kills", lines, found)
+    save("kills" if options.sink == "table" else "kills-capture", lines, found)
 
 
 if __name__ == "__main__":

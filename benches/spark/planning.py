@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benches.measure import machine, save
-from trunkline._native.capture import published
+from trunkline.spark.source.captures import published
 from trunkline.spark.source.options import Settings
 from trunkline.spark.source.planning import parts
 from trunkline.spark.source.stream import ReadAllAvailable, StreamReader

@@ -122,9 +122,9 @@ def measure(command: str, recorded: Path, out: Path) -> tuple[float, float, floa
 
 def decoding(recorded: Path) -> float:
     """The seconds of CPU that it takes to decode all five protocols once."""
-    code = "import sys; from trunkline import capture; from trunkline.report.counting import OPTIONS\n"
+    code = "import sys; from trunkline import capture; from trunkline.report.sections import SECTIONS\n"
     code += "import pyarrow, time; opened = capture.open(sys.argv[1]); began = time.process_time()\n"
-    code += "for protocol, options in OPTIONS.items():\n    for batch in opened.decode(protocol, **options): pass\n"
+    code += "for protocol, section in SECTIONS.items():\n    for batch in opened.decode(protocol, **section.options): pass\n"
     code += "print(time.process_time() - began)"
     found = subprocess.run([sys.executable, "-c", code, str(recorded)], check=True, stdout=subprocess.PIPE, text=True)
     return float(found.stdout)

@@ -114,13 +114,13 @@ def queries(session: SparkSession, path: str, scratch: Path) -> dict[str, Callab
     }
 
 
-def medians(session: SparkSession, rows: int, rounds: int) -> dict[str, tuple[float, float]]:
-    """CPU and wall seconds of each query of a capture of so many rows, in turns after one to warm up."""
+def medians(session: SparkSession, rows: int, rounds: int, *, warm: bool) -> dict[str, tuple[float, float]]:
+    """CPU and wall seconds of each query of a capture of so many rows, in turns; if `warm` after one to warm up."""
     with tempfile.TemporaryDirectory(prefix="trunkline-source-") as directory:
         path = Path(directory)
         captured(path / "capture", rows)
         named = queries(session, str(path / "capture"), path)
-        for query in named.values():
+        for query in named.values() if warm else ():
             query()
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in named}
         for _ in range(rounds):
@@ -161,7 +161,7 @@ def main() -> None:
     lines = ["# The data source beside reading Parquet and decoding", "", f"`{named}`, {machine()}"]
     results = []
     for rows in options.rows:
-        taken = medians(session, rows, max(1, min(options.rounds, _ROWS_IN_ALL // rows)))
+        taken = medians(session, rows, max(1, min(options.rounds, _ROWS_IN_ALL // rows)), warm=not options.fast)
         said, ratios = described(rows, taken)
         lines += said
         results.append({"rows": rows, "medians": taken, "ratios": ratios})

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from trunkline.cli import ending
+from trunkline.cli.process import endings
 
 __all__ = ["main"]
 
 
 def main() -> NoReturn:
     """Runs the command line and exits."""
-    sys.exit(ending.guarded(_run))
+    sys.exit(endings.guarded(_run))
 
 
 def _run() -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import operator
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from trunkline._locations import need_local
 
+if TYPE_CHECKING:
+    from trunkline._frames import Bytes
+
 __all__ = [
+    "as_bytes",
     "named",
     "need_bytes",
     "need_callable",
@@ -26,10 +31,14 @@ __all__ = [
     "need_seconds",
     "need_sequence",
     "need_text",
+    "need_timeout",
     "refuse",
 ]
 
 _LAST_PORT = 65535
+
+# Thirty years, in seconds. Beyond, libraries and systems run out of bits one after the other.
+_LONGEST = 1e9
 
 # libzmq counts heartbeats in milliseconds, in 31 bits.
 _SHORTEST_HEARTBEAT_S = 0.001
@@ -50,6 +59,13 @@ def need_bytes(name: str, value: object) -> None:
         memoryview(value)  # type: ignore[arg-type]
         return
     refuse(name, "bytes", value)
+
+
+def as_bytes(name: str, value: Bytes) -> bytes:
+    """The bytes of a buffer; refuses other types."""
+    need_bytes(name, value)
+    # Not bytes(value), which takes an array without dimensions for a number.
+    return value if isinstance(value, bytes) else memoryview(value).tobytes()  # type: ignore[arg-type]
 
 
 def need_text(name: str, value: object, *, may_be_none: bool = False) -> None:
@@ -92,18 +108,37 @@ def need_number(
 
 
 def need_seconds(
-    name: str, value: object, *, least: float = 0, may_be_none: bool = False, unit: str = "seconds"
+    name: str,
+    value: object,
+    *,
+    least: float = 0,
+    most: float = _LONGEST,
+    may_be_none: bool = False,
+    unit: str = "seconds",
 ) -> None:
-    """Refuses what is not a finite time of at least `least`."""
+    """Refuses what is not a finite time from `least` to `most`."""
     if may_be_none and value is None:
         return
     if not hasattr(value, "__float__"):
         takes = f"a number of {unit}"
         refuse(name, f"{takes} or None" if may_be_none else takes, value)
-    seconds = float(value)
+    try:
+        seconds = float(value)
+    except OverflowError:
+        # An integer of hundreds of digits.
+        seconds = sys.float_info.max
     if not math.isfinite(seconds) or seconds < least:
         message = f"{name} must be a number of {unit}, {least:g} or more, not {value!r}"
         raise ValueError(message)
+    if seconds > most:
+        message = f"{name} must be at most {most:,.0f} {unit}, not {seconds:g}"
+        raise ValueError(message)
+
+
+def need_timeout(name: str, value: object) -> None:
+    """Refuses what is neither None nor a finite time to wait, of any length."""
+    if type(value) is not float or not 0 <= value < math.inf:
+        need_seconds(name, value, most=math.inf, may_be_none=True)
 
 
 def need_heartbeat(interval_s: object, liveness: object) -> None:

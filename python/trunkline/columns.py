@@ -20,10 +20,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import Protocol as Protocol_
 
 from trunkline._native import Protocol, protocols
-from trunkline._native.columns import Decoder
+from trunkline._native.columns import Decoder, Layout
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -35,9 +36,12 @@ __all__ = [
     "CdtpOptions",
     "DcpOptions",
     "Decoder",
+    "Dtype",
+    "Layout",
     "Mc0Options",
     "Mode",
     "MtlOptions",
+    "Payload",
     "Protocol",
     "Tags",
     "protocols",
@@ -51,6 +55,22 @@ EVERY = "*"
 Tags = Literal["variant", "json"] | Mapping[str, str] | None
 
 
+class Dtype(Protocol_):
+    """A `numpy.dtype`, by what it has: numpy need not be installed."""
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an item."""
+
+    @property
+    def names(self) -> Any:
+        """The names of its fields."""
+
+
+# What becomes of payloads: nothing, a column of their frames, or columns of a layout.
+Payload: TypeAlias = bool | str | Layout | Dtype
+
+
 class CdtpOptions(TypedDict, total=False):
     """Options of decoding CDTP.
 
@@ -62,13 +82,24 @@ class CdtpOptions(TypedDict, total=False):
             ``"json"``, which any tool reads.
         accept: One or more headers to accept: "S", "A", "B" and "2".
         strict: Whether bytes after a header are an error.
-        payload: Whether to add the payload frames, which are not read otherwise.
+        payload: Whether to add the payload frames, which are not read otherwise; or what their bytes are, which adds a
+            column `payload_<field>` for each field: a layout such as ``"adc u16[]"``, a `trunkline.Layout` or a
+            `numpy.dtype`. Of a DAT and an S alone.
+
+    ```pycon
+    >>> from trunkline import columns
+    >>> options: columns.CdtpOptions = {"tags": {"run": "bigint"}, "payload": "adc u16[]"}
+    >>> schema = columns.Decoder("cdtp", **options).row_schema()
+    >>> schema.field("tag_run").type, schema.field("payload_adc").type
+    (DataType(int64), ListType(list<element: uint16>))
+
+    ```
     """
 
     tags: Tags
     accept: str | Sequence[str]
     strict: bool
-    payload: bool
+    payload: Payload
 
 
 class DcpOptions(TypedDict, total=False):
@@ -76,21 +107,37 @@ class DcpOptions(TypedDict, total=False):
 
     Attributes:
         compat_dagbox: Whether to accept types of four bytes too (DCP-11).
-        payload: Whether to add the parts of the data.
+        payload: Whether to add the parts of the data, or their layout, as for `CdtpOptions.payload`.
+
+    ```pycon
+    >>> from trunkline import columns
+    >>> options: columns.DcpOptions = {"payload": "temperature f64"}
+    >>> columns.Decoder("dcp", **options).row_schema().field("payload_temperature").type
+    DataType(double)
+
+    ```
     """
 
     compat_dagbox: bool
-    payload: bool
+    payload: Payload
 
 
 class Mc0Options(TypedDict, total=False):
     """Options of decoding mc0.
 
     Attributes:
-        payload: Whether to add the frames of the body.
+        payload: Whether to add the frames of the body, or their layout, as for `CdtpOptions.payload`.
+
+    ```pycon
+    >>> from trunkline import columns
+    >>> options: columns.Mc0Options = {"payload": "json: temperature double"}
+    >>> columns.Decoder("mc0", **options).row_schema().field("payload_temperature").type
+    DataType(double)
+
+    ```
     """
 
-    payload: bool
+    payload: Payload
 
 
 class MtlOptions(TypedDict, total=False):
@@ -100,12 +147,20 @@ class MtlOptions(TypedDict, total=False):
         properties: Which columns the properties of contents become, as for `CdtpOptions.tags`: those requested by name
             are `property_<name>`, the others `properties`.
         json: Which columns the bodies of commands and replies become, likewise: `json_<name>`, and `json`.
-        payload: Whether to add the bodies of contents.
+        payload: Whether to add the bodies of contents, or their layout, as for `CdtpOptions.payload`.
+
+    ```pycon
+    >>> from trunkline import columns
+    >>> options: columns.MtlOptions = {"properties": {"priority": "bigint", "*": "json"}}
+    >>> columns.Decoder("mtl", **options).row_schema().field("property_priority").type
+    DataType(int64)
+
+    ```
     """
 
     properties: Tags
     json: Tags
-    payload: bool
+    payload: Payload
 
 
 class CdtOptions(TypedDict, total=False):
@@ -115,13 +170,21 @@ class CdtOptions(TypedDict, total=False):
         codec: The encoding of bodies: JSON or binary Avro.
         bytes_encoding: The encoding of bytes in JSON.
         strict: Whether a timeout is required, and content has to be declared as bytes.
-        payload: Whether to add the contents.
+        payload: Whether to add the contents, or their layout, as for `CdtpOptions.payload`.
+
+    ```pycon
+    >>> from trunkline import columns
+    >>> options: columns.CdtOptions = {"codec": "avro", "payload": "json: interval bigint"}
+    >>> columns.Decoder("cdt", **options).row_schema().field("payload_interval").type
+    DataType(int64)
+
+    ```
     """
 
     codec: Literal["json", "avro"]
     bytes_encoding: Literal["base64", "latin1"]
     strict: bool
-    payload: bool
+    payload: Payload
 
 
 # The columns that count frames: they may always be missing, and do not decide whether there is a message.
@@ -130,8 +193,30 @@ COUNTS = ("n_frames", "n_bytes")
 # The column of a decoded table beside `received_at_ns`: the same as a timestamp in UTC.
 RECEIVED_AT = "received_at"
 
+# Before the name of a field of payloads.
+FIELD = "payload_"
+
 # Other columns than frames that may be missing.
 BESIDE = (*COUNTS, "topic")
+
+
+def options_of(protocol: str) -> Mapping[str, Any]:
+    """The options of decoding a protocol, with their defaults."""
+    return next(known.options for known in protocols() if known.name == protocol)
+
+
+def layout_of(payload: Payload | None) -> Layout | None:
+    """The layout that payloads are decoded by; None where their frames are asked for, or nothing.
+
+    Raises:
+        LocalProtocolError: It is none.
+    """
+    return None if payload is None or isinstance(payload, bool) else Layout(payload)
+
+
+def maps_of(protocol: str) -> list[str]:
+    """The options that make columns of the values of maps."""
+    return [name for name, default in options_of(protocol).items() if default == "variant"]
 
 
 def names_of(protocol: str) -> list[str]:
@@ -144,7 +229,7 @@ def needed(decoder: Decoder, wanted: AbstractSet[str]) -> dict[str, bool]:
     of it: the frames before the body.
     """
     found = {}
-    for name, need, columns in decoder.protocol.inputs:
+    for name, need, columns in decoder.inputs:
         of_body = not wanted.isdisjoint(columns)
         if need != "columns" or of_body:
             found[name] = need == "head" and not of_body

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from trunkline._roles.reloads import difference, reading, report_reload
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -99,8 +100,17 @@ class Curve:
         return bytes(z85.encode(self._public))
 
     def reload(self) -> None:
-        """Reads the allow-list again, for every role that uses it. Existing connections are kept."""
-        self.admit(self.read())
+        """Reads the allow-list again, for every role that uses it, and cuts off the clients that it does not have any more.
+
+        A callable is asked again about each client that is connected. Over libzmq connected clients stay until they
+        disconnect, as it cannot close the connection of one.
+
+        Raises:
+            LocalProtocolError: The list is invalid or cannot be read; it stays as it was.
+        """
+        with reading():
+            allowed = self.read()
+        report_reload(self.admit(allowed))
 
     def __reduce__(self) -> NoReturn:
         message = "Curve holds a secret key and cannot be copied or pickled: create it again from its files"
@@ -139,13 +149,23 @@ class Curve:
         """The names of the clients in the allow-list, by key in 32 bytes; empty without a list."""
         return self._allowed if isinstance(self._allowed, dict) else {}
 
-    def admit(self, allowed: dict[bytes, str] | Allow | None) -> None:
-        """Admits these clients from now on, in place of those of the previous allow-list."""
+    def admit(self, allowed: dict[bytes, str] | Allow | None) -> list[str]:
+        """Admits these clients from now on, in place of those of the previous allow-list.
+
+        Returns:
+            The difference in words, for the log; empty without a list.
+        """
         with self._admitting:
-            self._allowed = allowed
+            before, self._allowed = self.names, allowed
             for guard in self._guards:
                 if isinstance(self._allowed, dict):
                     guard.allow(self._allowed)
+                elif callable(self._allowed):
+                    guard.ask_again()
+            if not isinstance(allowed, dict):
+                return []
+            source = self._allow if isinstance(self._allow, str | os.PathLike) else "the allow-list"
+            return [difference(source, "key", before.items(), allowed.items())]
 
     def used_by(self, guard: Guard) -> None:
         """Registers a guard for changes of the allow-list, and applies those made since the role was set up."""

@@ -40,7 +40,19 @@ __dir__ = __all__.copy
 
 
 class TrunklineError(Exception):
-    """The base class of all exceptions that trunkline raises."""
+    """The base class of all exceptions that trunkline raises.
+
+    ```pycon
+    >>> import trunkline
+    >>> from trunkline import capture
+    >>> try:
+    ...     capture.open("no/such/capture")
+    ... except trunkline.TrunklineError as error:
+    ...     print(type(error).__name__)
+    CaptureError
+
+    ```
+    """
 
 
 # Protocols over NATS, whose messages have no frames: what is decoded is their body.
@@ -57,6 +69,16 @@ class DecodeError(TrunklineError, ValueError):
         frame: The index of the invalid frame, from 0; with CDT, whose messages have none, it says nothing.
         offset: The offset of the first invalid byte in that frame, from 0.
         meaning: A description of the kind; may be empty.
+
+    ```pycon
+    >>> from trunkline import DecodeError, cdtp
+    >>> try:
+    ...     cdtp.decode([b"CDTP", b"payload"])
+    ... except DecodeError as error:
+    ...     print(error.kind, error.frame, error.offset)
+    bad_header 0 0
+
+    ```
     """
 
     protocol: str
@@ -81,7 +103,18 @@ class DecodeError(TrunklineError, ValueError):
 
 
 class LocalProtocolError(TrunklineError):
-    """The call violates the spec, or is not supported by this transport."""
+    """The call violates the spec, or is not supported by this transport.
+
+    ```pycon
+    >>> from trunkline import LocalProtocolError, cdtp
+    >>> try:
+    ...     cdtp.Receiver()
+    ... except LocalProtocolError as error:
+    ...     print(error)
+    a role needs an endpoint: give bind= or connect=, or a socket=
+
+    ```
+    """
 
 
 class RemoteProtocolError(TrunklineError):
@@ -92,6 +125,17 @@ class RemoteProtocolError(TrunklineError):
         status: The status of the reply, e.g. 404; None for protocols without one.
         body: The body of the reply; may be empty.
         sequences: The rejected contents, numbered from 1 in the order they were sent; the last hundred thousand at most.
+
+    ```pycon
+    >>> from trunkline import RemoteProtocolError, mtl
+    >>> with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True) as server, mtl.Client(connect=server.endpoints) as client:
+    ...     try:
+    ...         client.command("Queue.Info", {"name": "jobs"})
+    ...     except RemoteProtocolError as error:
+    ...         print(error.status)
+    404
+
+    ```
     """
 
     clause: str | None
@@ -120,6 +164,17 @@ class TimeoutError(TrunklineError, builtins.TimeoutError):  # noqa: A001 - it is
 
     Attributes:
         unsent: How many messages were not sent, if the wait was for sending; else None.
+
+    ```pycon
+    >>> from trunkline import cdtp
+    >>> with cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver:
+    ...     try:
+    ...         receiver.receive(timeout_s=0)
+    ...     except TimeoutError as error:
+    ...         print(error)
+    no message came within 0 s
+
+    ```
     """
 
     unsent: int | None
@@ -130,11 +185,34 @@ class TimeoutError(TrunklineError, builtins.TimeoutError):  # noqa: A001 - it is
 
 
 class CaptureError(TrunklineError):
-    """A capture is locked, missing, corrupt or full."""
+    """A capture is locked, missing, corrupt or full.
+
+    ```pycon
+    >>> from trunkline import CaptureError, capture
+    >>> try:
+    ...     capture.open("no/such/capture")
+    ... except CaptureError as error:
+    ...     print(error)
+    no/such/capture: does not exist (No such file or directory)
+
+    ```
+    """
 
 
 class PeerLostError(TrunklineError):
-    """The peer disconnected."""
+    """The peer disconnected.
+
+    ```pycon
+    >>> from trunkline import PeerLostError, cdt
+    >>> with cdt.Source("cmx", target="cdp", servers="memory://lost") as source:
+    ...     try:
+    ...         source.pull("app-1", "endpoint-7")
+    ...     except PeerLostError as error:
+    ...         print(error)
+    no target named cdp is running
+
+    ```
+    """
 
 
 class AuthenticationError(TrunklineError):
@@ -142,6 +220,17 @@ class AuthenticationError(TrunklineError):
 
     Attributes:
         mechanisms: The SASL mechanisms it offers; empty if it did not get that far.
+
+    ```pycon
+    >>> from trunkline import AuthenticationError, mtl
+    >>> with mtl.Server(bind="tcp://127.0.0.1:*", users={"ada": "sesame"}) as server:
+    ...     try:
+    ...         mtl.Client(connect=server.endpoints, user="ada", password="open")
+    ...     except AuthenticationError as error:
+    ...         print(error.mechanisms)
+    ('SCRAM-SHA-256',)
+
+    ```
     """
 
     mechanisms: tuple[str, ...]
@@ -177,6 +266,21 @@ class MiddlewareError(TrunklineError):
     Attributes:
         text: The text of the error; may be empty.
         topic: The topic the request was about; None for none or several.
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from trunkline import MiddlewareError, mc0
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     policy = pathlib.Path(folder, "policy.toml")
+    ...     size = policy.write_text("allow = []")
+    ...     with mc0.Middleware(bind="tcp://127.0.0.1:*", policy=policy) as bus, mc0.Connector(connect=bus.endpoints) as ops:
+    ...         try:
+    ...             ops.subscribe("runs.1", timeout_s=10)
+    ...         except MiddlewareError as error:
+    ...             print(error.topic)
+    runs.1
+
+    ```
     """
 
     text: str
@@ -198,6 +302,17 @@ class ConfigError(TrunklineError):
         status_code: The HTTP status code of the answer.
         reason_phrase: The reason phrase of the answer.
         subject: What was asked for; empty where the reason says it.
+
+    ```pycon
+    >>> from trunkline import ConfigError, cdt
+    >>> with cdt.Target("cdp", servers="memory://config-error") as target:
+    ...     try:
+    ...         target.get("app-1", "endpoint-7")
+    ...     except ConfigError as error:
+    ...         print(error)
+    404 endpoint-7 of app-1 has no configuration
+
+    ```
     """
 
     status_code: int
@@ -216,4 +331,17 @@ class ConfigError(TrunklineError):
 
 
 class ClosedError(TrunklineError):
-    """The role is closed: by `close`, or because its ZeroMQ context or connection was."""
+    """The role is closed: by `close`, or because its ZeroMQ context or connection was.
+
+    ```pycon
+    >>> from trunkline import ClosedError, cdtp
+    >>> with cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver:
+    ...     pass
+    >>> try:
+    ...     receiver.receive()
+    ... except ClosedError as error:
+    ...     print(error)
+    this cdtp.Receiver is closed
+
+    ```
+    """

@@ -29,6 +29,13 @@ class Ext:
     Attributes:
         code: Its type, from -128 to 127, except -1, which is `Timestamp`.
         data: Its bytes.
+
+    ```pycon
+    >>> from trunkline import msgpack
+    >>> msgpack.decode(msgpack.encode({"site": msgpack.Ext(5, b"crate 1")}))
+    {'site': Ext(code=5, data=b'crate 1')}
+
+    ```
     """
 
     code: int
@@ -49,6 +56,15 @@ class Timestamp:
     Attributes:
         seconds: Whole seconds since 1970, rounded down.
         nanoseconds: Nanoseconds after that second, also before 1970.
+
+    ```pycon
+    >>> from datetime import UTC, datetime
+    >>> from trunkline import msgpack
+    >>> began = msgpack.Timestamp(1_700_000_000, 500)
+    >>> began.to_ns(), datetime.fromtimestamp(began.seconds, UTC).isoformat()
+    (1700000000000000500, '2023-11-14T22:13:20+00:00')
+
+    ```
     """
 
     seconds: int

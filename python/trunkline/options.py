@@ -71,6 +71,15 @@ class SocketOptions(TypedDict, total=False):
         metrics: Where to serve the counters of the role for Prometheus, over HTTP: ``"127.0.0.1:9100"``, or a port alone, which
             means 127.0.0.1; port 0 is a free one, see ``metrics_url``. ``/metrics`` has the counters, ``/healthz`` says
             whether the role serves. Anyone who can connect may read both. Needs the extra ``metrics``. Default: none.
+
+    ```pycon
+    >>> from trunkline import SocketOptions, cdtp
+    >>> options: SocketOptions = {"bind": "tcp://127.0.0.1:*", "queue_messages": 1000}
+    >>> with cdtp.Receiver(**options) as receiver:
+    ...     len(receiver.endpoints)
+    1
+
+    ```
     """
 
     bind: Endpoints
@@ -110,6 +119,18 @@ class RoleOptions(SocketOptions, total=False):
             Default: False.
         warn_free_bytes: Log a warning each time the free space of the disk falls below this. Default: 10 GiB.
         critical_free_bytes: Log another one when it falls below this. Default: 3 GiB.
+
+    ```pycon
+    >>> import tempfile
+    >>> from trunkline import RoleOptions, capture, dcp
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     options: RoleOptions = {"bind": "tcp://127.0.0.1:*", "capture": runs, "keep_days": 30}
+    ...     with dcp.Broker(**options):
+    ...         pass
+    ...     len(capture.open(runs))
+    0
+
+    ```
     """
 
     capture: str | os.PathLike[str] | None
@@ -155,6 +176,7 @@ DEFAULTS: RoleOptions = {
 }
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class")
 
 
 def spelled_out(
@@ -200,6 +222,12 @@ def spelled_out(
         return cast("_Function", fitting)
 
     return spell_out
+
+
+def hinting(kind: type[_Class]) -> type[_Class]:
+    """Lets the constructor of a class say which argument was probably meant in place of an unknown one."""
+    setattr(kind, "__init__", spelled_out()(kind.__init__))  # noqa: B010 - type checkers allow nothing else
+    return kind
 
 
 def _annotation(kind: Any) -> str:

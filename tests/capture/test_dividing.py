@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trunkline._native.analysis import divide
+from trunkline._protocols import RECORDED
 
 NAMES = st.sampled_from([None, "", "a", "b", "ab"])
 BYTES = st.sampled_from([None, b"", b"a", b"b", b"ab"])
@@ -21,6 +22,10 @@ COLUMNS = {
 
 def _type(values):
     return pa.list_(pa.binary()) if values is COPIED else pa.binary() if values is BYTES else pa.string()
+
+
+def test_every_protocol_is_divided():
+    assert set(COLUMNS) == {protocol.name for protocol in RECORDED}
 
 
 @pytest.mark.parametrize("protocol", COLUMNS)

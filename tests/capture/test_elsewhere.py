@@ -344,7 +344,7 @@ def peak_mib(path, work):
 )
 def test_one_value_for_many_rows_is_not_made_for_all_of_them_at_a_time(recorded, work):
     """A few kilobytes of a dictionary, and rows that point there."""
-    path = crafted(recorded, 20_000, 190_000, ("topic", "reply_to", "endpoint", "peer", "header"))
+    path = crafted(recorded, 8000, 190_000, ("topic", "reply_to", "endpoint", "peer", "header"))
     assert path.stat().st_size < 1 << 20
     assert peak_mib(recorded, work) < 1200
 
@@ -361,7 +361,7 @@ def test_a_huge_name_of_a_protocol_is_not_read_to_warn_of_other_protocols(record
 
 
 COMMANDS = {
-    "cat": ["cat", "{path}", "--head", "3000"],
+    "cat": ["cat", "{path}", "--head", "1500"],
     "where": ["cat", "{path}", "--where", "type = 'EOR'"],
     "decode": ["decode", "{path}", "{out}.parquet"],
     "export": ["export", "{path}", "{out}.jsonl"],
@@ -377,7 +377,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 @pytest.mark.skipif(sys.platform != "linux", reason="units of ru_maxrss")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_keep_within_bounds_of_rows_that_lie_about_their_size(recorded, tmp_path_factory, name):
-    crafted(recorded, 3000, 1_000_000, ("topic", "endpoint"))
+    crafted(recorded, 1500, 1_000_000, ("topic", "endpoint"))
     out = tmp_path_factory.mktemp("out") / "out"
     arguments = [part.format(path=recorded, out=out) for part in COMMANDS[name]]
     ended = subprocess.run(

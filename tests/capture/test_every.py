@@ -11,12 +11,14 @@ from peers.cdtp import batch, header_s
 from peers.together import ALPHABET, START_NS, STEP_NS
 from peers.variant import read
 from trunkline import capture, mtl
+from trunkline._native.analysis import Fold
 from trunkline._native.capture import Import
+from trunkline._protocols import RECORDED
 from trunkline.columns import protocols
 from trunkline.errors import DecodeError, LocalProtocolError
 
-OF = {"requests": "dcp", "topics": "mc0", "contents": "mtl", "rollout": "cdt", "gaps": "cdtp", "runs": "cdtp"}
-TYPES = {"mc0": "verb"}
+OF = {name: Fold(name).protocol for name in Fold.NAMES}
+TYPES = {protocol.name: protocol.kind for protocol in RECORDED}
 SHARED = ("record", "type", "verb", "error", "received_at")
 
 
@@ -65,7 +67,7 @@ def expected(opened):
                     "seq": row["seq"],
                     "protocol": known.name,
                     "record": row.get("record", 0),
-                    "type": row[TYPES.get(known.name, "type")],
+                    "type": row[TYPES[known.name]],
                     "rest": rest,
                     "error": row["error"],
                     "received_at": row["received_at"],

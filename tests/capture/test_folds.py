@@ -323,7 +323,7 @@ def test_damaged_states_are_refused_or_taken_and_never_panic(name, data):
     for batch in batches(name, messages, 1 << 16):
         fold.record(batch)
         if buckets:
-            fold.standing()
+            fold.emit_open()
     state = bytearray(fold.state())
     for _ in range(data.draw(st.integers(1, 4))):
         state[data.draw(st.integers(0, len(state) - 1))] = data.draw(st.integers(0, 255))
@@ -335,7 +335,7 @@ def test_damaged_states_are_refused_or_taken_and_never_panic(name, data):
         return
     for batch in batches(name, messages, 1 << 16):
         again.record(batch)
-    again.standing()
+    again.emit_open()
     again.forget(START_NS + 10 * STEP_NS)
     again.finish()
 

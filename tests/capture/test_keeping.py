@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+import re
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import zmq
 from peers import cdtp as wire
 from peers.waiting import until
 from trunkline import capture, cdtp
+from trunkline._text import counted
 
 ANY = "tcp://127.0.0.1:*"
 NOISE = random.Random(7).randbytes(50_000)
@@ -36,6 +38,7 @@ def recording(tmp_path, open_socket):
             recorder.wait(count=before + len(messages), timeout_s=20)
             recorder.publish(timeout_s=20)
 
+        publish.recorder = recorder
         return publish
 
     yield start
@@ -61,7 +64,7 @@ def test_a_run_that_never_ends_holds_back_a_tenth(recording, tmp_path, caplog):
     (record,) = logged(caplog, "a run has lasted so long")
     assert (record.name, record.levelno) == ("trunkline.cdtp", logging.WARNING)
     (run,) = capture.open(tmp_path / "capture").runs()
-    assert (run.sender, run.condition) == ("stranger", "ABORTED")
+    assert (run.sender, run.condition) == ("stranger", "IN_PROGRESS")
 
 
 def test_maps_are_written_down_once_and_count(recording, tmp_path):
@@ -124,3 +127,25 @@ def test_what_is_private_is_for_this_user_alone(recording, tmp_path, private):
         for file in [made, *made.rglob("*")]:
             mode = stat.S_IMODE(file.stat().st_mode)
             assert mode == (0o700 if file.is_dir() else 0o600) if private else mode & 0o044, file
+
+
+def test_what_retention_deletes_is_said(recording, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "trunkline.cdtp")
+    publish = recording(keep_bytes=100_000)
+    for _ in range(12):
+        publish([wire.header_s(), NOISE])
+    until(lambda: logged(caplog, "keep_days"))
+    (record,) = logged(caplog, "keep_days")
+    assert record.levelno == logging.WARNING
+    said = re.search(r"keep_days: ((\d+) segments?) deleted, (\d+) of them not shipped$", record.getMessage())
+    assert (said[1], said[2]) == (counted(int(said[2]), "segment"), said[3])
+    stats = publish.recorder.stats
+    assert stats.deleted == stats.deleted_unshipped > 1
+    before = stats.deleted_unshipped
+    # What was copied elsewhere is not lost.
+    capture.ship(tmp_path / "capture", tmp_path / "copy")
+    left = len(capture.open(tmp_path / "capture").segments)
+    for _ in range(left - 1):
+        publish([wire.header_s(), NOISE])
+    until(lambda: publish.recorder.stats.deleted >= stats.deleted + left - 2)
+    assert publish.recorder.stats.deleted_unshipped == before

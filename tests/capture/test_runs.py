@@ -1,6 +1,8 @@
 """The runs that a capture keeps account of."""
 
+import collections
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +15,8 @@ import zmq
 from peers import cdtp as wire
 from peers.cdtp import BOR, DAT, EOR
 from peers.processes import Child
-from trunkline import capture, cdtp
+from trunkline import capture, cdtp, report
+from trunkline._native.analysis import Fold
 from trunkline.errors import CaptureError
 
 ANY = "tcp://127.0.0.1:*"
@@ -54,7 +57,7 @@ def test_a_run_says_what_came_of_it(record, tmp_path):
     assert first.config == {"voltage": 1.5, "raw": b"\xff", "run_id": "configured"}
     assert first.metadata["time"].to_ns() == 1_000_000_002
     assert (second.ordinal, second.run_id, second.config, second.metadata) == (2, None, {}, None)
-    assert (second.condition, second.condition_code, second.eor_seq) == ("ABORTED", 8, None)
+    assert (second.condition, second.condition_code, second.eor_seq) == ("IN_PROGRESS", None, None)
 
 
 @pytest.mark.req("CDTP-22")
@@ -78,9 +81,11 @@ def test_runs_are_seen_while_they_go_on(record, tmp_path):
     assert list(tmp_path.glob("*.parquet")) == []
     recorded = capture.open(tmp_path)
     before = summary(recorded.runs())
-    assert before == [("Det", 1, 1, 0, "ABORTED"), ("Other", 1, 0, 0, "ABORTED")]
+    assert before == [("Det", 1, 1, 0, "IN_PROGRESS"), ("Other", 1, 0, 0, "IN_PROGRESS")]
     recorder.publish(timeout_s=20)
     assert summary(recorded.runs()) == before
+    recorder.close()
+    assert summary(recorded.runs()) == [("Det", 1, 1, 0, "ABORTED"), ("Other", 1, 0, 0, "ABORTED")]
     assert sorted(path.stem for path in (tmp_path / "_capture").iterdir()) == ["0000000000", "manifest"]
 
 
@@ -99,6 +104,22 @@ def test_runs_go_on_over_segments_and_recorders(record, tmp_path):
     assert capture.open(tmp_path).runs() == runs
     record([message(0, BOR)]).close()
     assert summary(capture.open(tmp_path).runs())[2:] == [("Det", 3, 0, 0, "ABORTED")]
+
+
+def test_a_run_of_a_copy_is_in_progress_until_its_sender_is_silent(record, tmp_path):
+    recorder = record([message(0, BOR), message(1), message(0, BOR), message(1)])
+    recorder.publish(timeout_s=20)
+    # Whether the recorder goes on is not seen there.
+    copy = shutil.copytree(tmp_path, tmp_path.parent / "copy", ignore=shutil.ignore_patterns(".*"))
+    recorder.close()
+    found = [(capture.open(path), path) for path in (copy, tmp_path)]
+    for (opened, path), last in zip(found, ("IN_PROGRESS", "ABORTED"), strict=True):
+        assert [run.condition for run in opened.runs()] == ["ABORTED", last]
+        cdtp_section = capture.report(path, tmp_path.parent / "report.html").section(report.CdtpSection)
+        assert cdtp_section.conditions == collections.Counter(["ABORTED", last])
+        assert [run.condition for run in cdtp_section.runs] == ["ABORTED", last]
+    tiles = {tile.title: (tile.value, tile.good) for tile in cdtp_section.tiles()}
+    assert tiles["Bad runs"] == ("2", False)
 
 
 def test_runs_outlive_their_rows(record, tmp_path):
@@ -190,6 +211,5 @@ def test_a_broken_record_of_runs_is_told(record, tmp_path):
 
 
 def test_a_run_has_the_fields_of_the_table():
-    from trunkline._native.analysis import Fold
 
     assert re.findall("`(.*?)`", Fold("runs").ddl()) == list(capture.Run.__dataclass_fields__)

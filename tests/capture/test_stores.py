@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,8 @@ from peers.waiting import until
 from trunkline import capture, cdtp
 from trunkline._locations import Url, location_of
 from trunkline._native.capture import existing, is_capture, position, published, sizes, sums
+from trunkline.capture.shipping import Shipment
+from trunkline.capture.targets import target
 from trunkline.errors import CaptureError, LocalProtocolError
 
 SEGMENTS = 5
@@ -147,7 +150,7 @@ def test_what_was_deleted_too_early_is_told(recorded, url):
     said = command("ship", recorded, url, "--json")
     event = json.loads(said.stdout.splitlines()[0])
     assert (said.returncode, event["missed"], event["segments"]) == (1, 2, 2)
-    assert "2 segments deleted before they were copied" in said.stderr
+    assert "2 segments were deleted before being copied" in said.stderr
 
 
 def test_a_link_is_not_followed(recorded, tmp_path, url, below):
@@ -202,14 +205,14 @@ def test_to_a_directory_and_a_url_of_one(recorded, tmp_path):
 def test_killed_after_any_object_it_is_whole_in_the_end(recorded, url, killed_after):
     code = """
 import os, signal, sys
-from trunkline.capture import shipping
-write, left = shipping.Target.write, [int(sys.argv[3])]
-def one(self, name, contents):
+from trunkline.capture import shipping, targets
+write, left = targets.StoreFolder.write, [int(sys.argv[3])]
+def one(self, *given):
     left[0] -= 1
     if left[0] < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    write(self, name, contents)
-shipping.Target.write = one
+    write(self, *given)
+targets.StoreFolder.write = one
 shipping.ship(sys.argv[1], sys.argv[2])
 """
     done = subprocess.run([sys.executable, "-c", code, recorded, url, str(killed_after)], check=False)
@@ -358,3 +361,163 @@ def test_a_path_is_no_url(tmp_path):
         capture.ship("s3://lab/x", tmp_path / "y")
     with pytest.raises(CaptureError, match="nowhere"):
         capture.ship(tmp_path / "nowhere", tmp_path / "y")
+
+
+@pytest.fixture(params=["store", "directory"])
+def place(request, url, tmp_path):
+    """A place to copy to, and what puts a file there."""
+    if request.param == "directory":
+        there = tmp_path / "there"
+        return (
+            there,
+            lambda name, content: (there / name).write_bytes(content),
+            lambda name: (there / name).read_bytes(),
+        )
+    s3, folder = request.getfixturevalue("s3"), request.getfixturevalue("folder")
+    return url, lambda name, content: s3.put(f"{folder}/{name}", content), lambda name: s3.get(f"{folder}/{name}")
+
+
+def test_nothing_is_deleted_that_the_target_has_otherwise(recorded, place):
+    there, put, get = place
+    capture.ship(recorded, there)
+    spoilt = bytearray(get("0000000002.parquet"))
+    spoilt[60] ^= 1
+    put("0000000002.parquet", bytes(spoilt))
+    refused = (
+        r"does not have 0000000002\.parquet as it is here, where it stays: .* delete the file there and ship again"
+    )
+    with pytest.raises(CaptureError, match=refused):
+        capture.ship(recorded, there, delete_shipped=True)
+    assert published(recorded) == [(number, number) for number in range(2, SEGMENTS)]
+    target(location_of(there)).remove("0000000002.parquet")
+    done = capture.ship(recorded, there, delete_shipped=True)
+    assert (done.segments, done.deleted) == (1, SEGMENTS - 3)
+    assert capture.verify(there).problems == ()
+
+
+@pytest.mark.parametrize("way", ["path", "link", "file", "local"])
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_capture_is_not_shipped_to_itself(recorded, tmp_path, way, deletes):
+    (tmp_path / "link").symlink_to(recorded)
+    there = {"path": recorded / ".." / recorded.name, "link": tmp_path / "link"}.get(way, f"{way}://{recorded}")
+    before = sorted(recorded.rglob("*"))
+    with pytest.raises(LocalProtocolError, match="is the capture itself: choose another folder"):
+        capture.ship(recorded, there, delete_shipped=deletes)
+    assert sorted(recorded.rglob("*")) == before
+
+
+def test_a_hard_link_is_no_copy(recorded, tmp_path):
+    there = tmp_path / "there"
+    capture.ship(recorded, there)
+    linked = there / "0000000001.parquet"
+    linked.unlink()
+    linked.hardlink_to(recorded / linked.name)
+    with pytest.raises(CaptureError, match=r"does not have 0000000001\.parquet as it is here"):
+        capture.ship(recorded, there, delete_shipped=True)
+    assert published(recorded) == [(number, number) for number in range(1, SEGMENTS)]
+    linked.unlink()
+    assert capture.ship(recorded, there, delete_shipped=True).deleted == SEGMENTS - 2
+    assert capture.verify(there).problems == ()
+
+
+def test_a_merged_file_that_has_other_rows_is_not_to_be_deleted(recorded, tmp_path):
+    there, other = tmp_path / "there", tmp_path / "other"
+    capture.ship(recorded, there)
+    capture.compact(there)
+    (merged,) = there.glob("*.parquet")
+    size = merged.stat().st_size
+    merged.write_bytes(b"\0" * size)
+    with pytest.raises(CaptureError, match="another folder takes a new copy"):
+        capture.ship(recorded, there, delete_shipped=True)
+    assert capture.ship(recorded, other, delete_shipped=True).deleted == SEGMENTS - 1
+
+
+def test_nothing_is_deleted_for_the_name_of_a_merged_file(recorded, place):
+    there, put, get = place
+    capture.ship(recorded, there)
+    add(recorded, 2)
+    put("0000000001-9999999999.parquet", b"")
+    kept = {path.name: path.read_bytes() for path in recorded.glob("*.parquet")}
+    done = capture.ship(recorded, there, delete_shipped=True)
+    assert (done.segments, done.already, done.deleted) == (2, SEGMENTS, SEGMENTS + 1)
+    assert {name: get(name) for name in kept} == kept
+
+
+def test_what_is_merged_there_is_deleted_here_once_its_rows_are_the_same(recorded, tmp_path):
+    there = tmp_path / "there"
+    capture.ship(recorded, there)
+    capture.compact(there)
+    assert published(there) == [(0, SEGMENTS - 1)]
+    assert capture.ship(recorded, there, delete_shipped=True).deleted == SEGMENTS - 1
+    assert capture.verify(there).problems == ()
+
+
+def test_no_link_is_followed_in_a_directory(recorded, tmp_path):
+    there, victim = tmp_path / "there", tmp_path / "victim"
+    capture.ship(recorded, there)
+    add(recorded, 1)
+    victim.write_text("kept")
+    for name in (f".{SEGMENTS:010}.parquet.partial", "_capture/.manifest.parquet.partial"):
+        (there / name).symlink_to(victim)
+    capture.ship(recorded, there)
+    assert victim.read_text() == "kept"
+    assert not any(path.is_symlink() for path in there.rglob("*"))
+    assert capture.verify(there).problems == ()
+    other = tmp_path / "other"
+    other.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (other / "_capture").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CaptureError, match="_capture is not a directory"):
+        capture.ship(recorded, other)
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+
+
+def test_a_segment_of_another_size_is_not_read(recorded, tmp_path):
+    with (recorded / "0000000002.parquet").open("wb") as segment:
+        segment.truncate(10 << 40)
+    with pytest.raises(CaptureError, match=r"0000000002\.parquet: is not as it was published, and is not copied"):
+        capture.ship(recorded, tmp_path / "there")
+
+
+@pytest.mark.parametrize("watches", [False, True])
+def test_a_store_that_does_not_answer_is_left_at_once(recorded, watches):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        where = f"127.0.0.1:{silent.getsockname()[1]}"
+        url = f"s3://key:secret@lab/x?scheme=http&endpoint_override={where}&region=us-east-1"
+        arguments = [sys.executable, "-m", "trunkline", "capture", "ship", recorded, url]
+        process = subprocess.Popen(arguments + ["--watch"] * watches, stdout=subprocess.DEVNULL)
+        with silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(5) == (0 if watches else 130)
+
+
+@pytest.mark.parametrize("watches", [False, True])
+def test_what_retention_has_deleted_between_two_runs_is_missed(recorded, tmp_path, watches):
+    there = tmp_path / "there"
+    capture.ship(recorded, there)
+    add(recorded, 4)
+    for number in range(SEGMENTS + 2):
+        (recorded / f"{number:010}.parquet").unlink()
+    if watches:
+        watching = watch(recorded, there)
+        assert json.loads(watching.stdout.readline())["event"] == "ready"
+        assert json.loads(watching.stdout.readline())["missed"] == 2
+        watching.send_signal(signal.SIGTERM)
+        assert watching.wait(30) == 0
+        watching.stdout.close()
+        return
+    said = command("ship", recorded, there, "--json")
+    assert (said.returncode, json.loads(said.stdout.splitlines()[0])["missed"]) == (1, 2)
+    # It is said once.
+    assert command("ship", recorded, there).returncode == 0
+
+
+def test_a_copy_that_was_moved_away_is_made_anew(recorded, tmp_path):
+    there, moved = tmp_path / "there", tmp_path / "moved"
+    shipment = Shipment(recorded, there)
+    shipment.round(lambda _done, _all: None)
+    there.rename(moved)
+    add(recorded)
+    shipment.round(lambda _done, _all: None)
+    assert len(published(moved)) == SEGMENTS
+    assert seqs(capture.open(there)) == seqs(capture.open(recorded))

@@ -16,10 +16,11 @@ from peers.together import ALPHABET, START_NS, STEP_NS, dat
 from trunkline import capture
 from trunkline._native.analysis import Summary
 from trunkline.columns import Decoder, reading
-from trunkline.report.counting import OPTIONS, summary
+from trunkline.report.counting import summary
 from trunkline.report.model import BUCKETS, Clock, Scope
+from trunkline.report.sections import SECTIONS
 
-PROTOCOLS = list(OPTIONS)
+PROTOCOLS = list(SECTIONS)
 CLOCK = Clock(START_NS, STEP_NS // 2)
 BAD = ("in", b"c", [b"bad", b"x"])
 LOGIN = [
@@ -71,7 +72,7 @@ KEYS = {
 
 def decoded(protocol, messages):
     """What a summary is given of messages."""
-    names, decode = reading(Decoder(protocol, **OPTIONS[protocol]), summary(protocol, Scope(), CLOCK).needs)
+    names, decode = reading(Decoder(protocol, **SECTIONS[protocol].options), summary(protocol, Scope(), CLOCK).needs)
     table = [row(protocol, number, *each) for number, each in enumerate(messages)]
     batch = pa.RecordBatch.from_pylist(table, schema=capture.schema())
     return pa.Table.from_batches(decode(iter([batch.select(names)])))
@@ -224,5 +225,8 @@ def test_of_names_without_number_those_beyond_a_bound_are_counted_together():
     found.record(pa.RecordBatch.from_pydict({name: columns[name] for name in found.needs}))
     found.finish()
     section = found.evaluate(BUCKETS)["section"]
-    assert (section["service_count"], section["beyond"], len(section["services"])) == (100_000, 10, 200)
+    assert (section["service_count"], section["beyond"], len(section["services"])) == (100_000, 10, 201)
+    *named, others = section["services"]
+    assert (others["service"], others["others"], others["seen_by"]) == (None, 99_800, "broker")
+    assert sum(row["requests"] for row in named) + others["requests"] == count
     assert sum(sum(series.values()) for _, series in section["rates"]) == count

@@ -17,7 +17,7 @@ from peers.recorded import line
 from trunkline import capture, cdtp, columns
 from trunkline._text import as_text
 from trunkline.capture import exporting
-from trunkline.errors import LocalProtocolError
+from trunkline.errors import CaptureError, LocalProtocolError
 
 
 def trunkline(*arguments):
@@ -187,3 +187,18 @@ def test_formulas_are_escaped_where_that_is_asked_for(recorded, tmp_path):
     assert len(list(csv.DictReader(out.read_text().splitlines()))) == 2
     with pytest.raises(LocalProtocolError, match="escape_formulas is for csv"):
         capture.export(recorded, tmp_path / "out.jsonl", escape_formulas=True)
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz", "out.jsonl", "out.arrow", "out.h5"])
+def test_an_export_that_fails_leaves_no_file(recorded, tmp_path, name):
+    def fail(_count):
+        raise KeyboardInterrupt
+
+    out = tmp_path / name
+    with pytest.raises(KeyboardInterrupt):
+        capture.export(recorded, out, on_progress=fail)
+    assert not out.exists()
+    out.write_text("mine")
+    with pytest.raises(CaptureError):
+        capture.export(tmp_path / "nothing", out)
+    assert out.read_text() == "mine"

@@ -1,5 +1,8 @@
 """Conditions on the messages of a capture."""
 
+import operator
+import struct
+
 import msgpack
 import pytest
 from hypothesis import given, settings
@@ -8,7 +11,7 @@ from hypothesis import strategies as st
 from peers import cdtp as wire
 from peers import mtl as wire_mtl
 from peers.recorded import line
-from trunkline import LocalProtocolError, capture
+from trunkline import CaptureError, LocalProtocolError, capture
 from trunkline.capture import Selection
 
 TAGS = [
@@ -181,12 +184,13 @@ ROWS = [
         "sequence": sequence,
         "type": "BOR" if sequence == 0 else "DAT",
         "n_bytes": len(header(sequence, name, tags)) + sequence,
+        "seq": seq,
+        "received_at_ns": seq * 10**9 + 999,
         **{f"tags.{key}": value for key, value in tags.items()},
     }
-    for name in ("a", "b")
-    for sequence, tags in enumerate(TAGS)
+    for seq, (name, sequence, tags) in enumerate((name, *one) for name in ("a", "b") for one in enumerate(TAGS))
 ]
-NUMBERS = ["sequence", "n_bytes", "tags.run", "tags.gain", "tags.Run"]
+NUMBERS = ["seq", "sequence", "n_bytes", "tags.run", "tags.gain", "tags.Run"]
 TEXTS = ["sender", "type", "tags.site", "tags.run"]
 
 
@@ -232,9 +236,17 @@ def null(column, is_null):
     return f"{column} is {'' if is_null else 'not '}null", lambda row: (row.get(column) is None) == is_null
 
 
+def received(how, second):
+    """Times of receipt are compared in microseconds: less than one of them is beside each second."""
+    holds = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, ">=": operator.ge}[how]
+    return f"received_at {how} '1970-01-01T00:00:{second:02}'", lambda row: holds(row["seq"], second)
+
+
 LEAVES = st.one_of(
     compared(NUMBERS, st.one_of(st.integers(-5, 40), st.floats(-4, 4, allow_subnormal=False))),
     compared(TEXTS, st.sampled_from(["a", "DAT", "north", "3", "it's"])),
+    compared(["received_at_ns"], st.integers(0, 13).map(lambda second: second * 10**9 + 999)),
+    st.builds(received, st.sampled_from(["=", "<>", "<", ">="]), st.integers(0, 13)),
     st.builds(null, st.sampled_from([*NUMBERS, *TEXTS]), st.booleans()),
 )
 CONDITIONS = st.recursive(
@@ -252,3 +264,147 @@ def test_it_holds_of_what_it_holds_of_one_by_one(recorded, condition):
     expected = [seq for seq, row in enumerate(ROWS) if holds(row)]
     assert [row["seq"] for row in recorded.rows(selection)] == expected
     assert recorded.decode("cdtp", selection=selection).read_all()["seq"].to_pylist() == expected
+
+
+@pytest.fixture(scope="module")
+def ten_segments(tmp_path_factory):
+    """Ten segments of ten rows, received a second after each other, and what is left of them once all pages are zeros."""
+    path = tmp_path_factory.mktemp("pages") / "capture"
+    lines = [line((header(at, "a", {}), b"x"), at * 10**9) for at in range(100)]
+    (path.parent / "lines.jsonl").write_text("".join(lines))
+    capture.import_(path.parent / "lines.jsonl", path, segment_bytes=10 * len(header(0, "a", {})) + 10)
+    whole = {segment: segment.read_bytes() for segment in sorted(path.glob("*.parquet"))}
+    assert len(whole) == 10
+    return path, whole
+
+
+@pytest.mark.parametrize(
+    ("where", "segments"),
+    [
+        ("seq between 23 and 25", [2]),
+        ("seq in (5, 42) and sender = 'a'", [0, 4]),
+        ("seq < 9.5 or 98 <= seq", [0, 9]),
+        ("not (seq >= 20 and seq <> 55)", [0, 1, 5]),
+        ("received_at_ns > 69999999999 and received_at_ns < 80000000000", [7]),
+        ("received_at >= '1970-01-01T00:01:10' and received_at < '1970-01-01T00:01:19'", [7]),
+        ("seq > 30 and received_at < '1970-01-01T00:00:39'", [3]),
+        ("seq < 10 and seq > 20", []),
+        ("seq not between 0 and 89", [9]),
+    ],
+)
+def test_segments_that_cannot_have_such_rows_are_not_read(ten_segments, where, segments):
+    path, whole = ten_segments
+    expected = numbers(capture.open(path), where)
+    assert {seq // 10 for seq in expected} == set(segments)
+    try:
+        for at, (segment, content) in enumerate(whole.items()):
+            if at not in segments:
+                footer = int.from_bytes(content[-8:-4], "little") + 8
+                segment.write_bytes(bytes(len(content) - footer) + content[-footer:])
+        assert numbers(capture.open(path), where) == expected
+        # Where nothing is found, whether there are other protocols is looked up in all of them.
+        if expected:
+            selection = Selection(protocol="cdtp", where=where)
+            assert capture.open(path).decode("cdtp", selection=selection).read_all()["seq"].to_pylist() == expected
+        with pytest.raises(CaptureError):
+            numbers(capture.open(path), "sequence >= 0")
+    finally:
+        for segment, content in whole.items():
+            segment.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory):
+    """A hundred numbers as payloads, of which each third is something else."""
+    folder = tmp_path_factory.mktemp("typed")
+    payloads = [b"bad" if number % 3 == 0 else number.to_bytes(2, "little") for number in range(100)]
+    rows = [line([wire.header_s(), payload], at, protocol="cdtp") for at, payload in enumerate(payloads)]
+    (folder / "rows.jsonl").write_text("".join(rows))
+    capture.import_(folder / "rows.jsonl", folder / "capture")
+    return capture.open(folder / "capture")
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED"])
+@pytest.mark.parametrize("where", ["payload_n >= 50", "seq >= 50 and error is null"])
+def test_it_holds_of_what_a_layout_makes_of_payloads(typed, mode, where):
+    decoded = typed.decode("cdtp", mode=mode, payload="n u16", selection=Selection(where=where))
+    assert decoded.read_all()["payload_n"].to_pylist() == [number for number in range(50, 100) if number % 3]
+
+
+def test_what_is_wrong_with_payloads_can_be_selected(typed):
+    decoded = typed.decode("cdtp", payload="n u16", selection=Selection(where="error = 'payload_long'"))
+    assert decoded.read_all().num_rows == 34
+    assert typed.decode("cdtp", selection=Selection(where="error is null")).read_all().num_rows == 100
+
+
+@pytest.mark.parametrize(
+    ("where", "payload", "message"),
+    [
+        ("payload_n = 1", True, "no column 'payload_n'.*; fields of payloads are columns of what is decoded"),
+        ("payload_m = 1", "n u16", "no column 'payload_m', did you mean 'payload_n'"),
+        ("payload_n = 1", "n u16[]", "payload_n supports only IS NULL"),
+        ("payload_n = 'a'", "n u16", "number cannot be compared with text"),
+    ],
+)
+def test_fields_that_no_layout_has_are_refused_at_once(typed, where, payload, message):
+    with pytest.raises(LocalProtocolError, match=message):
+        typed.decode("cdtp", payload=payload, selection=Selection(where=where))
+
+
+def test_rows_have_no_fields_of_payloads(typed):
+    with pytest.raises(LocalProtocolError, match="decoded or exported by a layout"):
+        list(typed.rows(Selection(where="payload_n = 1")))
+
+
+def of_payloads(folder, *payloads):
+    rows = [line([wire.header_s(), payload], at, protocol="cdtp") for at, payload in enumerate(payloads)]
+    (folder / "rows.jsonl").write_text("".join(rows))
+    capture.import_(folder / "rows.jsonl", folder / "capture")
+    return capture.open(folder / "capture")
+
+
+@pytest.mark.parametrize(
+    ("layout", "form", "values", "where", "expected"),
+    [
+        ("x u64", "<Q", [0, 2**64 - 1, 5], "payload_x = 0", [0]),
+        ("x u64", "<Q", [0, 2**64 - 1, 5], "payload_x > 4", [2**64 - 1, 5]),
+        ("x u64", "<Q", [0, 2**64 - 1, 5], "payload_x > -1", [0, 2**64 - 1, 5]),
+        ("x u64", "<Q", [0, 2**64 - 1, 5], "payload_x < 4.5", [0]),
+        ("x i64", "<q", [1_795_251_125_874_512_487, 1], "payload_x > 1.6e18", [1_795_251_125_874_512_487]),
+        (
+            "x i64",
+            "<q",
+            [1_795_251_125_874_512_487, 1],
+            "payload_x >= 1795251125874512487",
+            [1_795_251_125_874_512_487],
+        ),
+        ("x f16", "<e", [0.5, 2.0], "payload_x > 1", [2.0]),
+        ("x f64", "<d", [0.5, 2.0], "payload_x < 9223372036854775808", [0.5, 2.0]),
+        ("x f32", "<f", [0.5, 2.0], "payload_x > 1", [2.0]),
+        ("x bytes[2]", "2s", [b"ab", b"cd"], "payload_x = 0x6162", [b"ab"]),
+        ("x i32", "<i", [-1, 2], "payload_x > received_at_ns", [2]),
+    ],
+)
+def test_numbers_of_any_types_are_compared(tmp_path, layout, form, values, where, expected):
+    opened = of_payloads(tmp_path, *(struct.pack(form, value) for value in values))
+    decoded = opened.decode("cdtp", payload=layout, selection=Selection(where=where))
+    assert decoded.read_all()["payload_x"].to_pylist() == expected
+
+
+def test_times_are_compared_with_doubles(typed):
+    assert typed.decode("cdtp", selection=Selection(where="received_at_ns < 1.7e18")).read_all().num_rows == 100
+
+
+@pytest.mark.parametrize("mode", ["dropmalformed", "DROPMALFORMED"])
+def test_a_mode_without_a_column_has_none_in_conditions(typed, mode):
+    with pytest.raises(LocalProtocolError, match="no column '_corrupt_record'"):
+        typed.decode("cdtp", mode=mode, selection=Selection(where="_corrupt_record is null"))
+
+
+def test_values_of_other_types_are_null_in_any_spelling_of_a_mode(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(line([header(0, "D", {"run": "one"}), b"x"], 0, protocol="cdtp"))
+    capture.import_(tmp_path / "rows.jsonl", tmp_path / "capture")
+    decoded = capture.open(tmp_path / "capture").decode(
+        "cdtp", mode="failfast", tags=None, selection=Selection(where="tags.run = 1")
+    )
+    assert decoded.read_all().num_rows == 0

@@ -15,7 +15,7 @@ import pytest
 from peers import nats
 from peers.waiting import until
 from trunkline import ClosedError, ConfigError, LocalProtocolError, PeerLostError, TimeoutError, cdt
-from trunkline.cdt._nats import without_credentials
+from trunkline.cdt._opening import without_credentials
 
 PUSHES = "kaa.v1.service.cdp.cmx2cdp.ConfigPush"
 
@@ -71,33 +71,13 @@ async def test_events_of_an_outage_are_each_told_once(server):
             assert json.loads((await nats.heard(events)).data)["configId"] == last
 
 
-def test_a_target_answers_at_once_after_a_restart_whatever_it_was_waiting_for(server, monkeypatch):
-    monkeypatch.setattr("trunkline.cdt._nats._FLUSH_S", 300.0)
+def test_a_target_answers_at_once_after_a_restart_whatever_it_was_waiting_for(server):
     with cdt.Target("cdp", servers=server.url) as target:
         server.signal(signal.SIGSTOP)
         target.put("app-1", "e-1", b"1")
         server.restart()
         with cdt.Source("cmx", target="cdp", servers=server.url) as source:
             until(lambda: pulled(source))
-
-
-@pytest.mark.parametrize("wrong", [b"NONSENSE\r\n", b"SUB a..b 99\r\n"])
-async def test_an_error_of_the_server_costs_a_connection_and_not_the_role(server, wrong):
-    async with (
-        cdt.AsyncTarget("cdp", servers=server.url) as target,
-        cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source,
-    ):
-        await target.put("app-1", "e-1", b"1")
-        # The server says what is wrong with it, and may close the connection then.
-        target._native.connection.client.write(wrong)
-        await asyncio.to_thread(until, lambda: not target.endpoints or target._native.connection.client.last_error)
-        async with asyncio.timeout(20):
-            while True:
-                try:
-                    assert (await source.pull("app-1", "e-1", timeout_s=1)).content == b"1"
-                    break
-                except (PeerLostError, TimeoutError):
-                    continue
 
 
 async def test_what_comes_while_a_target_opens_is_answered_once_it_is_open(server, caplog):

@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from peers import nats
-from trunkline import AuthenticationError, cdt
+from trunkline import AuthenticationError, LocalProtocolError, Tls, cdt
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,16 @@ def server(certified, tmp_path_factory):
         yield running
 
 
-def believing(authority):
-    """A context that believes one authority."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    authority.configure_trust(context)
-    return context
+@pytest.fixture
+def believing(tmp_path):
+    """Who believes one authority."""
+
+    def tls(authority):
+        path = tmp_path / f"{id(authority)}.pem"
+        authority.cert_pem.write_to_path(path)
+        return Tls(ca=path)
+
+    return tls
 
 
 async def exchanged(url, **options):
@@ -53,25 +58,25 @@ async def exchanged(url, **options):
 
 
 @pytest.mark.parametrize("scheme", ["nats", "tls"])
-async def test_roles_that_believe_its_authority_connect(server, authority, scheme):
+async def test_roles_that_believe_its_authority_connect(believing, server, authority, scheme):
     url = server.url.replace("nats:", f"{scheme}:")
     assert await exchanged(url, tls=believing(authority)) == (url,)
 
 
 @pytest.mark.parametrize("scheme", ["nats", "tls"])
-async def test_other_authorities_are_not_believed(server, scheme):
+async def test_other_authorities_are_not_believed(believing, server, scheme):
     url = server.url.replace("nats:", f"{scheme}:")
     for options in ({}, {"tls": believing(trustme.CA())}):
-        with pytest.raises(AuthenticationError, match=r"its certificate is not trusted, .*: give tls= a context"):
+        with pytest.raises(AuthenticationError, match=r"its certificate is not trusted.*: give tls= a trunkline\.Tls"):
             await exchanged(url, **options)
 
 
-async def test_a_certificate_of_another_host_is_not_believed(server, authority):
+async def test_a_certificate_of_another_host_is_not_believed(believing, server, authority):
     with pytest.raises(AuthenticationError, match="localhost"):
         await exchanged(server.url.replace("127.0.0.1", "localhost"), tls=believing(authority))
 
 
-async def test_who_encrypts_says_nothing_to_a_server_that_does_not(authority, tmp_path):
+async def test_who_encrypts_says_nothing_to_a_server_that_does_not(believing, authority, tmp_path):
     with nats.server(tmp_path, 'authorization { user: "ada", password: "word" }') as plain:
         who = {"user": "ada", "password": "word"}
         for url, options in ((plain.url, {"tls": believing(authority)}), (plain.url.replace("nats:", "tls:"), {})):
@@ -80,7 +85,7 @@ async def test_who_encrypts_says_nothing_to_a_server_that_does_not(authority, tm
         assert await exchanged(plain.url, **who) == (plain.url,)
 
 
-async def test_a_server_that_may_encrypt_does(authority, certified, tmp_path):
+async def test_a_server_that_may_encrypt_does(believing, authority, certified, tmp_path):
     with nats.server(tmp_path, certified, "allow_non_tls: true") as both:
         assert await exchanged(both.url) == (both.url,)
         assert await exchanged(both.url, tls=believing(authority)) == (both.url,)
@@ -88,7 +93,19 @@ async def test_a_server_that_may_encrypt_does(authority, certified, tmp_path):
             await exchanged(both.url, tls=believing(trustme.CA()))
 
 
-async def test_a_lost_connection_is_encrypted_again(authority, certified, tmp_path):
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (ssl.create_default_context(), "an ssl.SSLContext cannot be used: give a trunkline.Tls"),
+        (Tls(ca="/nowhere.pem"), "ca: /nowhere.pem"),
+    ],
+)
+def test_other_means_of_trust_are_refused_in_words(given, said):
+    with pytest.raises(LocalProtocolError, match=said):
+        cdt.Source("cmx", target="cdp", tls=given)
+
+
+async def test_a_lost_connection_is_encrypted_again(believing, authority, certified, tmp_path):
     with nats.server(tmp_path, certified) as server:
         options = {"servers": server.url, "tls": believing(authority)}
         async with (

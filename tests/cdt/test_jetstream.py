@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
+import inspect
 
+import nats as nats_py
 import pytest
+from nats.aio.client import Client
+from nats.js import JetStreamContext, api
+from nats.js.kv import KeyValue
 
 from peers import nats
-from trunkline import ConfigError, LocalProtocolError, PeerLostError, cdt
+from trunkline import AuthenticationError, ConfigError, LocalProtocolError, PeerLostError, Tls, cdt
+from trunkline.cdt.jetstream import JetStreamStore
+
+# Options of a role without a login and without encryption.
+PLAIN = {"name": "cdp", **dict.fromkeys(("user", "password", "token", "nkey_seed", "credentials", "tls"))}
 
 
 @pytest.fixture
 def server(tmp_path):
     with nats.server(tmp_path / "nats") as running:
         yield running
+
+
+class Stored:
+    """The store of a target, in whose thread it is called."""
+
+    def __init__(self, target):
+        self.keeper = target._keeper
+        self.store = self.keeper.access.store
+
+    async def call(self, method, *given, **more):
+        return await asyncio.wrap_future(self.keeper.ask(lambda: self.keeper.access.call(method, *given, **more)))
 
 
 async def test_is_a_store_like_the_others(server):
@@ -71,11 +92,11 @@ async def test_replicas_share_it_and_it_survives_them(server):
 async def test_what_is_owed_is_told_by_the_next_one(server):
     async with cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as target:
         config_id = await target.put("app-1", "e-1", b"1")
-        store = target._store
-        while await store.owed():  # noqa: ASYNC110 - there is no event for it
+        store = Stored(target)
+        while await store.call("owed"):  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.005)
-        await store.put("app-1", "e-2", b"2", content_type="t", config_id="v")
-        assert await store.owed() == [("app-1", "e-2", "v")]
+        await store.call("put", "app-1", "e-2", b"2", content_type="t", config_id="v")
+        assert await store.call("owed") == [("app-1", "e-2", "v")]
     async with cdt.AsyncSource("cmx", target="cdp", servers=server.url) as source:
         async with cdt.AsyncTarget("cdp", servers=server.url, store="jetstream"):
             event = await source.receive(timeout_s=10)
@@ -107,16 +128,72 @@ async def test_where_there_is_none_is_said(tmp_path):
 
 
 async def test_another_configuration_that_is_owed_by_now_is_no_failure(server):
+    # Without a target, which would announce it.
+    store = JetStreamStore({**PLAIN, "servers": [server.url]}, 10.0)
+    await store.open()
+    await store.put("app-1", "e-1", b"1", content_type="t", config_id="v")
+    bucket = store._owed
+    get = bucket.get
+
+    async def overtaken(key):
+        entry = await get(key)
+        await bucket.put(key, b"w")
+        return entry
+
+    bucket.get = overtaken
+    await store.announced([("app-1", "e-1", "v")])
+    assert await store.owed() == [("app-1", "e-1", "w")]
+    await store.close()
+
+
+async def test_no_login_is_sent_to_a_server_that_does_not_encrypt():
+    received = []
+
+    async def serve(reader, writer):
+        writer.write(b'INFO {"server_id":"X","version":"2.11.0","max_payload":1048576,"auth_required":true}\r\n')
+        while line := await reader.readline():
+            received.append(line)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    options = {**PLAIN, "servers": [f"nats://{host}:{port}"], "user": "ada", "password": "word", "tls": Tls()}
+    store = JetStreamStore(options, 1.0)
+    with pytest.raises((AuthenticationError, PeerLostError)):
+        await store.open()
+    server.close()
+    assert b"word" not in b"".join(received)
+
+
+async def test_a_connection_that_ended_for_good_is_made_anew(server):
     async with cdt.AsyncTarget("cdp", servers=server.url, store="jetstream") as target:
-        store = target._store
-        await store.put("app-1", "e-1", b"1", content_type="t", config_id="v")
-        get = store._owed.get
+        config_id = await target.put("app-1", "e-1", b"1")
+        store = Stored(target)
+        # As nats-py does when a login has expired.
+        ending = asyncio.wrap_future(store.keeper.ask(lambda: store.keeper.access._run(store.store._client.close())))
+        await ending
+        assert (await target.get("app-1", "e-1")).config_id == config_id
 
-        async def overtaken(key):
-            entry = await get(key)
-            await store._owed.put(key, b"w")
-            return entry
 
-        store._owed.get = overtaken
-        await store.announced([("app-1", "e-1", "v")])
-        assert await store.owed() == [("app-1", "e-1", "w")]
+def test_nats_py_has_what_the_store_calls():
+    """What to look at where another minor of nats-py is tried: the pin of pyproject.toml names the one that was."""
+    assert importlib.metadata.version("nats-py").startswith("2.16.")
+    login = {"user", "password", "token", "nkeys_seed_str", "user_credentials", "tls"}
+    times = {"ping_interval", "max_outstanding_pings", "reconnect_time_wait", "max_reconnect_attempts"}
+    calls = {"servers", "name", "error_cb", "disconnected_cb"}
+    assert login | times | calls <= inspect.signature(Client.connect).parameters.keys()
+    assert inspect.iscoroutinefunction(nats_py.connect)
+    assert inspect.iscoroutinefunction(Client.close)
+    assert isinstance(Client.is_closed, property)
+    assert {"bucket", "history"} <= inspect.signature(api.KeyValueConfig).parameters.keys()
+    assert inspect.iscoroutinefunction(JetStreamContext.create_key_value)
+    used = {"create": ("key", "value"), "put": ("key", "value"), "get": ("key",), "update": ("key", "value", "last")}
+    used |= {"delete": ("key", "last"), "watch": ("keys", "include_history"), "status": ()}
+    for method, parameters in used.items():
+        function = getattr(KeyValue, method)
+        assert inspect.iscoroutinefunction(function), method
+        assert set(parameters) <= inspect.signature(function).parameters.keys(), method
+    assert {"key", "value", "revision", "operation"} <= KeyValue.Entry.__dataclass_fields__.keys()
+    errors = nats_py.js.errors
+    for error in (errors.KeyNotFoundError, errors.KeyWrongLastSequenceError, errors.BadRequestError, errors.APIError):
+        assert issubclass(error, nats_py.errors.Error), error

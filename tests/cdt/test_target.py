@@ -690,9 +690,6 @@ async def test_who_may_not_subscribe_is_told(tmp_path):
 
 
 async def test_what_waits_is_bounded_in_bytes(server, bare, monkeypatch):
-    from trunkline.cdt import _roles
-    from trunkline.cdt import target as module
-
     is_free = threading.Event()
 
     class Slow(cdt.MemoryStore):
@@ -702,9 +699,8 @@ async def test_what_waits_is_bounded_in_bytes(server, bare, monkeypatch):
             is_free.wait(10)
             return super().put(*given, **more)
 
-    monkeypatch.setattr(module, "_MOST_HELD", 5_000)
-    monkeypatch.setattr(_roles, "_MOST_EVENT_BYTES", 3 * 512)
-    async with cdt.AsyncTarget("cdp", servers=server.url, store=Slow()) as target:
+    monkeypatch.setattr("trunkline.cdt._keeper._MOST_HELD", 5_000)
+    async with cdt.AsyncTarget("cdp", servers=server.url, store=Slow(), queue_messages=3) as target:
         answers = await bare.subscribe("_INBOX.test.held")
         push = nats.request(contentType="t", content={"bytes": "AAAA" * 1000})
         for _ in range(3):
@@ -724,10 +720,7 @@ async def test_what_waits_is_bounded_in_bytes(server, bare, monkeypatch):
         assert (await target.receive(timeout_s=10)).config_id == "v"
 
 
-async def test_a_connection_that_does_not_take_answers_is_not_read(server, bare, monkeypatch):
-    from trunkline.cdt import _pump
-
-    monkeypatch.setattr(_pump, "_MOST_OUTPUTS", 3)
+async def test_each_of_many_requests_is_answered(server, bare):
     async with cdt.AsyncTarget("cdp", servers=server.url) as target:
         answers = await bare.subscribe("_INBOX.test.many")
         for number in range(500):

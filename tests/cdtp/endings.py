@@ -157,6 +157,12 @@ def leave_unsent():
     globals()["kept"] = open_unsent()
 
 
+def seen(roles):
+    """Their endpoints and counters, but what is free on a disk that others write to."""
+    counters = [{name: getattr(role.stats, name) for name in role.stats.__dataclass_fields__} for role in roles]
+    return [(role.endpoints, {**counts, "free_bytes": 0}) for role, counts in zip(roles, counters, strict=True)]
+
+
 def fork_and_leave():
     """A child leaves the roles of its parent alone, whatever way it goes."""
     with contextlib.ExitStack() as stack:
@@ -165,7 +171,7 @@ def fork_and_leave():
             stack.enter_context(open_receiver()),
             stack.enter_context(cdtp.Recorder(f"{directory}-recorded", bind="tcp://127.0.0.1:*")),
         ]
-        before = [(role.endpoints, role.stats) for role in roles]
+        before = seen(roles)
         for role in roles:
             child = os.fork()
             if child == 0:
@@ -175,7 +181,7 @@ def fork_and_leave():
                         sys.exit(7)
                 except SystemExit:
                     role.close()
-                os._exit(7 if [(role.endpoints, role.stats) for role in roles] == before else 3)
+                os._exit(7 if seen(roles) == before else 3)
             _, status = os.waitpid(child, 0)
             assert os.waitstatus_to_exitcode(status) == 7, (role, status)
 

@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import gc
 import logging
+import queue
 import threading
 import time
 
@@ -14,7 +15,8 @@ import zmq
 
 from peers import cdtp as wire
 from peers.waiting import until
-from trunkline import _notices, cdtp
+from trunkline import cdtp
+from trunkline._roles import notices
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError
 
 ANY = "tcp://127.0.0.1:*"
@@ -101,6 +103,94 @@ def test_works_in_runs(pull, endpoint, header):
     assert msgpack.unpackb(messages[0][1]) == {"voltage": 1.5}
     assert msgpack.unpackb(messages[3][1]) == {"stop": True}
     assert messages[4][1] == b"\x80"
+
+
+INTERRUPTED = {"condition_code": 4, "condition": "INTERRUPTED"}
+
+
+def last_metadata(pull, header):
+    """The metadata of the EOR that ends a run of a BOR and a DAT."""
+    *_, eor = (pull.recv_multipart() for _ in range(3))
+    if header == "2":
+        return wire.unpack(*eor)[3][1][1]
+    return msgpack.unpackb(eor[1])
+
+
+@pytest.mark.req("CDTP-21")
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("header", ["A", "B", "2"])
+def test_a_with_that_an_exception_leaves_ends_its_run_as_interrupted(pull, endpoint, header, error):
+    with pytest.raises(error), cdtp.Sender("Det", connect=endpoint, header=header) as sender:
+        sender.send(b"x")
+        raise error
+    assert last_metadata(pull, header) == INTERRUPTED
+
+
+@pytest.mark.req("CDTP-21")
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, asyncio.CancelledError])
+async def test_asyncio_ends_an_interrupted_run_as_blocking_does(pull, endpoint, error):
+    with pytest.raises(error):
+        async with cdtp.AsyncSender("Det", connect=endpoint, header="B") as sender:
+            await sender.send(b"x")
+            raise error
+    assert last_metadata(pull, "B") == INTERRUPTED
+
+
+@pytest.mark.req("CDTP-21")
+@pytest.mark.parametrize(("interrupted", "metadata"), [(False, {}), (True, INTERRUPTED)])
+def test_closing_ends_the_run(pull, endpoint, interrupted, metadata):
+    sender = cdtp.Sender("Det", connect=endpoint, header="B")
+    sender.send(b"x")
+    sender.close(interrupted=interrupted)
+    assert last_metadata(pull, "B") == metadata
+
+
+@pytest.mark.req("CDTP-21")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_the_run_of_a_sender_that_is_collected_was_interrupted(pull, endpoint):
+    sender = cdtp.Sender("Det", connect=endpoint, header="B")
+    sender.send(b"x")
+    del sender
+    gc.collect()
+    assert last_metadata(pull, "B") == INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("linger_s", "is_read", "is_said"), [(30, False, True), (30, True, False), (0.1, False, False)]
+)
+def test_an_interrupted_sender_says_what_it_waits_for_once_that_lasts(open_socket, caplog, linger_s, is_read, is_said):
+    said = "Det: still sends 1 message, for at most 29 s: an interrupt ends that at once"
+
+    def interrupted():
+        with cdtp.Sender("Det", bind=ANY, linger_s=linger_s) as sender:
+            sender.send(b"x")
+            endpoints.put(sender.endpoints[0])
+            raise SystemExit
+
+    def read():
+        endpoint = endpoints.get()
+        if is_said:
+            until(lambda: said in caplog.text)
+        open_socket(zmq.PULL, connect=endpoint).recv_multipart()
+
+    endpoints = queue.SimpleQueue()
+    reading = threading.Thread(target=read)
+    if is_read or is_said:
+        reading.start()
+    with pytest.raises(SystemExit):
+        interrupted()
+    if is_read or is_said:
+        reading.join()
+    assert (said in caplog.text) == is_said
+    assert ("still sends" in caplog.text) == is_said
+
+
+def test_a_run_that_was_ended_stays_as_it_ended(pull, endpoint):
+    with pytest.raises(KeyError), cdtp.Sender("Det", connect=endpoint, header="B") as sender:
+        sender.send(b"x")
+        sender.end_run({"run_id": "r"})
+        raise KeyError
+    assert last_metadata(pull, "B") == {"run_id": "r"}
 
 
 def test_a_bool_of_numpy_is_one(pull, endpoint):
@@ -265,7 +355,8 @@ def test_a_full_queue_blocks_times_out_or_raises(open_socket, bounds):
         pull = open_socket(zmq.PULL, connect=sender.endpoints[0])
         assert [pull.recv_multipart()[1] for _ in range(queued + 1)] == [bytes(100)] * queued + [b"last"]
         blocked.join()
-    with pytest.raises(TimeoutError) as raised, cdtp.Sender("Det", bind=ANY, overflow="raise", **bounds) as sender:
+    options = {"overflow": "raise", "linger_s": 0.1}
+    with pytest.raises(TimeoutError) as raised, cdtp.Sender("Det", bind=ANY, **options, **bounds) as sender:
         for _ in range(11):
             sender.send(bytes(100))
     assert "room" in str(raised.value)
@@ -385,7 +476,7 @@ async def test_a_close_that_is_cancelled_waits_for_nothing_more(caplog):
 @pytest.mark.req("CDTP-20")
 def test_receivers_share_a_stream_and_the_sender_warns_once(open_socket, caplog, monkeypatch):
     # Otherwise the log would pass over a second warning within a second.
-    monkeypatch.setattr(_notices, "_INTERVAL_S", 0)
+    monkeypatch.setattr(notices, "_INTERVAL_S", 0)
     total = 2000
     with caplog.at_level(logging.WARNING, "trunkline.cdtp"):
         with cdtp.Sender("Det", bind=ANY, header="B", linger_s=20) as sender:

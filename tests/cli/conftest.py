@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,8 @@ import zmq
 
 from peers import json_lines
 from peers.commands import RECORDED, Peer, wrong
+from peers.forked import started
+from peers.jvm import Jvm
 from peers.recorded import write
 
 
@@ -24,17 +25,9 @@ class Command:
     """A `trunkline` that runs."""
 
     def __init__(self, *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "trunkline", *map(str, arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
-            text=True,
-            start_new_session=True,
-        )
-        self._command = json_lines.command_of(list(map(str, arguments))) if "--json" in arguments else None
+        words = list(map(str, arguments))
+        self.process = started(words, cwd=cwd, **(env or {}))
+        self._command = json_lines.command_of(words) if "--json" in words else None
 
     def event(self, name: str | None = None) -> dict[str, Any]:
         """The next line of JSON, which is to be of this event."""
@@ -121,6 +114,20 @@ def run(start: Callable[..., Command]) -> Callable[..., tuple[str, str]]:
         return out, err
 
     return run
+
+
+@pytest.fixture(scope="session")
+def jvm() -> Iterator[Jvm]:
+    """A JVM for commands that are not about their own."""
+    jvm = Jvm()
+    yield jvm
+    jvm.close()
+
+
+@pytest.fixture
+def run_in_jvm(run: Callable[..., tuple[str, str]], jvm: Jvm) -> Callable[..., tuple[str, str]]:
+    """As `run`; a command of Spark starts no JVM."""
+    return functools.partial(run, env=jvm.environment)
 
 
 @pytest.fixture

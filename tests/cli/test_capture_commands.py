@@ -255,7 +255,7 @@ def test_a_condition_in_other_words_has_a_hint(run, recorded, condition, hint):
     ("arguments", "said"),
     [
         (["--type", "BRO"], "--type: no message is 'BRO', did you mean 'BOR'?"),
-        (["--type", "nonsense"], "--type: no message is 'nonsense' (choose from DAT, BOR, EOR, register,"),
+        (["--type", "nonsense"], "--type: no message is 'nonsense' (choose from cdtp: DAT, BOR, EOR; dcp: register,"),
         (["--service", "echo", "--type", "BOR"], "no message of dcp is 'BOR' (choose from register, ping,"),
         (
             ["--direction", "inn"],
@@ -334,6 +334,32 @@ def test_rows_to_come_are_followed(start, recorded, tmp_path):
     command.process.communicate()
 
 
+def test_what_is_deleted_before_it_is_followed_is_said(start, recorded, tmp_path):
+    followed = [
+        start("capture", "cat", recorded, "--tail", "1", "--follow", "--json"),
+        start("capture", "cat", recorded, "--sender", "D.one", "--tail", "1", "--follow", "--json"),
+        start("capture", "report", recorded, "page.html", "--follow", "0.2", "--json"),
+    ]
+    first = [command.event("report" if "report" in command.process.args else "row") for command in followed]
+    assert first[0]["seq"] == 3
+    for command in followed:
+        command.signal(signal.SIGSTOP)
+    write(tmp_path / "more.jsonl", RECORDED[:2])
+    for _ in range(3):
+        start("capture", "import", "more.jsonl", "--capture", recorded).end()
+    for number in (1, 2):
+        (recorded / f"{number:010}.parquet").unlink()
+    for command in followed:
+        command.signal(signal.SIGCONT)
+    assert followed[0].event("row")["seq"] == 8
+    followed[1].event("row")
+    followed[2].event("report")
+    for command, more in zip(followed, ("; 4 messages", "", ""), strict=True):
+        command.signal(signal.SIGINT)
+        _, err = command.process.communicate()
+        assert f"{recorded}: 2 segments were deleted before being read: 1, 2{more}\n" in err
+
+
 def test_recover_mends_what_a_killed_recorder_left(start, run, push):
     command = start(
         "cdtp", "record", "--capture", "c", "--connect", push.endpoint, "--json", "--stats-interval", "0.05"
@@ -406,3 +432,16 @@ def test_names_of_files_need_not_be_text(run, tmp_path):
     run("capture", "decode", here, "d\udcff.parquet")
     run("capture", "report", here, "d\udcff.html")
     assert "b\\udcff" in (tmp_path / "d\udcff.html").read_text()
+
+
+def test_all_protocols_go_to_one_table(run, tmp_path):
+    head = [b"", b"DGBX\x01", b"\x05"]
+    messages = [line([*head, b"client", b"", b"", b"hi"], protocol="dcp", peer=b"client"), line(RECORDED[0])]
+    (tmp_path / "both.jsonl").write_text("".join(messages))
+    run("capture", "import", "both.jsonl", "--capture", "c")
+    out, _ = run("capture", "export", "c", "-", "--format", "jsonl", "--protocol", "*")
+    assert {json.loads(row)["protocol"] for row in out.splitlines()} == {"cdtp", "dcp"}
+    out, _ = run("capture", "decode", "c", "out.parquet", "--protocol", "*", "--json")
+    assert json.loads(out)["rows"] == 2
+    _, err = run("capture", "decode", "c", "other.parquet", "--protocol", "*", "--sender", "D", returncode=1)
+    assert "sender: looks into messages of one protocol" in err

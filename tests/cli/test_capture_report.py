@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import sys
 import pytest
 
 from peers.cdtp import BOR, EOR, batch
-from peers.commands import besides_progress, release
+from peers.commands import besides_progress, release, spec
 from peers.recorded import write
+from peers.waiting import until
+from trunkline import capture
 
 
 def test_a_report_takes_no_spark(run, recorded, tmp_path):
@@ -158,6 +161,20 @@ def test_a_report_follows_a_capture(start, run, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".part") == []
 
 
+def test_a_report_that_follows_is_named_once(start, run, tmp_path):
+    write(tmp_path / "first.jsonl", messages("D.one", 0, 10))
+    write(tmp_path / "more.jsonl", messages("D.two", 0, 5), start_ns=10**12)
+    run("capture", "import", "first.jsonl", "--capture", "capture")
+    command = start("capture", "report", "capture", "report.html", "--follow", "0.1")
+    page = tmp_path / "report.html"
+    until(page.exists)
+    run("capture", "import", "more.jsonl", "--capture", "capture")
+    until(lambda: "D.two" in page.read_text())
+    command.signal(signal.SIGINT)
+    assert command.end()[0] == "report.html\n"
+    assert "data-refresh" not in page.read_text()
+
+
 @pytest.mark.parametrize(
     "words",
     [("2",), ("--follow", "--sender", "D.one"), ("--follow", "0"), ("--follow", "precious")],
@@ -166,3 +183,29 @@ def test_what_cannot_be_followed(run, recorded, tmp_path, words):
     _, err = run("capture", "report", recorded, "report.html", *words, returncode=2)
     assert "Traceback" not in err
     assert not (tmp_path / "report.html").exists()
+
+
+def test_a_report_is_short_in_a_notebook(run, tmp_path):
+    write(tmp_path / "runs.jsonl", [spec(f"<b>{number:03}", b"x") for number in range(300)])
+    run("capture", "import", "runs.jsonl", "--capture", "c")
+    found = capture.report(tmp_path / "c", tmp_path / "c.html")
+    assert (
+        repr(found) == f"<Report '{tmp_path}/c.html': 300 messages; CDTP (senders 300, runs 0, bad runs 0, missing 0)>"
+    )
+    shown = found._repr_html_()
+    assert "<td>300</td>" in shown
+    assert len(shown) < 1000
+
+
+def test_tiles_and_columns_of_a_page_are_in_order(run, tmp_path):
+    write(tmp_path / "runs.jsonl", [release("D", 0, number, b"x") for number in (1, 3)])
+    run("capture", "import", "runs.jsonl", "--capture", "c")
+    run("capture", "report", "c", "c.html")
+    page = (tmp_path / "c.html").read_text()
+    # What may be bad comes first, and tiles fill their rows.
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)<', page)
+    assert heads[:3] == ["sender", "missing", "malformed"]
+    assert '<dl class="tiles" style="--wide: 7; --middle: 4">' in page
+    keys = re.findall(r'<a href="#([^"]*)">', page)
+    assert len(keys) >= 8
+    assert all(f'id="{key}"' in page for key in keys)

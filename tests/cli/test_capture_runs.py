@@ -59,7 +59,7 @@ def test_a_run_is_exported_as_hdf5(run, with_runs, tmp_path):
     _, err = run("capture", "export", with_runs, "run.h5", "--tags", "run=bigint", "--overwrite", returncode=1)
     assert "leave out tags" in err
     assert "run.h5" in {path.name for path in tmp_path.iterdir()}
-    assert not list(tmp_path.glob(".run.h5*"))
+    assert not list(tmp_path.glob(".*.part"))
 
 
 def test_names_do_not_reach_the_terminal_as_they_are(run, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -14,18 +13,12 @@ from pathlib import Path
 import pytest
 
 from peers import nats
+from peers.forked import started
 from trunkline import ConfigError, capture, cdt
 
 
 def command(*arguments: object, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "trunkline", *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
+    return started(list(map(str, arguments)), **environment)
 
 
 @pytest.fixture(scope="module")

@@ -46,8 +46,10 @@ def test_a_capture_is_decoded_by_the_codec_that_is_said(run, recorded, tmp_path)
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_spark_decodes_and_selects_by_the_codec_that_is_said(run, recorded, tmp_path):
+def test_spark_decodes_and_selects_by_the_codec_that_is_said(run_in_jvm, recorded, tmp_path):
     condition = ("--where", "endpoint_id = 'e-2'")
-    out, _ = run("spark", "decode", recorded, "out", "--protocol", "cdt", "--codec", "avro", *condition, "--json")
+    out, _ = run_in_jvm(
+        "spark", "decode", recorded, "out", "--protocol", "cdt", "--codec", "avro", *condition, "--json"
+    )
     assert json.loads(out)["rows"] == 1
     assert endpoints(tmp_path / "out") == ["e-2"]

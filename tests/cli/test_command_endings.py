@@ -76,8 +76,8 @@ def test_a_second_signal_leaves_at_once(start, tmp_path):
 
 def test_a_command_with_an_end_of_its_own_is_cut_off_with_130():
     # `--help` waits for nothing, so the command here is one that is stopped while it starts.
-    code = "import os, signal, sys; from trunkline.cli import ending; "
-    code += "sys.exit(ending.guarded(lambda: (os.kill(os.getpid(), signal.SIGTERM), signal.pause())))"
+    code = "import os, signal, sys; from trunkline.cli.process import endings; "
+    code += "sys.exit(endings.guarded(lambda: (os.kill(os.getpid(), signal.SIGTERM), signal.pause())))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 130
 
 
@@ -88,16 +88,16 @@ def ended(code, **options):
 
 
 def test_what_fails_after_a_signal_is_not_told():
-    code = "import os, signal, sys; from trunkline.cli import ending\n"
+    code = "import os, signal, sys; from trunkline.cli.process import endings\n"
     code += "def command():\n    try: os.kill(os.getpid(), signal.SIGTERM); signal.pause()\n    finally: 1 / 0\n"
-    code += "sys.exit(ending.guarded(command))"
+    code += "sys.exit(endings.guarded(command))"
     assert ended(code) == (130, "", "")
 
 
 def test_a_signal_that_comes_as_the_interpreter_ends_is_not_told():
-    code = "import atexit, os, signal, sys; from trunkline.cli import ending\n"
+    code = "import atexit, os, signal, sys; from trunkline.cli.process import endings\n"
     code += "atexit.register(lambda: (os.kill(os.getpid(), signal.SIGTERM), signal.pause()))\n"
-    code += "sys.exit(ending.guarded(lambda: None))"
+    code += "sys.exit(endings.guarded(lambda: None))"
     assert ended(code) == (130, "", "")
 
 
@@ -115,11 +115,11 @@ def test_a_signal_is_not_lost_wherever_it_comes(tmp_path, where, stops):
     # Python 3.11 makes a RuntimeError of what is raised in `__set_name__`.
     module = "import os, signal\nclass Field:\n    def __set_name__(self, *_): os.kill(os.getpid(), signal.SIGTERM)\n"
     (tmp_path / "module.py").write_text(module + "class Owner:\n    field = Field()\n")
-    code = "import os, signal, sys, weakref; from trunkline.cli import ending, signals\n"
+    code = "import os, signal, sys, weakref; from trunkline.cli.process import endings, signals\n"
     code += "def terminate(): os.kill(os.getpid(), signal.SIGTERM)\n"
     code += f"def come(): exec({IN_THE_MIDST[where]!r}, globals())\n"
     code += "def stop():\n    with signals.Stopping() as stopping: come(); print('stopped', stopping.stopped)\n"
-    code += f"sys.exit(ending.guarded({'stop' if stops else 'come'}))"
+    code += f"sys.exit(endings.guarded({'stop' if stops else 'come'}))"
     assert ended(code, cwd=tmp_path) == ((0, "stopped True\n", "") if stops else (130, "", ""))
 
 
@@ -279,16 +279,16 @@ def test_a_terminal_that_is_closed_ends_a_recorder_in_order(start, push, tmp_pat
 
 
 def test_a_command_with_an_end_of_its_own_is_cut_off_when_its_terminal_is_closed():
-    code = "import os, signal, sys; from trunkline.cli import ending; "
-    code += "sys.exit(ending.guarded(lambda: (os.kill(os.getpid(), signal.SIGHUP), signal.pause())))"
+    code = "import os, signal, sys; from trunkline.cli.process import endings; "
+    code += "sys.exit(endings.guarded(lambda: (os.kill(os.getpid(), signal.SIGHUP), signal.pause())))"
     assert ended(code) == (130, "", "")
 
 
 def test_who_is_started_to_outlive_the_terminal_does():
-    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); from trunkline.cli import ending, signals\n"
+    code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); from trunkline.cli.process import endings, signals\n"
     code += "def command():\n    with signals.Stopping() as stopping:\n"
     code += "        os.kill(os.getpid(), signal.SIGHUP); print(stopping.stopped)\n"
-    code += "sys.exit(ending.guarded(command))"
+    code += "sys.exit(endings.guarded(command))"
     assert ended(code) == (0, "False\n", "")
 
 

@@ -14,9 +14,9 @@ from rich.cells import cell_len
 
 from peers.commands import release, spec
 from trunkline import cdt, cdtp, dcp, mc0, msgpack, mtl
-from trunkline.cli.content import Content, MessageView, Printer, _Template, text_of
-from trunkline.cli.output import Output
-from trunkline.cli.streaming import Lines
+from trunkline.cli.terminal.content import Content, MessageView, Printer, _Template, text_of
+from trunkline.cli.terminal.output import Output
+from trunkline.cli.terminal.streaming import Lines
 
 TAGS = st.dictionaries(
     st.text(max_size=5),
@@ -194,8 +194,8 @@ def test_what_is_absent_is_no_number():
 def terminal(monkeypatch):
     """Standard output is a terminal of 80 columns; gives what is printed."""
     printed = []
-    monkeypatch.setattr("trunkline.cli.output.on_terminal", lambda: True)
-    monkeypatch.setattr("trunkline.cli.content.on_terminal", lambda: True)
+    monkeypatch.setattr("trunkline.cli.terminal.output.on_terminal", lambda: True)
+    monkeypatch.setattr("trunkline.cli.terminal.content.on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(Output, "line", lambda _, text: printed.append(text))

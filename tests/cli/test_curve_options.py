@@ -59,10 +59,14 @@ def test_a_recorder_lets_in_those_on_its_list_and_reads_it_again(start, dial, fi
 
     (files / "allowed/friend.key").write_text("no key")
     recorder.signal(signal.SIGHUP)
-    recorder.logged("not reloaded")
+    assert "not reloaded, the old allow-list stays in effect" in recorder.logged("not reloaded")
+    (files / "allowed").rename(files / "away")
+    recorder.signal(signal.SIGHUP)
+    assert f"{files / 'allowed'} cannot be read: No such file or directory" in recorder.logged("cannot be read")
+    (files / "away").rename(files / "allowed")
     (files / "allowed/friend.key").write_bytes(keys[0])
     recorder.signal(signal.SIGHUP)
-    # It says nothing of a list that it has read.
+    assert f"reloaded {files / 'allowed'}: 1 key (added: friend)" in recorder.logged("reloaded")
     refused = 1
     while not (dialled := dial(endpoint, keys, server_key))[1]:
         refused += 1

@@ -108,6 +108,26 @@ def test_runs_a_program_for_each_request(work, broker):
     assert command.event("stopped")["stats"]["failed"] == 1
 
 
+@pytest.fixture
+def _ignoring_children():
+    """What is started now ignores SIGCHLD, as some supervisors have it."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.parametrize("end", ["exit 3", "kill -9 $$"])
+@pytest.mark.usefixtures("_ignoring_children")
+def test_a_program_that_fails_has_failed_where_sigchld_was_ignored(work, broker, end):
+    command = work("--exec", f"sh -c 'cat; {end}'")
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    broker.ask(b"half an answer")
+    assert broker.reply() == (b"C", [])
+    command.signal(signal.SIGTERM)
+    broker.let_go()
+    assert command.event("stopped")["stats"]["failed"] == 1
+
+
 def test_calls_a_function(work, broker, tmp_path):
     (tmp_path / "handlers.py").write_text(
         "class Handlers:\n"

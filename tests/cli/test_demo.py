@@ -37,8 +37,10 @@ def test_the_whole_of_it(run, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept[1]", "tmp"]
 
 
-@pytest.mark.parametrize("when", ["sender processes", "recording", "starting Spark"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("when", "number"),
+    [("sender processes", signal.SIGTERM), ("recording", signal.SIGINT), ("starting Spark", signal.SIGTERM)],
+)
 def test_a_signal_cuts_it_off_and_nothing_is_left(start, tmp_path, when, number):
     (tmp_path / "tmp").mkdir()
     command = start("demo", env={"TMPDIR": str(tmp_path / "tmp")})

@@ -7,8 +7,8 @@ import re
 import pytest
 import typer
 
-from trunkline.cli import ending
 from trunkline.cli.app import app
+from trunkline.cli.process import endings
 from trunkline.errors import AuthenticationError, CaptureError, LocalProtocolError
 
 ARGUMENT = re.compile(r"\b[a-z_]+=(?!\w)|\b[a-z]+_[a-z_]+=")
@@ -22,23 +22,23 @@ def options(command):
         yield from options(below)
 
 
-@pytest.mark.parametrize("name", ending._OPTIONS)
+@pytest.mark.parametrize("name", endings._OPTIONS)
 @pytest.mark.parametrize("error", [LocalProtocolError, AuthenticationError, CaptureError])
 @pytest.mark.parametrize("text", ["leave out {}=", "give {}= or another", "{}=: none", "{}=True, or none"])
 def test_an_argument_is_named_as_the_option_that_gives_it(name, error, text):
-    explained = ending._explain(error(text.format(name)))
+    explained = endings._explain(error(text.format(name)))
     assert f"{name}=" not in explained
-    assert ending._OPTIONS[name] in explained
+    assert endings._OPTIONS[name] in explained
 
 
 def test_a_want_of_memory_is_said_as_such():
-    assert ending._explain(MemoryError()) == "there is not enough memory"
-    assert ending._explain(MemoryError("malloc of 9 failed")) == "there is not enough memory (malloc of 9 failed)"
+    assert endings._explain(MemoryError()) == "there is not enough memory"
+    assert endings._explain(MemoryError("malloc of 9 failed")) == "there is not enough memory (malloc of 9 failed)"
 
 
 def test_what_arguments_are_named_as_are_options():
     there = set(options(typer.main.get_command(app)))
-    assert {each.partition(" ")[0] for each in ending._OPTIONS.values()} - there == set()
+    assert {each.partition(" ")[0] for each in endings._OPTIONS.values()} - there == set()
 
 
 LISTEN, DIAL = ["--bind", "tcp://127.0.0.1:*"], ["--connect", "tcp://127.0.0.1:9"]

@@ -150,34 +150,38 @@ def test_a_program_need_not_read_its_request(start, dial, program):
     assert client.recv_multipart()[5] == b"1"
 
 
-@pytest.fixture(scope="module")
-def ten_thousand_runs(tmp_path_factory):
-    """A capture of 10⁴ runs of fifty senders."""
+def captured(folder, count):
+    """A capture of so many runs of fifty senders."""
     from trunkline import cdtp
 
-    folder = tmp_path_factory.mktemp("runs") / "c"
     context = zmq.Context()
     push = context.socket(zmq.PUSH)
     with cdtp.Recorder(folder, bind=ANY) as recorder:
         push.connect(recorder.endpoints[0])
-        for number in range(10_000):
+        for number in range(count):
             name, first = f"Détecteur.{number % 50}", number // 50 * 3
             identity = b"\x81\xa6run_id\xa5%05d" % number
             for kind, at, payload in [(1, 0, identity), (0, 1, b"data"), (2, 2, b"\x80")]:
                 push.send_multipart(release(name, kind, first + at, payload))
-        recorder.wait(count=30_000, timeout_s=60)
+        recorder.wait(count=3 * count, timeout_s=60)
     context.destroy(linger=0)
     return folder
 
 
-def test_ten_thousand_runs_are_all_there(run, ten_thousand_runs):
-    out, _ = run("capture", "runs", ten_thousand_runs, "--json")
+def test_ten_thousand_runs_are_all_there(run, tmp_path):
+    folder = captured(tmp_path / "c", 10_000)
+    out, _ = run("capture", "runs", folder, "--json")
     runs = [json.loads(line) for line in out.splitlines()]
     assert len({one["run_id"] for one in runs}) == len(runs) == 10_000
     assert {one["condition"] for one in runs} == {"GOOD"}
-    assert len(capture.open(ten_thousand_runs).runs()) == 10_000
-    out, _ = run("capture", "cat", ten_thousand_runs, "--run", "00042", "--json")
+    assert len(capture.open(folder).runs()) == 10_000
+    out, _ = run("capture", "cat", folder, "--run", "00042", "--json")
     assert len(out.splitlines()) == 3
+
+
+@pytest.fixture(scope="module")
+def some_runs(tmp_path_factory):
+    return captured(tmp_path_factory.mktemp("runs") / "c", 100)
 
 
 ENVIRONMENTS = [
@@ -198,10 +202,10 @@ ENVIRONMENTS = [
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda environment: " ".join(environment) or "empty")
 @pytest.mark.parametrize("command", ["info", "cat", "runs"])
-def test_an_environment_that_is_strange(ten_thousand_runs, environment, command):
+def test_an_environment_that_is_strange(some_runs, environment, command):
     more = ["--head", "3"] if command == "cat" else []
     done = subprocess.run(
-        [sys.executable, "-m", "trunkline", "capture", command, ten_thousand_runs, *more],
+        [sys.executable, "-m", "trunkline", "capture", command, some_runs, *more],
         env=environment,
         capture_output=True,
         check=False,

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 import typer
+from typer.core import TyperCommand
+from typer.testing import CliRunner
 
 import trunkline
 from trunkline.cli.app import app
@@ -54,18 +56,17 @@ def test_help_is_as_wide_as_the_terminal(monkeypatch, width):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_has_an_example_that_it_takes(run, command):
+def test_every_command_has_an_example_that_it_takes(run, command, monkeypatch):
+    # Parsed to the end, and stopped before it runs.
+    monkeypatch.setattr(TyperCommand, "invoke", lambda *_: print("parsed"))
     out, err = run(*command, "--help")
     assert err == ""
     found = [shlex.split(example.rpartition("|")[2].partition(" > ")[0]) for example in examples(out)]
     assert any(words[: len(command) + 1] == ["trunkline", *command] for words in found)
     for words in found:
         assert words[0] == "trunkline"
-        # Parsed to the end, and stopped before it runs.
-        code = "import sys; from typer.core import TyperCommand; TyperCommand.invoke = lambda *_: print('parsed')\n"
-        code += "from trunkline.__main__ import main; main()"
-        ran = subprocess.run([sys.executable, "-c", code, *words[1:]], check=True, capture_output=True, text=True)
-        assert ran.stdout == "parsed\n"
+        parsed = CliRunner().invoke(app, words[1:])
+        assert (parsed.exit_code, parsed.output) == (0, "parsed\n")
 
 
 def test_the_examples_of_cdtp_work_together(start, run):
@@ -186,6 +187,11 @@ SEND = ["cdtp", "send", "--connect", "tcp://127.0.0.1:1", "-"]
         (RECORD, "--keep-days", "1e300"),
         (RECORD, "--idle", "nan"),
         ([*SEND, "--name", "D"], "--batch-seconds", "inf"),
+        (RECORD, "--keep-bytes", "9" * 23),
+        (RECORD, "--keep-bytes", "9" * 5000),
+        (RECORD, "--count", "9" * 23),
+        (RECORD, "--max-message-bytes", "5 MX"),
+        (RECORD, "--max-message-bytes", "0.1"),
         (SEND, "--name", b"\xff"),
         (["chirp", "offer", "--group", "g", "--service", "data", "--port", "1"], "--name", b"\xff"),
         (["chirp", "watch"], "--group", b"\xff"),
@@ -269,3 +275,12 @@ def test_the_demo_says_what_is_missing_before_it_records(tmp_path, blocked):
     assert (ran.returncode, ran.stdout) == (1, "")
     (line,) = ran.stderr.splitlines()
     assert line.startswith(f"trunkline: error: this requires {blocked}: install trunkline[spark]")
+
+
+def test_a_shell_completes_types_of_messages(run):
+    words = {
+        "_TRUNKLINE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "trunkline capture cat c --type r",
+        "COMP_CWORD": "5",
+    }
+    assert {"REQUEST", "REPLY"} <= set(run(env=words)[0].upper().split())

@@ -49,4 +49,6 @@ def test_the_schema_is_printed(run):
     assert not valid.is_valid({"event": "pong", "index": "0", "latency_ms": 0.5})
     assert len(one["$defs"]) < 10
     _, err = run("schema", "mc0", "pinng", returncode=2)
-    assert "mc0 ping" in err
+    assert "there is no command 'mc0 pinng': did you mean 'ping'?" in err
+    _, err = run("schema", "capture", returncode=2)
+    assert "trunkline capture prints no JSON. Did you mean" in err

@@ -305,3 +305,9 @@ def test_speaks_curve(start, context, tmp_path):
     bus.confirms(b"NOOP")
     assert command.end()[0].endswith(" ms\n")
     socket.close(linger=0)
+
+
+def test_a_host_that_does_not_resolve_is_named_while_it_is_waited_for(start):
+    command = start("mc0", "ping", "--connect", "tcp://nowhere.invalid:1", "--timeout", "20")
+    said = command.logged("no connection to tcp://nowhere.invalid:1 yet")
+    assert "nowhere.invalid does not resolve" in said

@@ -50,7 +50,7 @@ def test_capture_decode(run, recorded, tmp_path):
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_spark_decode(run, recorded, tmp_path):
-    out, _ = run("spark", "decode", recorded, "out", "--protocol", "mc0", "--json")
+def test_spark_decode(run_in_jvm, recorded, tmp_path):
+    out, _ = run_in_jvm("spark", "decode", recorded, "out", "--protocol", "mc0", "--json")
     assert json.loads(out) == {"event": "decoded", "rows": 3, "path": "out"}
     check(pyarrow.parquet.read_table(tmp_path / "out"))

@@ -109,12 +109,12 @@ def test_what_is_shipped_is_counted(start, tmp_path, recorded):
     assert value(scraped(url), "trunkline_capture_ship_bytes_total") == size
     assert value(scraped(url), "trunkline_capture_ship_segments_behind") == 0
     assert health(url) == (200, "serving")
-    # Where it is copied to goes away, and what comes is left.
+    # Where it is copied to goes away, and all of it is left.
     (tmp_path / "copy").rename(tmp_path / "gone")
     (tmp_path / "copy").touch()
     capture.import_(tmp_path / "lines.jsonl", recorded)
     until(lambda: health(url) == (503, "disconnected"))
-    assert value(scraped(url), "trunkline_capture_ship_segments_behind") == 1
+    assert value(scraped(url), "trunkline_capture_ship_segments_behind") == 4
     command.signal(signal.SIGTERM)
     command.end()
 

@@ -402,3 +402,37 @@ def test_says_which_queues_there_are(as_ada, run):
         ("queue", "jobs", 2),
         ("queue", "logs", 0),
     ]
+
+
+def test_a_server_is_backed_up_and_defined_anew(start, run, tmp_path):
+    run("mtl", "users", "add", "ada", "--file", "users.toml", stdin="sesame\n")
+    options = ("--anonymous", "--users", "users.toml", "--resource", "jobs", "--durable", "store")
+    endpoint = start(*SERVER, *options).ready()["endpoints"][0]
+    run("mtl", "send", "jobs", "x", "--count", "3", "--connect", endpoint)
+    copied = json.loads(run("mtl", "backup", "store", "copy", "--json")[0])
+    assert copied == {"event": "copied", "path": "copy", "queues": 1, "contents": 3, "bytes": copied["bytes"]}
+    assert "copy already exists" in run("mtl", "backup", "store", "copy", returncode=1)[1]
+    assert "is not the store" in run("mtl", "backup", ".", "other", returncode=1)[1]
+    _, err = run("mtl", "export", "all.json", "--users", "users.toml", "--durable", "store")
+    assert "exported 1 user and 1 queue to all.json" in err
+    assert (tmp_path / "all.json").stat().st_mode & 0o777 == 0o600
+    _, err = run("mtl", "import", "all.json", "--users", "new.toml", "--durable", "new")
+    assert "imported 1 user and 1 queue from all.json" in err
+    assert (tmp_path / "new.toml").read_text() == (tmp_path / "users.toml").read_text()
+    assert "new.toml already exists" in run("mtl", "import", "all.json", "--users", "new.toml", returncode=1)[1]
+    assert "--durable" in run("mtl", "export", "other.json", returncode=2)[1]
+    assert not (tmp_path / "other").exists()
+    # The server uses its store: nothing is imported.
+    _, err = run("mtl", "import", "all.json", "--users", "half.toml", "--durable", "store", returncode=1)
+    assert "in use by another server" in err
+    assert not (tmp_path / "half.toml").exists()
+    assert "none/copy: No such file or directory" in run("mtl", "backup", "store", "none/copy", returncode=1)[1]
+    assert "store/copy would be inside the store" in run("mtl", "backup", "store", "store/copy", returncode=1)[1]
+    (tmp_path / "all.json").write_text((tmp_path / "all.json").read_text().replace('"queue"', '"bank"'))
+    _, err = run("mtl", "import", "all.json", "--durable", "other", returncode=1)
+    assert "queue 1 ('jobs'): profile: expected 'queue', not 'bank'" in err
+    assert not (tmp_path / "other").exists()
+    assert (
+        "imported 0 users and 1 queue"
+        in run(*("mtl", "import", "all.json", "--durable", "other", "--profile", "bank"))[1]
+    )

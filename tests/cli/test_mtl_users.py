@@ -33,9 +33,22 @@ def test_users_come_and_go(run, tmp_path):
     assert "changed the password of ada" in err
     assert not may_log_in(path, "ada", "one")
     assert may_log_in(path, "ada", "two") == Welcome("ada", ("a*", "b"), ("c",))
-    assert run("mtl", "users", "list", "--file", "users.toml")[0] == "Zoë\nada\n"
+    with path.open("a", encoding="utf-8") as file:
+        file.write("[users.by-key]\nread = []\n")
+    head, *rows = run("mtl", "users", "list", "--file", "users.toml")[0].splitlines()
+    assert head.split() == ["name", "password", "read", "write"]
+    assert [row.replace(", ", ",").split() for row in rows] == [
+        ["Zoë", "yes", "all", "all"],
+        ["ada", "yes", "a*,b", "c"],
+        ["by-key", "no", "none", "all"],
+    ]
     listed = run("mtl", "users", "list", "--file", "users.toml", "--json")[0]
-    assert [*map(json.loads, listed.splitlines())] == [{"event": "user", "name": name} for name in ("Zoë", "ada")]
+    assert [*map(json.loads, listed.splitlines())] == [
+        {"event": "user", "name": "Zoë", "password": True, "read": None, "write": None},
+        {"event": "user", "name": "ada", "password": True, "read": ["a*", "b"], "write": ["c"]},
+        {"event": "user", "name": "by-key", "password": False, "read": [], "write": None},
+    ]
+    run("mtl", "users", "remove", "by-key", "--file", "users.toml")
     run("mtl", "users", "remove", "ada", "--file", "users.toml")
     assert list(Users.read(path)) == ["Zoë"]
 

@@ -10,11 +10,11 @@ import time
 from contextlib import suppress
 
 from peers.processes import Child
-from trunkline.cli.progress import Progress
+from trunkline.cli.terminal.progress import Progress
 
 SCRIPT = """if True:
     import signal
-    from trunkline.cli.output import Output
+    from trunkline.cli.terminal.output import Output
     signal.signal(signal.SIGUSR1, lambda *_: None)
     output = Output(json=True)
     for number in range(100):
@@ -40,9 +40,9 @@ def test_a_signal_takes_nothing_from_a_long_line():
 
 BESIDE_A_BAR = """if True:
     import logging
-    from trunkline.cli.ending import guarded
-    from trunkline.cli.output import Output
-    from trunkline.cli.progress import Progress
+    from trunkline.cli.process.endings import guarded
+    from trunkline.cli.terminal.output import Output
+    from trunkline.cli.terminal.progress import Progress
     def command():
         with Progress("doing", 2) as progress:
             Output(json=False).line("a result")
@@ -83,14 +83,14 @@ def test_results_that_go_elsewhere_are_none_of_the_bars(tmp_path):
 
 def test_without_a_terminal_only_what_takes_long_is_told_of(monkeypatch, capsys):
     clock = [0.0]
-    monkeypatch.setattr("trunkline.cli.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("trunkline.cli.terminal.progress.time.monotonic", lambda: clock[0])
     with Progress("counting (tasks)", 40) as progress:
         for clock[0] in range(40):
             progress.at(clock[0])
     assert capsys.readouterr().err.splitlines() == [
         f"trunkline: counting (tasks): {done} of 40" for done in (5, 15, 25, 35)
     ]
-    monkeypatch.setattr("trunkline.cli.stderr._as_json", True)
+    monkeypatch.setattr("trunkline.cli.terminal.stderr._as_json", True)
     with Progress("counting (tasks)", 40) as progress:
         clock[0] += 6
         progress.at(7)

@@ -21,12 +21,12 @@ from peers.commands import batch, release
 from peers.recorded import write
 from peers.waiting import until
 from trunkline import dcp
-from trunkline._counters import NO_LATENCIES
-from trunkline._notices import Connections
+from trunkline._metrics.counters import NO_LATENCIES
+from trunkline._roles.notices import Connections
 from trunkline.cdt import TargetStats
-from trunkline.cli.display import _Display
-from trunkline.cli.panel import _Panel, _sparkline
-from trunkline.cli.running import draining
+from trunkline.cli.process.running import draining
+from trunkline.cli.terminal.display import _Display
+from trunkline.cli.terminal.panel import _Panel, _sparkline
 from trunkline.dcp import BrokerStats
 from trunkline.dcp.broker import ServiceStats
 
@@ -435,7 +435,7 @@ def test_an_end_that_takes_long_says_what_it_is_at(monkeypatch):
     with draining(5.0):
         pass
     assert screen.lines == [""]
-    monkeypatch.setattr("trunkline.cli.running._SILENT_S", 0.0)
+    monkeypatch.setattr("trunkline.cli.process.running._SILENT_S", 0.0)
     with draining(5.0):
         until(lambda: screen.lines != [""])
     note = "trunkline: finishing what has arrived, at most 5 s; Ctrl-C again ends at once"
@@ -486,7 +486,7 @@ def test_services_have_a_row_each(capsys):
 
 
 def test_what_a_role_hears_of_itself_is_no_fault_and_one_is_a_singular(monkeypatch):
-    monkeypatch.setattr("trunkline._notices.connections", Connections())
+    monkeypatch.setattr("trunkline._roles.notices.connections", Connections())
     stats = TargetStats(2, 2, {"own_event": 6, "expired": 1}, 9, 1, 0, 0, 1, 0, NO_LATENCIES, 0, 0)
     panel = _Panel(lambda: stats, "cdt.target", None, "received", None)
     console = Console(width=100)

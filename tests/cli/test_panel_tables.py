@@ -7,13 +7,13 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from trunkline._counters import NO_LATENCIES
+from trunkline._metrics.counters import NO_LATENCIES
 from trunkline.cdtp import ReceiverStats, RecorderStats
 from trunkline.cdtp.receiver import SenderCount
 from trunkline.chirp import BeaconStats
-from trunkline.cli.output import Output
-from trunkline.cli.panel import _Panel
-from trunkline.cli.rates import Rates
+from trunkline.cli.terminal.output import Output
+from trunkline.cli.terminal.panel import _Panel
+from trunkline.cli.terminal.rates import Rates
 from trunkline.dcp import BrokerStats
 from trunkline.dcp.broker import ServiceStats
 from trunkline.mc0 import MiddlewareStats
@@ -33,6 +33,8 @@ SERVER |= {
 RECEIVER = {"received": 10, "accepted": 10, "dropped": {}, "bytes": 1000, "messages": 10, "queued": 0}
 RECEIVER |= {"queued_bytes": 0, "duplicate_keys": 0, "chirp_dropped": 0, "senders": {}, "runs": {}, "capture_lost": 0}
 RECEIVER |= {"refused": 0, "turned_away": 0, "connection_failures": {}, "transport": "zmtp"}
+RECORDER = {"runs": {}, "deleted": 0, "deleted_unshipped": 0, "free_bytes": 9, "refused": 0, "turned_away": 0}
+RECORDER |= {"connection_failures": {}, "transport": "zmtp"}
 
 
 def queues(*names, confirmed=12_345):
@@ -126,7 +128,7 @@ def test_a_watcher_of_chirp_shows_what_it_has_found_and_not_what_it_says_itself(
 def test_a_recorder_on_a_narrow_terminal_shows_the_free_disk(tmp_path):
     counts = {"received": 1_234_567, "accepted": 1_234_567, "dropped": {}, "bytes": 10**12, "recorded": 1_234_567}
     counts |= {"durable": 1_234_000, "segments": 1_234, "duplicate_keys": 0, "chirp_dropped": 0, "senders": {}}
-    stats = RecorderStats(**counts, runs={}, refused=0, turned_away=0, connection_failures={}, transport="zmtp")
+    stats = RecorderStats(**counts, **RECORDER)
     line = next(line for line in lines(stats, 80, capture=tmp_path) if "recorded" in line)
     assert re.search(r" · [\d.]+ [kMGT]B free · recorded 1,234,567 · on disk 1,234,000 ", line)
     assert "accepted" not in line
@@ -141,7 +143,7 @@ def batched(wire, messages):
 
 def test_rates_are_of_messages_and_of_what_holds_them(monkeypatch, capsys):
     clock = iter([0.0, 10.0, 20.0, 100.0, 110.0, *range(200, 300)])
-    monkeypatch.setattr("trunkline.cli.rates.time.monotonic", clock.__next__)
+    monkeypatch.setattr("trunkline.cli.terminal.rates.time.monotonic", clock.__next__)
     rates = Rates()
     assert rates.look(batched(10, 100))["messages_per_s"] == 10
     assert rates.look(batched(40, 900)) == {"messages_per_s": 80, "received_per_s": 3, "bytes_per_s": 0}
@@ -153,9 +155,9 @@ def test_rates_are_of_messages_and_of_what_holds_them(monkeypatch, capsys):
 
 def test_a_recorder_of_batches_counts_records(monkeypatch):
     counts = {"received": 4, "accepted": 3, "dropped": {}, "bytes": 9, "recorded": 4, "durable": 4, "segments": 0}
-    counts |= {"duplicate_keys": 0, "chirp_dropped": 0, "senders": {"D": SenderCount(30, 9, 0)}, "runs": {}}
-    monkeypatch.setattr("trunkline.cli.rates.time.monotonic", iter([0.0, 2.0]).__next__)
-    rates = Rates().look(RecorderStats(**counts, refused=0, turned_away=0, connection_failures={}, transport="zmtp"))
+    counts |= {"duplicate_keys": 0, "chirp_dropped": 0, "senders": {"D": SenderCount(30, 9, 0)}}
+    monkeypatch.setattr("trunkline.cli.terminal.rates.time.monotonic", iter([0.0, 2.0]).__next__)
+    rates = Rates().look(RecorderStats(**counts, **RECORDER))
     assert (rates["messages_per_s"], rates["received_per_s"]) == (15, 2)
 
 
@@ -163,15 +165,7 @@ def test_a_recorder_of_batches_counts_records(monkeypatch):
 def test_lines_are_made_of_whole_parts(width, tmp_path):
     counts = {"received": 1_234_567, "accepted": 1_234_560, "dropped": {"bad_header": 1_234, "bad_tags": 5_678}}
     counts |= {"bytes": 10**12, "recorded": 1_234_567, "durable": 1_234_000, "segments": 1_234, "duplicate_keys": 0}
-    counts |= {
-        "chirp_dropped": 0,
-        "senders": {},
-        "runs": {},
-        "refused": 0,
-        "turned_away": 0,
-        "connection_failures": {},
-        "transport": "zmtp",
-    }
+    counts |= RECORDER | {"chirp_dropped": 0, "senders": {}}
     panel = _Panel(lambda: None, "recording", 10_000_000, "received", tmp_path)
     panel._before = RecorderStats(**counts | {"received": 0})
     panel._messages.extend([1.0] * 60)

@@ -6,6 +6,7 @@ import json
 import signal
 import time
 
+import msgpack
 import pytest
 import zmq
 
@@ -101,6 +102,18 @@ def test_headers_with_runs_have_a_begin_and_an_end(run, pull, tmp_path, header):
     run("cdtp", "send", "--name", "D", "--connect", pull.endpoint, *options, "file", "file")
     kinds = [unpack(pull.receive()[0])[3 if header == "A" else 2] for _ in range(4)]
     assert kinds == [1, 0, 0, 2]
+
+
+def test_a_command_that_a_signal_ends_has_interrupted_its_run(start, pull):
+    command = start("cdtp", "send", "--name", "D", "--header", "B", "--connect", pull.endpoint, "-", "--json")
+    command.process.stdin.write("one\n")
+    command.process.stdin.flush()
+    assert [unpack(pull.receive()[0])[2] for _ in range(2)] == [1, 0]
+    command.signal(signal.SIGTERM)
+    header, metadata = pull.receive()
+    assert unpack(header)[2] == 2
+    assert msgpack.unpackb(metadata) == {"condition_code": 4, "condition": "INTERRUPTED"}
+    command.close()
 
 
 def test_small_messages_of_header_2_go_together(run, pull, tmp_path):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import signal
 import threading
 import time
 
@@ -371,6 +372,19 @@ def test_a_reply_outlives_its_broker(router, work, open_socket, caplog):
     assert again.receive() == register(b"echo")
     again.send(register(b"echo"))
     assert again.reply() == reply(b"C", b"y", metadata=[b"m"])
+
+
+def test_warns_where_the_exit_codes_of_programs_are_lost(router, caplog):
+    with dcp.Worker(b"work", connect=router.endpoint) as worker:
+        worker.stop(drain_s=0)
+    assert "SIGCHLD" not in caplog.text
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with dcp.Worker(b"work", connect=router.endpoint) as worker:
+            worker.stop(drain_s=0)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert "never learns of its failure" in caplog.text
 
 
 def test_a_request_nobody_answers_frees_its_place(router, work, caplog):

@@ -53,7 +53,7 @@ def test_every_option_is_in_the_section_of_its_command(text):
 def test_defaults_are_in_their_column(text):
     assert "| <code>--drain-seconds S</code> |" in text
     assert re.search(r"<code>--drain-seconds S</code> \|[^|]*\| `5\.0` \|", text)
-    assert re.search(r"<code>--warn-free-bytes N</code> \|[^|]*\| 10 GiB \|", text)
+    assert re.search(r"<code>--warn-free-bytes BYTES</code> \|[^|]*\| 10 GiB \|", text)
     assert re.search(r"<code>--port P</code> \|[^|]*\(1 to 65535\) \| required \|", text)
     assert "[default" not in text.replace("\\", "")
 

@@ -2,12 +2,15 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
-from tools import metrics
+import yaml
+from tools import alerts, metrics
 
-from trunkline._metrics import metrics_of, role_name
+from trunkline._metrics.collector import metrics_of, role_name
 
 ROOT = Path(__file__).parents[2]
 NAME = re.compile(r"\b(?:trunkline|process)_[a-z0-9_]+\b")
@@ -93,3 +96,23 @@ def test_the_pages_name_no_metric_that_is_not_there():
             seen += 1
             assert name in names or name.endswith("_"), name
     assert seen >= 6
+
+
+def test_the_alerts_are_those_that_are_made():
+    assert alerts.RULES.read_text() == alerts.text(), "run make generated"
+
+
+def test_every_alert_is_about_a_counter_and_says_what_helps():
+    (group,) = yaml.safe_load(alerts.RULES.read_text())["groups"]
+    assert len(group["rules"]) == len(alerts.ALERTS) + 1
+    for rule in group["rules"]:
+        found = NAME.findall(rule["expr"])
+        assert found, rule["alert"]
+        assert set(found) <= known()
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert all(rule["annotations"][part] for part in ("summary", "description"))
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_takes_the_alerts():
+    subprocess.run(["promtool", "check", "rules", alerts.RULES], check=True)

@@ -101,24 +101,36 @@ def test_a_role_of_a_unit_says_when_it_is_ready_and_when_it_stops(start, tmp_pat
         assert process.wait(timeout=30) == 0
 
 
+def test_a_unit_names_a_manual_page_that_is_installed():
+    pages = {page.name for page in (UNITS.parent / "wheel").rglob("*.1")}
+    for unit in SERVICES:
+        name, section = re.fullmatch(r"man:([\w-]+)\((\d)\)", settings(unit)["Documentation"]).groups()
+        assert f"{name}.{section}" in pages, unit
+
+
 def test_units_that_are_told_of_are_started_so():
     assert {settings(unit)["Type"] for unit in SERVICES} == {"notify"}
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "text"),
+    ("name", "file", "text", "what"),
     [
-        ("trunkline-mc0-middleware", "policy.toml", '[[allow]]\nclient = "*"\n'),
-        ("trunkline-mtl-server", "users.toml", "[users.daq1]\n"),
+        ("trunkline-mc0-middleware", "policy.toml", '[[allow]]\nclient = "*"\n', "rule"),
+        ("trunkline-mtl-server", "users.toml", "[users.daq1]\n", "user"),
     ],
 )
-def test_what_a_unit_reloads_is_read_again(start, tmp_path, name, file, text):
+def test_what_a_unit_reloads_is_read_again(start, tmp_path, name, file, text, what):
     assert settings(UNITS / f"{name}.service")["ExecReload"] == "/bin/kill -HUP $MAINPID"
     (tmp_path / file).write_text(text)
     process = start(name)
     (tmp_path / file).write_text("no TOML")
     process.send_signal(signal.SIGHUP)
     assert "stay in effect" in process.stderr.readline()
+    (tmp_path / file).write_text(text)
+    process.send_signal(signal.SIGHUP)
+    reloaded = process.stderr.readline()
+    assert "reloaded" in reloaded
+    assert f"{file}: 1 {what}, unchanged" in reloaded
     assert process.poll() is None
     process.terminate()
     assert process.wait(timeout=30) == 0

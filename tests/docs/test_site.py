@@ -1,5 +1,6 @@
 """The site as it is built: it stands by itself, and is searched from disk."""
 
+import html
 import os
 import re
 import subprocess
@@ -33,3 +34,14 @@ def test_pages_load_nothing_from_elsewhere_and_search_from_disk(site):
         assert not re.search(r'<(?:script|link|img)\b[^>]*(?:src|href)="(?:https?:)?//', text), page
         assert re.search(r'<script src="[./]*js/iframe-worker\.js"', text), page
     assert (site / "search" / "search_index.js").read_text().startswith("var __index = {")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_pages_are_short_enough_to_be_read(site):
+    for page in site.rglob("*.html"):
+        article = re.search(r"<article.*?</article>", page.read_text(), re.DOTALL)
+        if article is None or page.name == "changelog.html":
+            continue
+        text = re.sub(r"<(script|style).*?</\1>", "", article[0], flags=re.DOTALL)
+        assert len(html.unescape(re.sub(r"<[^>]+>", " ", text)).split()) <= 4000, page

@@ -14,7 +14,6 @@ from peers.dcp import bound_again
 from peers.mc0 import ANY, Middleware, connect, error, message, noop, ok, pack, put, sub, unsub
 from peers.waiting import until
 from trunkline import Curve, capture, mc0
-from trunkline.driver import Driver, Open
 from trunkline.errors import (
     ClosedError,
     LocalProtocolError,
@@ -214,6 +213,7 @@ def test_errors_that_answer_nothing_are_told(bus, caplog):
         # It needs no reader, and the role goes on.
         connector.put("runs", b"x")
         bus.hears(b"PUT")
+        connector.close(drain_s=0)
 
 
 @pytest.mark.req("MC0-18", "MC0-34")
@@ -414,6 +414,7 @@ def test_a_loop_over_messages_may_put(bus, threads):
             assert said.frames == put(b"out", body, id_=said.id)
             assert bus.hears(b"PUT").frames == put(b"log", b"done")
         working.result(PATIENCE_S)
+        connector.close(drain_s=0)
 
 
 def test_a_full_queue_waits_or_raises(bus):
@@ -437,6 +438,7 @@ def test_a_full_queue_waits_or_raises(bus):
             connector.put("runs", b"z", timeout_s=0.1)
         bus.say(peer, ok(said.id))
         connector.put("runs", b"z", timeout_s=PATIENCE_S)
+        connector.close(drain_s=0)
 
 
 @pytest.mark.req("MC0-26")
@@ -504,43 +506,6 @@ def _is_refused(call):
     except PeerLostError:
         return True
     return False
-
-
-def test_is_driven_by_hand():
-    driver = Driver(mc0.Connector, connect="tcp://bus:1", ttl_ms=1000, seed=7)
-    assert driver.poll_output(0) == Open(socket=0, kind="DEALER", bind=(), connect=("tcp://bus:1",))
-    hello = driver.poll_output(0)
-    assert list(hello.frames) == connect(1000)
-    driver.handle_socket(0, 0, "sent", send=hello.id)
-    driver.ask(0, "subscribe", call=1, topics=["a"], timeout_s=2)
-    driver.ask(0, "put", topic="runs", body=b"x", headers=())
-    driver.ask(0, "submit", call=2, topic="runs", body=b"y", headers={"X-A": "1"}, timeout_s=None)
-    driver.ask(0, "ping", call=3)
-    sent = [driver.poll_output(0) for _ in range(4)]
-    ids = [one.frames[3] for one in sent if one.frames[2] == b"ID"]
-    assert [list(one.frames) for one in sent] == [
-        sub(b"a", id_=ids[0]),
-        put(b"runs", b"x"),
-        put(b"runs", b"y", id_=ids[1], headers=[(b"X-A", b"1")]),
-        noop(ids[2]),
-    ]
-    for one in sent:
-        driver.handle_socket(0, 0, "sent", send=one.id)
-    for frames in [ok(ids[0]), error(b"no", ids[1]), ok(ids[2]), message(b"a", b"z"), error(b"told")]:
-        driver.handle_message(1_000_000, 0, frames)
-    events = [driver.poll_event(1_000_000) for _ in range(5)]
-    assert [event[0] for event in events] == ["done", "refused", "alive", "message", "error"]
-    assert events[1][1:] == (2, events[1][2])
-    assert (events[1][2].topic, events[1][2].text) == ("runs", "no")
-    assert events[2] == ("alive", 3, 0.001)
-    assert events[3][1].body == (b"z",)
-    # The peer is silent: it disconnects at 1.05 times the TTL, after a heartbeat at 0.95.
-    assert driver.timeout_ns == 950_000_000
-    driver.handle_timeout(950_000_000)
-    assert list(driver.poll_output(950_000_000).frames) == noop()
-    assert driver.timeout_ns == 1_051_000_000
-    driver.handle_timeout(1_051_000_000)
-    assert driver.poll_event(1_051_000_000) == ("silent",)
 
 
 @pytest.mark.req("MC0-03")

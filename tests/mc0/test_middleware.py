@@ -3,6 +3,7 @@
 import itertools
 import logging
 import random
+import re
 import socket
 import time
 from contextlib import ExitStack
@@ -428,9 +429,10 @@ def test_a_peer_without_a_key_is_everybody(start, dial, policy, place):
 def test_a_reload_ends_what_is_not_allowed_any_more(guarded, policy, keys, caplog):
     bus, dial = guarded(policy(POLICY))
     daq, ops = subscribed(dial(CLIENT), b"a", b"runs.1"), subscribed(dial(OTHER), b"runs.1")
-    policy('[[allow]]\nclient = "daq1"\nsubscribe = ["a"]\npublish = ["*"]')
+    policy('[[allow]]\nclient = "daq?"\nsubscribe = ["a"]\npublish = ["*"]')
     third = zmq.curve_keypair()
-    (keys / "daq1.key").write_bytes(third[0])
+    (keys / "daq2.key").write_bytes(third[0])
+    caplog.set_level("INFO", "trunkline")
     bus.reload()
     for peer in (daq, ops):
         notice = peer.recv_multipart()
@@ -441,6 +443,9 @@ def test_a_reload_ends_what_is_not_allowed_any_more(guarded, policy, keys, caplo
     assert ask(dial(third), put(b"a", b"x", id_=b"1")) == ok(b"1")
     assert bus.stats.clients == 1
     until(lambda: "lost 1 subscription because" in caplog.text)
+    (reloaded,) = (record.getMessage() for record in caplog.records if record.getMessage().startswith("reloaded"))
+    assert re.search(r"/keys: 3 keys \(added: daq2\)", reloaded), reloaded
+    assert re.search(r"/policy\.toml: 1 rule \(added: daq\?; removed: \*, daq\*\)", reloaded), reloaded
 
 
 FAULTS = {

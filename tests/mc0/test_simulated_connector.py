@@ -6,7 +6,7 @@ from peers.mc0 import connect, error, message, noop, ok, pack, put, sub
 from peers.waiting import until
 from trunkline import dcp, mc0, testing
 from trunkline.errors import ClosedError, LocalProtocolError, MiddlewareError, TimeoutError
-from trunkline.testing._mc0 import ENDPOINT
+from trunkline.testing._roles import MIDDLEWARE as ENDPOINT
 
 TTL_MS = 10_000
 

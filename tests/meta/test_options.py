@@ -10,6 +10,7 @@ import pytest
 
 import trunkline
 from trunkline import cdtp, dcp, mc0, mtl
+from trunkline._protocols import ROLES
 from trunkline.capture import replay
 from trunkline.options import DEFAULTS, RoleOptions, SocketOptions
 
@@ -40,6 +41,11 @@ TAKERS = [
     (mtl.AsyncClient, ALL - {"bind", "socket"}),
     (replay, ALL),
 ]
+
+
+def test_every_role_with_these_options_is_here():
+    takers = [role for role in ROLES if "handshake_timeout_s" in inspect.signature(role.kind).parameters]
+    assert {taker for taker, _ in TAKERS} == {replay, *(kind for role in takers for kind in (role.kind, role.twin))}
 
 
 def described(options):

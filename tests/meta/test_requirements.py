@@ -46,7 +46,7 @@ def test_the_pages_are_as_the_tests_are(tool):
 def test_every_test_that_a_page_links_to_is_there():
     linked = 0
     for page in (ROOT / "docs" / "conformance").glob("*.md"):
-        for name, file in re.findall(r"\[`([^`]+)`\]\(\.\./\.\./([^)#]+)#L\d+\)", page.read_text()):
+        for name, file in re.findall(r"\[`([^`]+)`\]\(\.\./\.\./([^)#]+)\)", page.read_text()):
             linked += 1
             text = (ROOT / file).read_text()
             pattern = rf'"id": ?"{re.escape(name)}"' if file.endswith(".json") else rf"\b(?:def|fn) {name}\b"
@@ -57,11 +57,11 @@ def test_every_test_that_a_page_links_to_is_there():
 def test_a_page_has_level_words_and_tests(tool, root):
     assert tool.main(root, check=False) == []
     page = (root / "docs" / "conformance" / "xyz.md").read_text()
-    answers, vectors = "(../../tests/xyz/test_it.py#L5)", "../../tests/vectors/xyz/all.json"
+    answers, vectors = "(../../tests/xyz/test_it.py)", "../../tests/vectors/xyz/all.json"
     shown = f"[`test_answers`]{answers}"
-    named = f"[`one`]({vectors}#L2), [`two`]({vectors}#L3)"
+    named = f"[`one`]({vectors}), [`two`]({vectors})"
     assert f"| XYZ-01 | M | It answers | {named}<br>{shown} |" in page
-    assert "| XYZ-02 | Y/S | It waits | [`waits`](../../rust/xyz/tests/it.rs#L4) |" in page
+    assert "| XYZ-02 | Y/S | It waits | [`waits`](../../rust/xyz/tests/it.rs) |" in page
     assert tool.main(root, check=True) == []
 
 
@@ -85,13 +85,13 @@ def test_faults_are_found(tool, root, file, old, new, fault):
 
 
 def test_a_page_that_is_not_as_things_are_is_found(tool, root):
-    assert any("does not have XYZ-01 as it is" in fault for fault in tool.main(root, check=True))
+    outdated = ["docs/conformance/xyz.md is out of date: run make generated"]
+    assert tool.main(root, check=True) == outdated
     tool.main(root, check=False)
     (root / "tests/xyz/test_it.py").write_text("# moved down\n" + PYTHON)
     assert tool.main(root, check=True) == []
     (root / "tests/xyz/test_it.py").write_text(PYTHON.replace("test_answers", "test_replies"))
-    faults = tool.main(root, check=True)
-    assert [fault for fault in faults if "names test_answers, which is not in tests/xyz/test_it.py" in fault]
+    assert tool.main(root, check=True) == outdated
 
 
 def test_nothing_to_look_at_is_a_fault(tool, tmp_path):

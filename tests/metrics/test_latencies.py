@@ -6,9 +6,8 @@ import pytest
 
 from peers.scraping import OPENMETRICS, scraped, value
 from peers.waiting import until
-from trunkline import Latencies, cdt, dcp, mc0, mtl
-from trunkline._counters import NO_LATENCIES
-from trunkline.driver import Driver
+from trunkline import Latencies, cdt, dcp, mc0, mtl, testing
+from trunkline._metrics.counters import NO_LATENCIES
 from trunkline.errors import ConfigError
 
 ANY = "tcp://127.0.0.1:*"
@@ -33,29 +32,25 @@ def test_those_of_several_connections_add_up():
 
 @pytest.mark.parametrize(("took_ms", "bucket_ns"), [(0, 10_000), (1, 1 * MS), (2, 2_500_000), (99, 100 * MS)])
 def test_a_client_counts_from_the_request_to_its_reply(took_ms, bucket_ns):
-    driver = Driver(dcp.Client, connect="tcp://broker:1", seed=7)
-    driver.poll_output(0)
-    driver.ask(5, "request", call=1, service=b"echo", data=b"x", metadata=(), timeout_s=1, retries=0)
-    asked = driver.poll_output(5)
-    driver.handle_socket(5, 0, "sent", send=asked.id)
-    reply = [*asked.frames[:2], b"\x05", b"address", *asked.frames[4:]]
-    driver.handle_message(5 + took_ms * MS, 0, reply)
-    counted = driver.stats["latency"]
-    assert driver.stats["replies"] == 1
-    assert counted["sum_ns"] == took_ms * MS
-    assert counted["counts"][NO_LATENCIES.bounds_ns.index(bucket_ns)] == 1 == sum(counted["counts"])
+    with testing.pair(dcp.Broker, dcp.Client) as sim:
+        sim.add(dcp.Worker, b"echo", testing.echo, work_s=took_ms / 1000)
+        sim.client.request(b"echo", b"x", timeout_s=1)
+        counted = sim.client.stats.latency
+    assert counted.sum_ns == took_ms * MS
+    assert counted.counts[NO_LATENCIES.bounds_ns.index(bucket_ns)] == 1 == number(counted)
 
 
 def test_a_retry_counts_from_the_first_attempt():
-    driver = Driver(dcp.Client, connect="tcp://broker:1", seed=7)
-    driver.poll_output(0)
-    driver.ask(0, "request", call=1, service=b"echo", data=b"x", metadata=(), timeout_s=1, retries=1)
-    first = driver.poll_output(0)
-    driver.handle_socket(0, 0, "sent", send=first.id)
-    driver.handle_timeout(1000 * MS)
-    second = driver.poll_output(1000 * MS)
-    driver.handle_message(1500 * MS, 0, [*second.frames[:2], b"\x05", b"address", *second.frames[4:]])
-    assert driver.stats["latency"]["sum_ns"] == 1500 * MS
+    with testing.Simulation() as sim:
+        broker, client = sim.peer(bind=["tcp://broker:1"]), sim.add(dcp.Client)
+        future = client.submit(b"echo", b"x", timeout_s=1, retries=1)
+        broker.receive()
+        frames = broker.receive()
+        assert sim.now_s == 1
+        sim.advance(0.5)
+        broker.send([*frames[:2], b"\x05", b"address", *frames[4:]])
+        assert future.result().data == (b"x",)
+        assert client.stats.latency.sum_ns == 1500 * MS
 
 
 def test_all_three_of_dcp_count_every_reply():

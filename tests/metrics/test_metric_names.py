@@ -11,8 +11,8 @@ from tools import metrics
 from peers.roles import KINDS
 from peers.scraping import value
 from trunkline import Latencies, cdtp, dcp
-from trunkline._counters import Count, Level
-from trunkline._metrics import LEFT_OUT, MOST_ROWS, ROLE_UP, Collector, metrics_of, role_name, stats_class
+from trunkline._metrics.collector import LEFT_OUT, MOST_ROWS, ROLE_UP, Collector, metrics_of, role_name, stats_class
+from trunkline._metrics.counters import Count, Level
 
 CLASSES = {name: role.kind for name, role in KINDS.items()} | {role_name(kind): kind for kind in metrics.OTHERS}
 

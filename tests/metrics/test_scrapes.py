@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 import pytest
 import zmq
 
+from peers import nats
 from peers.roles import KINDS, opened
 from peers.scraping import OPENMETRICS, asked, health, scraped, value
 from peers.waiting import until
-from trunkline import _scrapes, cdt, cdtp, chirp, dcp, mc0, mtl
-from trunkline._metrics import metrics_of
-from trunkline.driver import Driver
+from trunkline import cdt, cdtp, dcp, mc0, mtl
+from trunkline._metrics import scrapes
+from trunkline._metrics.collector import metrics_of
 from trunkline.errors import LocalProtocolError
 from trunkline.testing import Simulation
 
@@ -97,6 +98,49 @@ def test_a_role_that_is_closed_leaves_no_thread_no_descriptor_and_no_port(name, 
     with socket.create_server(("127.0.0.1", urlsplit(url).port)):
         pass
     role.close()
+
+
+def raw(url, head):
+    """The status of the answer to a request of these bytes."""
+    with socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=20) as client:
+        client.sendall(head + b"\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    return int(answer.split()[1])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET http://[::1/metrics HTTP/1.1",
+        b"GET /metrics HTTP/1.1\r\nAccept: application/openmetrics-text; version=x",
+    ],
+)
+def test_what_cannot_be_read_is_answered_and_logged_once(made, caplog, capfd, head):
+    url = made("dcp.Broker").metrics_url
+    assert [raw(url, head) for _ in range(20)] == [400] * 20
+    assert health(url) == (200, "serving")
+    assert len([record for record in caplog.records if "cannot be read" in record.getMessage()]) <= 1
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:9100", 200),
+        ("localhost", 200),
+        ("[::1]:1", 200),
+        ("evil.example", 421),
+        ("127.0.0.1.evil.example:9100", 421),
+        ("[::1", 421),
+        ("10.0.0.1", 421),
+    ],
+)
+def test_a_role_of_this_machine_alone_answers_under_its_own_names(made, host, status):
+    url = made("dcp.Broker").metrics_url
+    for path in ("/metrics", "/healthz"):
+        assert raw(url, f"GET {path} HTTP/1.1\r\nHost: {host}".encode()) == status
+    open_to_all = made("dcp.Broker", metrics="0.0.0.0:0").metrics_url
+    assert raw(open_to_all, f"GET /metrics HTTP/1.1\r\nHost: {host}".encode()) == 200
 
 
 def descriptors():
@@ -225,12 +269,11 @@ def test_one_that_has_ended_by_itself_does_not_serve():
     assert not threads()
 
 
-def test_a_role_of_cdt_serves_while_it_has_a_server(request):
-    servers = f"memory://{request.node.name}"
-    with cdt.Target("cdp", servers=servers, metrics="0") as target:
+def test_a_role_of_cdt_serves_while_it_has_a_server(tmp_path):
+    with nats.server(tmp_path) as server, cdt.Target("cdp", servers=server.url, metrics="0") as target:
         assert health(target.metrics_url) == (200, "serving")
-        target._pump.connection = type("Lost", (), {"endpoints": (), "close": target._pump.connection.close})()
-        assert health(target.metrics_url) == (503, "disconnected")
+        server.stop()
+        until(lambda: health(target.metrics_url) == (503, "disconnected"))
 
 
 def test_a_role_that_is_stopped_is_no_longer_probed_as_serving():
@@ -305,7 +348,7 @@ def test_names_that_peers_choose_are_labels_whatever_they_are(made):
 
 
 def test_a_reader_that_never_ends_its_request_keeps_nobody_out(made, monkeypatch):
-    monkeypatch.setattr(_scrapes, "_CONNECTION_S", 0.5)
+    monkeypatch.setattr(scrapes, "_CONNECTION_S", 0.5)
     broker = made("dcp.Broker")
     where = urlsplit(broker.metrics_url)
     slow = [socket.create_connection((where.hostname, where.port)) for _ in range(40)]
@@ -314,7 +357,7 @@ def test_a_reader_that_never_ends_its_request_keeps_nobody_out(made, monkeypatch
             each.settimeout(20)
             each.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
         assert health(broker.metrics_url) == (200, "serving")
-        until(lambda: len(threads()) <= _scrapes._MOST_CONNECTIONS + 1)
+        until(lambda: len(threads()) <= scrapes._MOST_CONNECTIONS + 1)
         # A byte now and then earns no more time.
         for each in slow:
             with suppress(OSError):
@@ -438,13 +481,15 @@ def test_a_child_has_nothing_of_it():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_driver_serves_no_metrics():
-    for role, given in ((dcp.Broker, {}), (chirp.Beacon, {"group": "lab"}), (cdt.Target, {"name": "cdp"})):
-        with pytest.raises(LocalProtocolError, match="leave out metrics="):
-            Driver(role, metrics="0", **given)
-
-
 def test_a_simulation_serves_no_metrics():
     for role, given in ((dcp.Broker, ()), (cdt.Target, ("cdp",))):
         with pytest.raises(LocalProtocolError, match="leave out metrics="):
             Simulation().add(role, *given, metrics="0")
+
+
+def test_what_a_target_announces_is_no_drop_of_its_own():
+    with cdt.Target("cdp", servers="memory://own", metrics="0") as target:
+        target.put("app-1", "e-1", b"x")
+        until(lambda: target.stats.dropped == {"own_event": 1})
+        samples = scraped(target.metrics_url)
+        assert not [name for name, labels in samples if "dropped" in name]

@@ -232,3 +232,10 @@ def test_those_who_change_a_file_at_once_lose_nothing(tmp_path):
     writers = [subprocess.Popen([sys.executable, "-c", code, path, name]) for name in "abc"]
     assert [writer.wait(timeout=50) for writer in writers] == [0, 0, 0]
     assert len(Users.read(path)) == 60
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    path = tmp_path / "none" / "users.toml"
+    with pytest.raises(FileNotFoundError) as failed:
+        Users.read({"ada": "sesame"}).write(path)
+    assert failed.value.filename == str(path)

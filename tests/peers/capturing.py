@@ -1,15 +1,16 @@
 """`trunkline capture` as a process of its own."""
 
 import subprocess
-import sys
+
+from peers.forked import started
 
 
 def command(*arguments):
     """Runs a command that is to come back, whatever it says."""
-    return subprocess.run(
-        [sys.executable, "-m", "trunkline", "capture", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    words = ["capture", *map(str, arguments)]
+    process = started(words)
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(words, process.returncode, out, err)

@@ -1,7 +1,6 @@
 """Every role there is, as the package lists them, and how each is opened where nothing is wrong."""
 
 import functools
-import importlib
 
 from tools.options import roles
 
@@ -30,7 +29,7 @@ KINDS = {f"{role.protocol}.{role.name}": role for role in roles()}
 assert set(KINDS) == set(_GIVEN), "every role has to be opened here"
 
 
-def opened(name, folder, twin="", **given):
+def opened(name, folder, twin="", /, **given):
     """A role of this name, or its `twin`; `folder` is for what it writes. An MTL client has to be given its server."""
     chosen = {**_GIVEN[name], **given}
     if name.startswith("cdt."):
@@ -42,7 +41,7 @@ def opened(name, folder, twin="", **given):
     if name == "mtl.Client":
         chosen.setdefault("connect", NOWHERE)
     role = KINDS[name]
-    return getattr(importlib.import_module(f"trunkline.{role.protocol}"), twin + role.name)(**chosen)
+    return (role.twin if twin else role.kind)(**chosen)
 
 
 def openers(folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ PYTHON = Path(__file__).parents[2] / ".peers" / "s3" / "bin" / "python"
 _SERVER = """
 import sys
 from moto.server import ThreadedMotoServer
+from werkzeug.serving import WSGIRequestHandler
+log = open(sys.argv[2], "a", buffering=1)
+WSGIRequestHandler.log_request = lambda self, *_: log.write(f"{self.command} {self.path}\\n")
 server = ThreadedMotoServer(ip_address="127.0.0.1", port=int(sys.argv[1]), verbose=False)
 server.start()
 print(server.get_host_and_port()[1], flush=True)
@@ -26,8 +30,10 @@ class S3:
 
     def __init__(self, port: int = 0) -> None:
         assert PYTHON.exists(), "the released peers are missing: run `make peers`"
+        # The requests it has answered.
+        self._log = tempfile.NamedTemporaryFile("r", prefix="s3-")  # noqa: SIM115 - closed with the server
         self._process = subprocess.Popen(
-            [PYTHON, "-c", _SERVER, str(port)],
+            [PYTHON, "-c", _SERVER, str(port), self._log.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -58,6 +64,14 @@ class S3:
         self._ask(f"lab/{name}", "DELETE")
 
     @contextmanager
+    def counting(self) -> Iterator[list[str]]:
+        """The requests that are answered meanwhile, in the end: each its method and its path."""
+        requests: list[str] = []
+        self._log.seek(0, 2)
+        yield requests
+        requests += self._log.read().splitlines()
+
+    @contextmanager
     def knowing_nobody(self) -> Iterator[None]:
         """Refuses every key meanwhile."""
         self._ask("moto-api/reset-auth", "POST", b"0")
@@ -77,3 +91,4 @@ class S3:
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
+        self._log.close()

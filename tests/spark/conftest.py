@@ -30,9 +30,10 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-        # One session for all of them, and a JVM takes its time: of a machine with much else to do, minutes.
+        # One session for all tests that use it, and one JVM at a time for those that start their own. A JVM takes its time:
+        # of a machine with much else to do, minutes.
         if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("spark" if "session" in item.fixturenames else "jvm"))
             item.add_marker(pytest.mark.timeout(600))
 
 

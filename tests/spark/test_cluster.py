@@ -112,7 +112,7 @@ def recorded(tmp_path):
 def submit(master, python, *command, cores=1, **options):
     """Runs a command on the cluster, with an executor for each core."""
     words = [sys.executable, "-m", "trunkline", "spark", "submit", "--master", master]
-    words += ["--conf", f"spark.pyspark.python={python}", "--conf", f"spark.pyspark.driver.python={sys.executable}"]
+    words += ["--conf", f"spark.pyspark.python={python}"]
     words += ["--executor-memory", "512m", "--conf", "spark.driver.host=127.0.0.1"]
     words += ["--conf", f"spark.executor.extraJavaOptions={os.environ['SPARK_SUBMIT_OPTS']}"]
     words += ["--conf", f"spark.cores.max={cores}"]
@@ -191,11 +191,33 @@ def test_a_connect_server_of_a_cluster_reads_captures(master, recorded, tmp_path
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("--master", "local"), ("--master", "local", "--", "cdtp", "send"), ("--", "spark", "submit")]
+    ("words", "said"),
+    [
+        ((), "name a command after --"),
+        (("--master", "local"), "name a command after --"),
+        (("--master", "local", "--", "cdtp", "send"), "'cdtp send' is no command of spark"),
+        (("--", "spark", "submit"), "'spark submit' is no command of spark"),
+    ],
 )
-def test_a_command_has_to_be_named(words):
+def test_a_command_has_to_be_named(words, said):
     ran = subprocess.run(
         [sys.executable, "-m", "trunkline", "spark", "submit", *words], check=False, capture_output=True, text=True
     )
     assert ran.returncode == 2
-    assert "name a command after --" in " ".join(ran.stderr.split())
+    assert said in " ".join(ran.stderr.split())
+
+
+@pytest.mark.parametrize("master", [("--master", "spark://127.0.0.1:1"), ("--master=spark://127.0.0.1:1,127.0.0.1:2",)])
+def test_a_cluster_that_does_not_answer_is_named_in_a_line(tmp_path, master):
+    words = ("spark", "decode", "run7", "out", "--protocol", "cdtp")
+    ran = subprocess.run(
+        [sys.executable, "-m", "trunkline", "spark", "submit", *master, "--", *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=30,
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("trunkline: error: no cluster answers at spark://127.0.0.1:1 (nothing listens there)")

@@ -221,7 +221,7 @@ def test_what_cannot_be_is_refused_when_the_plan_is_made(table):
         spark.decode(rows.drop("header"), "cdtp")
     with refused("no column payload"):
         spark.decode(rows, "cdtp", payload=True)
-    with refused("header is string"):
+    with refused("header is string, but must be binary: set spark.sql.parquet.binaryAsString to false"):
         spark.decode(rows.withColumn("header", F.lit("text")), "cdtp")
     with pytest.raises(ValueError, match="X"):
         spark.decode(rows, "cdtp", accept=("X",))

@@ -152,8 +152,13 @@ def test_senders_without_number_are_folded(captured, reported):
     assert [sender.sender for sender in known] == [f"s{at:03}" for at in range(200)]
     assert (others.sender, others.others, others.messages, others.missing) == (None, 20, 60, 0)
     assert "20 more senders" in cdtp.table()
-    assert (len(cdtp.runs), cdtp.run_count) == (200, 220)
-    assert "Not listed: 20 INCOMPLETE and ABORTED." in report.path.read_text()
+    *runs, more = cdtp.runs
+    assert (len(runs), cdtp.run_count) == (200, 220)
+    assert (more.sender, more.condition, more.others, more.messages, more.missed) == (None, None, 20, 60, 0)
+    assert sum(run.bytes for run in cdtp.runs) == report.bytes
+    text = report.path.read_text()
+    assert ">20 more runs</th>" in text
+    assert "In the last row: 20 INCOMPLETE and ABORTED." in text
 
 
 def test_a_report_of_nothing(session, tmp_path):

@@ -94,8 +94,8 @@ def test_a_report_of_a_fleet(fleet, reported):
     assert "<i>" not in text
     found = rows_of(re.sub("</?span>", "", text))
     assert ["app", "old", "1970-01-01 00:00:00.000", "10", "10", "10", "9", "100 ms", "100 ms", "100 ms"] in found
-    assert ["e1", "app", "new&lt;b&gt;", "1970-01-01 00:00:00.200", "120 ms", "yes", "old"] in found
-    assert ["404", "not &lt;i&gt;there", "3", "1", "1970-01-01 00:00:00.300", "1970-01-01 00:00:00.302"] in found
+    assert ["e1", "120 ms", "app", "new&lt;b&gt;", "1970-01-01 00:00:00.200", "yes", "old"] in found
+    assert ["404", "3", "not &lt;i&gt;there", "1", "1970-01-01 00:00:00.300", "1970-01-01 00:00:00.302"] in found
     assert re.findall(r'<h2 id="([\w-]+)"', text) == [
         "versions",
         "lagging",
@@ -109,16 +109,21 @@ def test_a_report_of_a_fleet(fleet, reported):
     assert len(re.findall("<svg", text)) == 5
 
 
-def test_versions_and_endpoints_without_number_are_not_all_listed(fleet, reported):
+def test_versions_and_endpoints_without_number_have_a_row_together(fleet, reported):
     path = fleet(*(event(at, NEW, f"e{at:03}" * 99, f"c{at:03}" * 99) for at in range(203)))
     report = reported(path)
     cdt = report.section(spark.CdtSection)
-    assert (len(cdt.versions), cdt.version_count, len(cdt.lagging), cdt.lagging_count) == (200, 203, 100, 203)
-    assert {len(version.config_id) for version in cdt.versions} == {200}
+    *versions, older = cdt.versions
+    *lagging, others = cdt.lagging
+    assert (len(versions), cdt.version_count, len(lagging), cdt.lagging_count) == (200, 203, 100, 203)
+    assert {len(version.config_id) for version in versions} == {200}
     assert cdt.lagging[0].applied is None
+    assert (older.config_id, older.others, older.announced, older.applied) == (None, 3, 3, 0)
+    assert (others.endpoint_id, others.others) == (None, 103)
+    assert lagging[-1].lag_ns >= others.lag_ns > 0
     text = report.path.read_text()
-    assert "3 older versions are not listed" in text
-    assert "103 more are not listed" in text
+    assert ">3 older versions</th>" in text
+    assert ">103 more endpoints</th>" in text
     assert "No announced version was reported as applied." in text
 
 

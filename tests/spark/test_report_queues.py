@@ -86,7 +86,7 @@ def test_the_page(queues, tmp_path):
     spark.report(str(queues), page)
     text = page.read_text()
     shown = Text(text)
-    assert ["jobs", "10", "100 B", "6", "4", "1", "1", "0", "1", "1 µs", "200 ms", "400 ms", "400 ms"] in shown.rows
+    assert ["jobs", "1", "0", "1", "10", "100 B", "6", "4", "1", "1 µs", "200 ms", "400 ms", "400 ms"] in shown.rows
     assert any(row[:2] == ["eve", "2"] for row in shown.rows)
     words = " ".join(shown.words)
     for title in (
@@ -133,3 +133,18 @@ def test_names_are_data(captured, reported):
     (resource,) = report.section(spark.MtlSection).resources
     assert (resource.resource, resource.sent) == (name[:200], 1)
     assert "<script>x" not in report.path.read_text()
+
+
+def test_resources_and_peers_without_number_have_a_row_together(captured, reported):
+    rows = [(at, "in", b"w", content(at + 1, f"q{at:03}", b"x" * 10)) for at in range(203)]
+    rows += [each for at in range(103) for each in authorize(1000 + 10 * at, b"p%03d" % at, 401)]
+    report = reported(captured(*rows))
+    section = report.section(spark.MtlSection)
+    *resources, others = section.resources
+    *logins, more = section.logins
+    assert (len(resources), section.resource_count, len(logins), section.logins_refused) == (200, 203, 100, 103)
+    assert (others.resource, others.others, others.received, others.bytes) == (None, 3, 3, 30)
+    assert (more.peer, more.others, more.refused) == (None, 3, 3)
+    text = report.path.read_text()
+    assert ">3 more resources</th>" in text
+    assert ">3 more peers</th>" in text

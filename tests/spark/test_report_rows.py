@@ -15,7 +15,7 @@ def test_a_table_of_rows_is_reported_as_its_capture_is(session, every_protocol, 
     by_rows = spark.report(rows, tmp_path / "rows.html", name=str(every_protocol))
     assert by_rows.to_dict() | {"path": ""} == by_path.to_dict() | {"path": ""}
     assert len(by_path.to_dict()["sections"]) == 5
-    with pytest.raises(LocalProtocolError, match="selection= is for a capture directory"):
+    with pytest.raises(LocalProtocolError, match="selection= is for one capture"):
         spark.report(rows, tmp_path / "rows.html", selection=capture.Selection(protocol="dcp"))
 
 

@@ -78,7 +78,7 @@ def test_a_report_of_services(captured, reported):
     assert (dcp.service_count, report.section(spark.CdtpSection).senders, report.rows) == (3, (), 409)
     text = report.path.read_text()
     assert "<b>" not in text
-    assert ["echo", "broker", "100", "100", "0", "0", "50 ms", "90 ms", "99 ms", "100 ms"] in Text(text).rows
+    assert ["echo", "0", "broker", "100", "100", "0", "50 ms", "90 ms", "99 ms", "100 ms"] in Text(text).rows
     # Nothing of CDTP, which was not recorded.
     assert not re.search('id="(senders|runs|rate|volume|timeline|sizes|gaps)"', text)
     assert re.findall(r'<h2 id="([\w-]+)"', text) == [
@@ -140,14 +140,28 @@ def test_requests_are_pending_until_something_comes_of_them(captured, reported):
     }
 
 
-def test_services_without_number_are_not_all_listed(captured, reported):
+def test_services_without_number_have_a_row_together(captured, reported):
     messages = [(at, "dcp", "in", b"c", request(f"s{at // 2:03}".encode() * 99, None, b"m")) for at in range(404)]
     report = reported(captured(*messages))
     dcp = report.section(spark.DcpSection)
-    assert (len(dcp.services), dcp.service_count) == (200, 202)
-    assert {len(service.service) for service in dcp.services} == {200}
+    *named, others = dcp.services
+    assert (len(named), dcp.service_count) == (200, 202)
+    assert {len(service.service) for service in named} == {200}
+    assert (others.service, others.seen_by, others.others, others.requests, others.unanswered) == (
+        None,
+        "broker",
+        2,
+        4,
+        4,
+    )
+    assert {tile.title: tile.value for tile in dcp.tiles()} == {
+        "Services": "202",
+        "Requests": "404",
+        "Unanswered": "404",
+    }
+    assert report.to_dict()["sections"]["dcp"]["services"][-1]["others"] == 2
     text = report.path.read_text()
-    assert "2 services with fewer requests are not listed" in text
+    assert ">2 more services</th>" in text
     assert "No request was answered" in text
 
 

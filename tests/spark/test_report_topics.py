@@ -94,7 +94,7 @@ def test_a_report_of_topics(captured, reported):
     page = Text(text)
     columns = ["runs", "middleware", "100", "200", "2", "500 B", "5.0", "3", "2", "50 ms", "99 ms", "100 ms"]
     assert columns in page.rows
-    assert ["disconnected: <i>", "0x00736c6f77", "2"] in [row[:3] for row in page.rows]
+    assert ["disconnected: <i>", "2", "0x00736c6f77"] in [row[:3] for row in page.rows]
     # Nothing of CDTP and DCP, which were not recorded.
     assert re.findall(r'<h2 id="([\w-]+)"', text) == [
         "topics",
@@ -126,17 +126,22 @@ def test_a_connector_reports_what_it_saw(captured, reported):
     assert "(this connector)" in text
 
 
-def test_topics_and_refusals_without_number_are_not_all_listed(captured, reported):
+def test_topics_and_refusals_without_number_have_a_row_together(captured, reported):
     rows = [(at * MS, "in", b"p", put(f"t{at // 2:03}".encode() * 99, b"m")) for at in range(404)]
     rows += [(at * MS, "out", b"p%03d" % at, error(b"no")) for at in range(103)]
     report = reported(captured(*rows))
     mc0 = report.section(spark.Mc0Section)
-    assert (len(mc0.topics), mc0.topic_count, mc0.puts) == (200, 202, 404)
-    assert {len(topic.topic) for topic in mc0.topics} == {200}
-    assert (len(mc0.refusals), mc0.refused) == (100, 103)
+    *topics, others = mc0.topics
+    *refusals, more = mc0.refusals
+    assert (len(topics), mc0.topic_count, mc0.puts) == (200, 202, 404)
+    assert {len(topic.topic) for topic in topics} == {200}
+    assert (others.topic, others.seen_by, others.others) == (None, "middleware", 2)
+    assert (others.puts, others.publishers, others.deliveries, others.subscribers) == (4, 1, 0, 0)
+    assert (len(refusals), mc0.refused) == (100, 103)
+    assert (more.text, more.peer, more.others, more.errors) == (None, None, 3, 3)
     text = report.path.read_text()
-    assert "2 topics with fewer messages are not listed" in text
-    assert "3 more ERRORs are not listed" in text
+    assert ">2 more topics</th>" in text
+    assert ">3 more texts and peers</th>" in text
     assert "195 more" in text
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from peers.processes import descendants
 from peers.waiting import until
 from trunkline import spark
-from trunkline.cli.sparking import watched
+from trunkline.cli.process.spark import watched
 from trunkline.errors import LocalProtocolError
 from trunkline.spark import _java
 
@@ -354,7 +354,7 @@ def test_a_job_that_takes_long_tells_how_far_it_is(session, tmp_path, monkeypatc
             time.sleep(0.05)
         yield from batches
 
-    monkeypatch.setattr("trunkline.cli.progress.note", note)
+    monkeypatch.setattr("trunkline.cli.terminal.progress.note", note)
     with watched(session, "decoding (tasks)"):
         assert session.range(2, numPartitions=2).mapInArrow(waits, "id long").count() == 2
     assert lines[0] == "decoding (tasks): 0 of 2"

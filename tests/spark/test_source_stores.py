@@ -79,6 +79,21 @@ def test_a_capture_in_a_store_is_read_as_a_directory_is(session, s3, add):
     assert rows(session, path.as_uri()).count() == 12
 
 
+SEGMENTS = 200
+
+
+def test_a_segment_of_a_store_takes_one_request(session, s3, add, streamed):
+    path, url = add("counted", SEGMENTS), s3.url("counted")
+    capture.ship(path, url)
+    with s3.counting() as requests:
+        assert rows(session, url, protocol="cdtp", decode=True).count() == 3 * SEGMENTS
+    assert len(requests) <= 1.2 * SEGMENTS, requests
+    assert sum(request.startswith("HEAD") for request in requests) < SEGMENTS / 20
+    with s3.counting() as requests:
+        assert streamed(url, maxBytesPerTrigger=1 << 30, maxSegmentsPerTrigger=50) == [150] * 4
+    assert len(requests) <= 1.2 * SEGMENTS, requests
+
+
 def test_captures_are_found_in_a_folder_of_a_store(session, s3, add):
     for name in ("a", "b"):
         capture.ship(add(name, 2), s3.url(f"many/deeper/{name}"))

@@ -6,13 +6,15 @@ import sys
 import time
 
 import pytest
+from pyarrow import parquet as pq
 from pyspark.errors import PySparkException
-from pyspark.sql.functions import rand
+from pyspark.sql.functions import lit, rand
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from peers.commands import release
 from peers.recorded import AT, line
 from trunkline import capture, cdtp, spark
+from trunkline._locations import begun_name
 from trunkline.errors import CaptureError
 from trunkline.spark.source.writer import CaptureWriter
 
@@ -63,6 +65,41 @@ def test_some_of_the_rows_of_several_captures_become_one(session, add, tmp_path)
     expected = [(path.rpartition("/")[2], 2) for path in ids]
     assert [(message.sender, message.sequence) for message in found.messages("cdtp")] == expected
     assert len({row["capture_id"] for row in found.rows()}) == 1
+
+
+def test_tasks_write_segments_and_only_rows_between_each_other_are_merged(session, add, tmp_path):
+    rows = read(session, add("a", *range(1, 401)))
+    for name, divided, segments in (
+        ("ranges", rows.repartitionByRange(4, "capture_id", "seq"), 4),
+        ("backwards", rows.coalesce(1).orderBy(rows.seq.desc()).coalesce(1), 1),
+        ("mixed", rows.repartition(4), 1),
+    ):
+        save(divided, tmp_path / name)
+        assert rows_of(tmp_path / name) == rows_of(tmp_path / "a"), name
+        assert [row["seq"] for row in capture.open(tmp_path / name).rows()] == [*range(400)]
+        found = capture.verify(tmp_path / name)
+        assert (found.segments, found.unchecked, found.problems) == (segments, 0, ()), name
+    # Readers that know nothing of captures have the same rows.
+    parquet = session.read.parquet(str(tmp_path / "ranges"))
+    assert parquet.exceptAll(read(session, tmp_path / "ranges")).count() == 0
+    assert pq.read_table(tmp_path / "ranges", columns=["seq"])["seq"].to_pylist() == [*range(400)]
+    assert [run.messages for run in capture.open(tmp_path / "ranges").runs()] == [
+        run.messages for run in capture.open(tmp_path / "a").runs()
+    ]
+
+
+def test_what_follows_from_frames_is_found_again(session, every_protocol, tmp_path):
+    rows = read(session, every_protocol)
+    changed = rows.withColumns(
+        {name: lit(7).cast(rows.schema[name].dataType) for name in ("n_head", "n_frames", "n_bytes")}
+    )
+    changed = changed.selectExpr("* except (error)", "cast(null AS string) AS error")
+    session.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        save(changed, tmp_path / "copy")
+    finally:
+        session.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert rows_of(tmp_path / "copy") == rows_of(every_protocol)
 
 
 def test_no_rows_are_a_capture_too(session, add, tmp_path):
@@ -131,10 +168,10 @@ def test_one_of_both_is_there_at_any_moment_and_the_next_job_clears_away(session
     job = ["sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-c", KILLED, str(new), str(tmp_path / "out"), moment]
     assert subprocess.run(job, check=False, timeout=120).returncode == 9
     assert len(rows_of(tmp_path / "out")) == {"before": 1, "after": 2}[moment]
-    assert len([*tmp_path.glob(".out.*")]) == 1
+    assert len([*tmp_path.glob(f"{begun_name(tmp_path / 'out')}*")]) == 1
     save(read(session, old), tmp_path / "out", mode="overwrite")
     assert len(rows_of(tmp_path / "out")) == 1
-    assert [*tmp_path.glob(".out.*")] == []
+    assert [*tmp_path.glob(f"{begun_name(tmp_path / 'out')}*")] == []
 
 
 def test_what_a_job_elsewhere_left_is_cleared_away_once_it_is_old(add, tmp_path):
@@ -142,7 +179,7 @@ def test_what_a_job_elsewhere_left_is_cleared_away_once_it_is_old(add, tmp_path)
         return CaptureWriter({"path": str(tmp_path / "out")}, from_arrow_schema(capture.schema()), **options)
 
     # It was killed while the old capture had no name, on a file system that cannot exchange two.
-    left = tmp_path / ".out.00000000.1.00000000"
+    left = tmp_path / f"{begun_name(tmp_path / 'out')}00000000.1.00000000"
     left.mkdir()
     add("a", 1).rename(left / "replaced")
     running = writer(overwrite=True)
@@ -158,7 +195,7 @@ def test_what_a_job_elsewhere_left_is_cleared_away_once_it_is_old(add, tmp_path)
     # One that runs is not disturbed by another.
     running.commit([written])
     assert len(rows_of(tmp_path / "out")) == 1
-    assert [*tmp_path.glob(".out.*")] == []
+    assert [*tmp_path.glob(f"{begun_name(tmp_path / 'out')}*")] == []
 
 
 def test_nothing_is_left_of_what_fails(session, add, tmp_path):
@@ -177,6 +214,12 @@ def test_what_is_no_capture_is_refused(session, add, tmp_path):
         (spark.decode(rows, "cdtp"), {}, "not of decoded ones"),
         (rows.selectExpr("*", "1 AS lab", "2 AS of"), {}, r"a capture has no column lab: .* .drop\('lab', 'of'\)"),
         (rows.selectExpr("* except (protocol)", "cast(null AS string) AS protocol"), {}, "the column protocol is null"),
+        (
+            rows.selectExpr("* except (payload)", "array(cast(null AS binary)) AS payload"),
+            {},
+            "the column payload is null",
+        ),
+        (rows.withColumn("protocol", lit("smtp")), {}, 'unknown protocol "smtp"'),
         (rows, {"compression": "none"}, "there is no option 'compression' for writing"),
     ):
         with pytest.raises(PySparkException, match=words):

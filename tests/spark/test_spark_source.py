@@ -7,11 +7,14 @@ import shutil
 import pyarrow.parquet
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql.functions import spark_partition_id
 
 from peers.commands import batch, release
+from peers.decoded_files import alter
 from peers.older import again, copied
 from peers.recorded import AT, line
 from trunkline import capture, spark
+from trunkline._native.capture import Import, published
 from trunkline.columns import protocols
 from trunkline.spark.source import TrunklineSource
 
@@ -62,6 +65,25 @@ def test_what_it_decodes_is_what_decode_makes_of_the_rows(session, every_protoco
     assert decoded.schema.simpleString() == expected.schema.simpleString()
     assert decoded.count() > 0
     assert rows_of(decoded) == rows_of(expected)
+
+
+@pytest.mark.parametrize("protocol", [known.name for known in protocols()])
+def test_what_was_decoded_beside_is_read_instead(session, every_protocol, tmp_path, protocol):
+    path = shutil.copytree(every_protocol, tmp_path / "copy")
+
+    def ids(**options):
+        rows = read(session, path, protocol=protocol, decode=True, **options).orderBy("seq")
+        return [row.capture_id for row in rows.collect()]
+
+    columns = {"columns": "capture_id, seq, error"}
+    recorded = ids(**columns)
+    assert recorded
+    capture.compact(path, decode={protocol: {}})
+    (file,) = (path / "_decoded" / protocol).iterdir()
+    alter(file, "capture_id", "decoded")
+    assert ids(**columns) == ids() == ["decoded"] * len(recorded)
+    # What it does not have is decoded.
+    assert ids(payload=True) == recorded
 
 
 def test_captures_of_older_and_newer_versions_are_one_table(session, add, tmp_path):
@@ -203,10 +225,58 @@ def test_a_folder_of_captures_is_read_and_what_is_none_is_passed_over(session, a
         read(session, runs, recursive=True)
 
 
+def test_paths_may_be_patterns(session, add, tmp_path):
+    for at, name in enumerate(("run1", "run2", "other3", "deep/run4", ".run5", "[6]")):
+        add(f"runs/{name}", *(release("Det", 0, one, b"x") for one in range(2**at)))
+    # What is none is passed over.
+    (tmp_path / "runs" / "run0").mkdir()
+    (tmp_path / "runs" / "run9").touch()
+    runs = tmp_path / "runs"
+    for pattern, count in (
+        ("run*", 3),
+        ("run?", 3),
+        ("*[2-3]", 6),
+        ("*[^1-2]", 4 + 32),
+        ("{run1,other3}", 5),
+        ("{deep/run4,run{1,2}}", 11),
+        ("*/run4", 8),
+        (".run*", 16),
+        ("[6]", 32),
+    ):
+        assert read(session, runs / pattern, columns="seq").count() == count, pattern
+    assert read(session, runs / "{deep,run1}", recursive=True).count() == 9
+    assert session.read.format("trunkline").load([str(runs / "run*"), str(runs / "other3")]).count() == 7
+
+
+def test_a_large_segment_is_divided_among_tasks_in_order(session, tmp_path):
+    path = tmp_path / "large"
+    importing = Import(path, segment_bytes=1 << 30)
+    for number in range(64):
+        importing.append(AT + number, release("Det", 0, number, bytes(4 << 20)))
+    importing.commit()
+    assert len(published(path)) == 1
+    for options, least, most in (
+        ({"maxPartitionBytes": 1 << 40}, 3, 5),
+        ({"minPartitions": 3}, 3, 5),
+        ({"maxPartitionBytes": 70 << 20}, 4, 5),
+        ({"minPartitions": 100}, 4, 5),
+    ):
+        where = {"columns": "seq,sequence", "where": "sequence != 7"}
+        rows = read(session, path, protocol="cdtp", decode=True, **where, **options)
+        assert least <= rows.rdd.getNumPartitions() <= most, options
+        found = [(row.task, row.seq) for row in rows.withColumn("task", spark_partition_id()).collect()]
+        assert [seq for _, seq in sorted(found)] == [*range(7), *range(8, 64)]
+        for task in {task for task, _ in found}:
+            seqs = [seq for one, seq in found if one == task]
+            assert seqs == sorted(seqs)
+    assert read(session, path, minPartitions=4, columns="seq").count() == 64
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"protocl": "cdtp"}, "there is no option 'protocl': did you mean 'protocol'"),
+        ({"protocl": "cdtp", "decode": True}, "there is no option 'protocl': did you mean 'protocol'"),
         ({"protocol": "cdpt"}, "option protocol: there is no 'cdpt': did you mean 'cdt'"),
         ({"decode": "yes"}, "option decode: there is no 'yes': expected one of true, false"),
         ({"decode": True}, "option decode: name the protocol as well"),
@@ -222,16 +292,19 @@ def test_a_folder_of_captures_is_read_and_what_is_none_is_passed_over(session, a
         ({"peer": "0xg"}, "option peer: takes text, or 0x and hexadecimal digits"),
         ({"since": "0001-01-01"}, "option since: takes a time from 1677-09-22"),
         ({"until": "9" * 400 + "d"}, "option until: takes a time from 1677-09-22"),
-        ({"maxRowsPerTrigger": "0"}, "option maxrowspertrigger: expected a whole number from 1 to 9223372036854775807"),
-        ({"maxRowsPerTrigger": "²"}, "option maxrowspertrigger: expected a whole number from 1"),
-        ({"maxBytesPerTrigger": "9" * 19}, "option maxbytespertrigger: expected a whole number from 1"),
-        ({"maxSegmentsPerTrigger": "9" * 5000}, "option maxsegmentspertrigger: expected a whole number from 1"),
+        ({"maxFilesPerTrigger": "2"}, "there is no option 'maxfilespertrigger': it is maxSegmentsPerTrigger here"),
+        ({"recursiveFileLookup": "true"}, "it is recursive here"),
+        ({"minPartitions": "0"}, "option minPartitions: expected a whole number from 1"),
+        ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger: expected a whole number from 1 to 9223372036854775807"),
+        ({"maxRowsPerTrigger": "²"}, "option maxRowsPerTrigger: expected a whole number from 1"),
+        ({"maxBytesPerTrigger": "9" * 19}, "option maxBytesPerTrigger: expected a whole number from 1"),
+        ({"maxSegmentsPerTrigger": "9" * 5000}, "option maxSegmentsPerTrigger: expected a whole number from 1"),
         ({"columns": "seq,seq"}, "option columns: 'seq' is named twice"),
         ({"columns": ""}, "option columns: a name is missing in ''"),
         ({"protocol": "cdtp", "decode": True, "columns": "sender,,type"}, "option columns: a name is missing"),
-        ({"startingOffsets": "[" * 100_000}, "option startingoffsets: expected earliest"),
-        ({"startingOffsets": "first"}, "option startingoffsets: expected earliest, latest or JSON"),
-        ({"startingOffsets": '{"a": {"segment": -1}}'}, "option startingoffsets: expected earliest"),
+        ({"startingOffsets": "[" * 100_000}, "option startingOffsets: expected earliest"),
+        ({"startingOffsets": "first"}, "option startingOffsets: expected earliest, latest or JSON"),
+        ({"startingOffsets": '{"a": {"segment": -1}}'}, "option startingOffsets: expected earliest"),
         ({"protocol": "*", "decode": True, "sender": "D"}, "sender: looks into messages of one protocol"),
         ({"protocol": "*", "decode": True, "tags": "json"}, "option tags: is for cdtp, not for \\*"),
         ({"sender": "Det", "service": "echo"}, "no message is of both cdtp and dcp"),
@@ -251,12 +324,18 @@ def test_wrong_paths_are_refused_at_load(session, recorded, tmp_path):
         (tmp_path / "empty", "is no capture"),
         (os.path.dirname(recorded), "is one: set the option recursive to true"),  # noqa: PTH120 - text
         ("s3x://lab/runs", "s3x://lab/runs: "),
+        (f"{recorded}/0000000000.parquet", f"is a file of a capture: name its directory, {recorded}"),
+        (tmp_path / "run*", "matches no folder: a capture is named by its directory"),
+        (tmp_path / "{a,b}", "matches no folder"),
+        (tmp_path / "e*", "matches no capture: .*empty is none"),
     ):
         with pytest.raises(PySparkException, match=words):
             read(session, path)
     with pytest.raises(PySparkException, match="name the capture"):
         session.read.format("trunkline").load()
-    with pytest.raises(PySparkException, match="leave the schema out"):
+    with pytest.raises(
+        PySparkException, match="has seq bigint where the source has capture_id string: leave the schema out"
+    ):
         session.read.format("trunkline").schema("seq bigint").load(recorded).count()
 
 
@@ -272,6 +351,40 @@ def test_a_folder_without_any_capture_is_said(tmp_path, caplog, add):
     assert warned(path.parent) == warned(path) == []
 
 
+def test_a_task_has_the_segments_of_many_captures_each_in_order(session, add, tmp_path):
+    for number in range(40):
+        for at in (1, 2):
+            add(f"many/{number}", *(release(f"Det.{number}", 0, 3 * at + more, b"x") for more in range(3)))
+    rows = read(session, tmp_path / "many", recursive=True)
+    assert rows.rdd.getNumPartitions() < 10
+    found = [(row.capture_id, row.seq) for row in rows.coalesce(1).collect()]
+    assert len(found) == 240
+    for capture_id in {capture_id for capture_id, _ in found}:
+        assert [seq for one, seq in found if one == capture_id] == [*range(6)]
+    with_sequence = {"protocol": "cdtp", "decode": True, "where": "sequence > 7"}
+    assert read(session, tmp_path / "many", recursive=True, **with_sequence).count() == 40
+
+
+def test_that_all_is_of_another_protocol_is_said(caplog, add):
+    def warned(**options):
+        caplog.clear()
+        TrunklineSource({"path": str(path.parent), "recursive": "true", **options}).schema()
+        return caplog.messages
+
+    path = add("c", release("Det", 0, 1, b"x"))
+    add("d", release("Det", 0, 1, b"x"))
+    told = ["none of 1 row is dcp: name the protocol that was recorded, cdtp"] * 2
+    assert warned(protocol="dcp") == warned(protocol="dcp", decode="true") == told
+    assert warned(protocol="cdtp") == warned(protocol="*", decode="true") == warned() == []
+
+
+def test_nothing_is_inserted_into_a_view_of_messages(session, recorded):
+    options = f"path '{recorded}', protocol 'cdtp', decode 'true'"
+    session.sql(f"CREATE OR REPLACE TEMPORARY VIEW decoded USING trunkline OPTIONS ({options})")
+    with pytest.raises(PySparkException, match="nothing is inserted into a view of a capture"):
+        session.sql("INSERT INTO decoded SELECT * FROM decoded")
+
+
 def test_a_relative_path_is_of_the_directory_that_spark_began_in(session, recorded):
     # As every path of Spark is: that of this process may have changed since.
     relative = os.path.relpath(recorded, session._jvm.System.getProperty("user.dir"))
@@ -285,7 +398,7 @@ def test_a_segment_that_goes_before_it_is_read_is_an_error_that_names_it(session
     assert rows.count() == lenient.count() == 2
     first, _ = capture.open(path).segments
     hidden = first.rename(first.with_name(".hidden"))
-    with pytest.raises(PySparkException, match="1 segment deleted before they were read: 0"):
+    with pytest.raises(PySparkException, match="1 segment was deleted before being read: 0"):
         rows.count()
     assert lenient.count() == 1
     hidden.rename(first)

@@ -8,6 +8,7 @@ from pyspark.sql.functions import rand
 from peers.mtl import confirm, content, lease, reject, response
 from peers.recorded import line
 from trunkline import capture, cdtp, mtl, spark
+from trunkline._native.analysis import Fold
 from trunkline.errors import LocalProtocolError
 
 STEP_NS = 10**6 + 7
@@ -93,7 +94,7 @@ def recorded(tmp_path_factory):
         if (name, rounds) in made:
             return made[name, rounds]
         path = tmp_path_factory.mktemp(name)
-        protocol = {"gaps": "cdtp", "requests": "dcp", "topics": "mc0", "contents": "mtl", "rollout": "cdt"}[name]
+        protocol = Fold(name).protocol
         with (path / "lines.jsonl").open("w") as file:
             for number, (direction, peer, said) in enumerate(messages(name, rounds)):
                 frames, topic = said if isinstance(said, tuple) else (said, None)

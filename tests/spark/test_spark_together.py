@@ -2,24 +2,33 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from random import Random
 from types import SimpleNamespace
 
+import pandas as pd
+import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from peers.mtl import confirm, content
 from peers.recorded import line
 from peers.together import ALPHABET, START_NS, STEP_NS, reply, request
 from peers.waiting import until
 from trunkline import capture, spark
+from trunkline._arrow import to_bytes
+from trunkline._native.analysis import Fold
 from trunkline.errors import LocalProtocolError
-from trunkline.spark._streams import Bucket, Table
+from trunkline.spark.related.bounds import BUCKETS, MAX_BYTES, Bounds
+from trunkline.spark.related.losses import Losses
+from trunkline.spark.related.stream import Bucket, Table, _in_order
 
-PROTOCOLS = {"runs": "cdtp", "gaps": "cdtp", "requests": "dcp", "topics": "mc0", "contents": "mtl", "rollout": "cdt"}
+PROTOCOLS = {name: Fold(name).protocol for name in Fold.NAMES}
+SIXTEEN = Bounds(None, 16)
 STORE = "spark.sql.streaming.stateStore.providerClass"
 
 
@@ -80,7 +89,9 @@ def streamed(session, tmp_path):
         writer = table(name, rows).writeStream.outputMode("update").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / f"{into}-checkpoint")).foreachBatch(write).start()
         query.awaitTermination()
-        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+        progress = [each for each in query.recentProgress if each["numInputRows"]]
+        streamed.lost = [tuple(each["observedMetrics"][f"trunkline.{name}"]) for each in progress]
+        return [each["numInputRows"] for each in progress]
 
     return streamed
 
@@ -120,6 +131,27 @@ def test_a_stream_gives_the_table_of_the_batch(session, recorded, streamed, late
     recorded(name, count=30, seed=2, first=120)
     assert streamed(name, path) == [30]
     assert latest(name)[0] == plain(table(name, session.read.parquet(str(path))))
+
+
+def test_bundles_are_read_one_after_the_other_in_recorded_order(monkeypatch):
+    """In memory, and from a file."""
+    numbers = list(range(0, 400, 10))
+    captures = [(capture_id, first) for capture_id in ("a", "b") for first in numbers]
+    bundles = [
+        pa.record_batch({"capture_id": [capture_id] * 10, "seq": range(first, first + 10), "record": [0] * 10})
+        for capture_id, first in captures
+    ]
+    # One that begins before another has ended is read with it.
+    bundles.append(pa.record_batch({"capture_id": ["b"], "seq": [395], "record": [1]}))
+    Random(5).shuffle(bundles)
+    columns = {name: [bundle[name][0].as_py() for bundle in bundles] for name in ("capture_id", "seq", "record")}
+    frames = [pd.DataFrame({**columns, "rows": [*map(to_bytes, bundles)]})]
+    for held in (1 << 20, 100):
+        monkeypatch.setattr("trunkline.spark.related.stream._HELD_BYTES", held)
+        found = list(_in_order(frames))
+        assert [batch.num_rows for batch in found] == [10] * 79 + [11]
+        assert [(batch["capture_id"][0].as_py(), batch["seq"][0].as_py()) for batch in found] == captures
+        assert found[-1]["seq"].to_pylist() == [*range(390, 396), *range(395, 400)]
 
 
 def test_rows_in_any_order_and_of_several_captures(session, recorded, tmp_path):
@@ -177,8 +209,8 @@ def test_what_is_needed_is_said_when_it_is_called(session, recorded):
 
 
 def test_the_state_of_another_query_is_refused():
-    state = SimpleNamespace(get=lambda: (Table("runs", 1).fold().state(),))
-    bucket = Bucket(Table("gaps", 1))
+    state = SimpleNamespace(get=lambda: (Table("runs", 1, SIXTEEN).fold().state(),))
+    bucket = Bucket(Table("gaps", 1, SIXTEEN), Losses("gaps", None, None))
     bucket.init(SimpleNamespace(getValueState=lambda *_: state))
     with pytest.raises(
         LocalProtocolError, match=r"another query than gaps, .* state of runs; choose another checkpointLocation"
@@ -199,11 +231,100 @@ def test_keys_are_of_every_table():
         spark.keys_of("request")
 
 
+@pytest.fixture
+def option(session):
+    """Sets options of the session until the end of a test."""
+    names = []
+
+    def option(name, value):
+        names.append(name)
+        session.conf.set(name, value)
+
+    yield option
+    for name in names:
+        session.conf.unset(name)
+
+
+def fates(rows):
+    return [word for row in rows for word in ("open", "evicted", "confirmed") if f"fate='{word}'" in row]
+
+
+def test_what_a_bucket_has_no_room_for_is_said(session, recorded, streamed, latest, option, caplog):
+    count = 200
+    out = [("out", b"r", content(n, "jobs", b"x%d" % n)) for n in range(1, count + 1)]
+    settled = [("in", b"r", confirm(n)) for n in range(1, count + 1)]
+    path = recorded("contents", messages=[*out, *settled])
+    batch = table("contents", session.read.parquet(str(path)))
+    assert streamed("contents", path, maxRowsPerTrigger=100) == [100] * 4
+    assert latest("contents")[0] == plain(batch)
+    assert streamed.lost == [(0, 0)] * 4
+    assert not caplog.records
+    option(MAX_BYTES, "40k")
+    assert streamed("contents", path, into="small", maxRowsPerTrigger=100) == [100] * 4
+    found = fates(latest("contents", "small")[0])
+    evicted = found.count("evicted")
+    assert 50 < evicted < 150
+    assert found.count("confirmed") == count - evicted
+    assert tuple(map(sum, zip(*streamed.lost, strict=True))) == (evicted, evicted)
+    [record] = caplog.records
+    assert re.search(r"contents: .* rows let go unsettled .*fate = 'evicted'.*41.0 kB", record.getMessage())
+    # A batch says it too, once.
+    caplog.clear()
+    option("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
+    found = fates(plain(table("contents", session.read.parquet(str(path)))))
+    assert found.count("evicted") + found.count("confirmed") == count
+    assert found.count("evicted") > 50
+    until(lambda: len(caplog.records) == 1)
+
+
+def test_a_checkpoint_keeps_its_number_of_buckets(session, recorded, streamed, latest, option):
+    path = recorded("requests", count=60)
+    streamed("requests", path)
+    # Spark keeps the partitions that it began with.
+    option("spark.sql.shuffle.partitions", 5)
+    recorded("requests", count=20, seed=2, first=60)
+    streamed("requests", path)
+    assert latest("requests")[0] == plain(table("requests", session.read.parquet(str(path))))
+    option(BUCKETS, 7)
+    recorded("requests", count=10, seed=3, first=80)
+    with pytest.raises(StreamingQueryException, match=r"of one of 2 buckets; .* set spark\.trunkline\.buckets"):
+        streamed("requests", path)
+    streamed("requests", path, into="seven")
+    option(BUCKETS, "many")
+    with pytest.raises(LocalProtocolError, match=r"spark\.trunkline\.buckets: expected a whole number"):
+        spark.pair_requests(session.readStream.format("trunkline").load(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"spark.master": "local[2]", "spark.driver.memory": "2g"}, 128 << 20),
+        ({"spark.master": "local"}, 128 << 20),
+        ({"spark.master": "yarn", "spark.executor.memory": "4g", "spark.executor.cores": "4"}, 128 << 20),
+        ({"spark.master": "k8s://https://x", "spark.executor.memory": "64g"}, 256 << 20),
+        ({"spark.master": "local[64]", "spark.driver.memory": "512m"}, 16 << 20),
+        ({MAX_BYTES: "3m"}, 3 << 20),
+        ({MAX_BYTES: "1000"}, 1000),
+    ],
+)
+def test_a_bucket_has_an_eighth_of_the_memory_of_the_tasks_at_a_time(options, expected):
+    session = SimpleNamespace(conf=options)
+    assert Bounds.of(session, is_streaming=True).max_bytes == expected
+    assert Bounds.of(session, is_streaming=False).max_bytes == (expected if MAX_BYTES in options else None)
+
+
+def test_a_bound_that_is_no_size_is_refused():
+    with pytest.raises(
+        LocalProtocolError, match=r"spark\.trunkline\.maxBytesPerBucket: expected a size such as 64m, not 'much'"
+    ):
+        Bounds.of(SimpleNamespace(conf={MAX_BYTES: "much"}), is_streaming=False)
+
+
 DRIVER = """
 import json, sys
 from trunkline import spark
 path, table, checkpoint = sys.argv[1:]
-session = spark.session("killed", master="local[2]", options={"spark.sql.shuffle.partitions": 4})
+session = spark.session("killed", master="local[2]", options={"spark.sql.shuffle.partitions": 2})
 rows = session.readStream.format("trunkline").option("maxSegmentsPerTrigger", 1).load(path)
 def write(rows, batch):
     rows.write.mode("overwrite").parquet(f"{table}/batch={batch}")
@@ -216,12 +337,12 @@ query.option("checkpointLocation", checkpoint).foreachBatch(write).start().await
 # The driver is a JVM of its own.
 @pytest.mark.slow
 def test_a_driver_that_is_killed_goes_on_where_it_was(session, recorded, streamed, latest, tmp_path):
-    path = recorded("requests")
+    path = recorded("requests", count=60)
     driver = [sys.executable, "-c", DRIVER, str(path), str(tmp_path / "table"), str(tmp_path / "table-checkpoint")]
     # With its JVM, which would go on for a moment.
     with subprocess.Popen(driver, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         for line_of_driver in process.stdout:
-            if json.loads(line_of_driver)["batch"] == 2:
+            if json.loads(line_of_driver)["batch"] == 1:
                 os.killpg(process.pid, signal.SIGKILL)
                 break
     until(lambda: process.poll() is not None)

@@ -73,7 +73,7 @@ def test_what_a_middleware_sees(session, decoded):
         ]
     )
     found = spark.topics(table)
-    assert found.columns == ["window", *COUNTS]
+    assert found.columns == ["window", *COUNTS, "evicted"]
     assert some(found, *COUNTS) == [
         ("middleware", "a", 2, 3, 6, 2, 2, 2 * STEP_NS, 3 * STEP_NS),
         ("middleware", "nobody", 1, 0, 1, 1, 0, None, None),
@@ -212,7 +212,7 @@ def deliver(queues, rows, expected, place):
 def test_what_is_counted_is_counted_in_spark(decoded):
     table = decoded([("in", b"p", [b"", b"PING"])], mode="FAILFAST")
     # Nothing is read before an action.
-    assert spark.topics(table).columns == ["window", *COUNTS]
+    assert spark.topics(table).columns == ["window", *COUNTS, "evicted"]
 
 
 def test_columns_that_are_missing_are_named(decoded):

@@ -6,7 +6,8 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import functions as F  # noqa: N812
 
-from trunkline import spark
+from trunkline import cdtp, spark
+from trunkline._protocols import RECORDED
 from trunkline.errors import LocalProtocolError
 
 FROM = {
@@ -16,7 +17,7 @@ FROM = {
     "mtl": lambda: spark.from_mtl("envelope", "header", "payload", body=True),
     "cdt": lambda: spark.from_cdt(F.get("payload", F.lit(0)), "topic", content=True),
 }
-TO = {"cdtp": spark.to_cdtp, "dcp": spark.to_dcp, "mc0": spark.to_mc0, "mtl": spark.to_mtl, "cdt": spark.to_cdt}
+TO = {protocol.name: getattr(spark, f"to_{protocol.name}") for protocol in RECORDED}
 
 
 def of(session, path, protocol):
@@ -30,7 +31,7 @@ def again(protocol):
         return spark.from_cdtp(named[1], "n_frames", n_bytes="n_bytes")
     if protocol == "cdt":
         return spark.from_cdt(F.get(named[2], F.lit(0)), "topic", content=True)
-    reading = {"dcp": spark.from_dcp, "mc0": spark.from_mc0, "mtl": spark.from_mtl}[protocol]
+    reading = getattr(spark, f"from_{protocol}")
     return reading(*named, **{"data" if protocol == "dcp" else "body": True})
 
 
@@ -67,3 +68,16 @@ def test_a_field_that_is_wrong_ends_the_query_with_its_name(session):
     rows = session.sql("SELECT named_struct('type', 'request', 'client', cast('c' AS binary)) AS message")
     with pytest.raises(PythonException, match="row 0: service is missing"):
         rows.select(spark.to_dcp("message")).collect()
+
+
+def test_payloads_of_cdtp2_come_back_where_they_were_decoded(session):
+    made = bytes(
+        cdtp.encode(cdtp.Message("D", [b"ab", b""], variant="2", type="DAT", sequence=1, tags={"z": 1, "a": 2}))[0]
+    )
+    rows = session.createDataFrame([(made, 1)], "header binary, n_frames int")
+    whole = rows.select(spark.to_cdtp(spark.from_cdtp("header", "n_frames", payload=True)).alias("frames"))
+    assert bytes(whole.collect()[0].frames.header) == made
+    for tags, payload, missing in (("variant", False, "payload is"), ({"z": "bigint"}, True, "tags are")):
+        some = rows.select(spark.to_cdtp(spark.from_cdtp("header", "n_frames", tags=tags, payload=payload)))
+        with pytest.raises(PythonException, match=f"row 0: {missing} missing: decode with"):
+            some.collect()

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from trunkline import LocalProtocolError, spark
+from trunkline._protocols import RECORDED
 
 
 @pytest.fixture
@@ -28,6 +29,10 @@ CALLS = {
     ),
     "cdt": ("from_cdt(payload[0], topic)", lambda: spark.from_cdt("body", "topic")),
 }
+
+
+def test_every_protocol_is_called():
+    assert list(CALLS) == [protocol.name for protocol in RECORDED]
 
 
 @pytest.mark.parametrize("protocol", CALLS)
@@ -78,7 +83,7 @@ def test_wrong_numbers_of_arguments_are_named(session):
         session.sql("select from_dcp(envelope, header) from rows").collect()
 
 
-@pytest.mark.parametrize("name", ["cdtp", "dcp", "mc0", "mtl", "cdt"])
+@pytest.mark.parametrize("name", CALLS)
 def test_functions_of_columns_are_not_registered_as_functions_of_values(session, name):
     for function in (getattr(spark, f"from_{name}"), getattr(spark.pandas_udfs, name)):
         with pytest.raises(LocalProtocolError, match=r"is a function of columns.*spark\.register\(session\)"):

@@ -1,20 +1,20 @@
 """The native part of trunkline; use the package around it."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Self, final
 
 from typing_extensions import disjoint_base
 
+from trunkline._frames import Frame
+
 __all__ = [
     "Caller",
-    "Driver",
     "Guard",
-    "Messages",
     "Outgoing",
+    "Peer",
     "Protocol",
     "Role",
-    "Simulated",
     "Simulation",
     "Told",
     "__version__",
@@ -30,6 +30,7 @@ __all__ = [
     "decode",
     "drop_meanings",
     "error_kinds",
+    "has_network",
     "latency_bounds_ns",
     "mc0",
     "msgpack",
@@ -55,15 +56,16 @@ def connection_failures() -> dict[str, str]:
 def error_kinds() -> list[str]:
     """The kinds of errors of invalid messages, by slug."""
 
+def has_network() -> bool:
+    """Whether a network of this host is up, be it the loopback network alone."""
+
 def latency_bounds_ns() -> list[int]:
     """The longest time that each bucket of latencies but the last counts, in nanoseconds."""
 
 def protocols() -> list[Protocol]:
     """Every protocol whose messages can be decoded into columns."""
 
-def decode(
-    protocol: str, frames: Sequence[Any], topic: str | None = None
-) -> list[cdtp.Message | dcp.Message | mc0.Message | mtl.Command | mtl.Reply | mtl.Message | Any] | None:
+def decode(protocol: str, frames: Sequence[Any], topic: str | None = None) -> list[Any] | None:
     """The messages in recorded frames, as leniently as any recorder may have been; None where the protocol is not known. Of CDT the
     topic says what they are: without, there are none.
 
@@ -140,6 +142,10 @@ class Role:
         """The endpoints the role listens on, ports filled in."""
 
     @property
+    def simulation(self) -> Any:
+        """The simulation's entry of a simulated role; None of a live one."""
+
+    @property
     def unsent(self) -> bool:
         """Whether it ended with messages that the transport had taken and could not send in time."""
 
@@ -156,7 +162,7 @@ class Role:
         """Messages taken in since the start."""
 
     @property
-    def transport(self) -> str:
+    def transport(self) -> str | None:
         """The implementation of ZeroMQ that it runs over."""
 
     @property
@@ -219,89 +225,6 @@ class Role:
         """Waits for so many messages, in all since the start; false when the time is up."""
 
 @final
-class Messages:
-    """Messages in their order, each ``(socket, number or None, peer, frames)``."""
-
-    def __new__(cls, messages: Sequence[tuple[int, int | None, bytes, tuple[bytes, ...]]]) -> Self: ...
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[tuple[int, int | None, bytes, tuple[bytes, ...]]]: ...
-    @property
-    def nbytes(self) -> int:
-        """How many bytes their frames have."""
-
-    @property
-    def numbered(self) -> bool:
-        """Whether a machine is to hear what became of any of them."""
-
-    def take(self, nbytes: int) -> Messages:
-        """Takes the first of them off: one, and as many more as there are until they have so many bytes."""
-
-@final
-class Driver:
-    """The machine of a role, for those who have its sockets and its clock."""
-
-    def __new__(cls, kind: str, settings: dict[str, Any], *, now_ns: int, seed: int | None) -> Self: ...
-    def handle_message(
-        self,
-        now_ns: int,
-        socket: int,
-        frames: Sequence[Any],
-        *,
-        peer: bytes | None = None,
-        user_id: bytes | None = None,
-        host: str | None = None,
-    ) -> tuple[str | None, str | None, bytes | None]:
-        """Takes one whole message; gives the kind of error, the framing and the topic where there are such."""
-
-    def handle_socket(
-        self,
-        now_ns: int,
-        socket: int,
-        event: str,
-        *,
-        endpoint: str | None = None,
-        send: int | None = None,
-        reason: str | None = None,
-    ) -> None:
-        """Takes what happened to a socket: what, to which endpoint or send, and why."""
-
-    def handle_timeout(self, now_ns: int) -> None:
-        """Acts on whatever is due."""
-
-    def handle_close(self, now_ns: int, grace_s: float) -> None:
-        """Begins an orderly end that takes at most so many seconds."""
-
-    def ask(self, now_ns: int, verb: str, **given: Any) -> None:
-        """Asks it for something."""
-
-    def poll_output(self, now_ns: int) -> dict[str, Any] | None:
-        """The next thing to do on a socket, as a dictionary; None when there is none."""
-
-    def poll_event(self, now_ns: int) -> tuple[Any, ...] | None:
-        """The next event, ``(kind, *details)``; None when there is none."""
-
-    def exchange(
-        self, now_ns: int, messages: Messages
-    ) -> tuple[list[Messages | dict[str, Any]], list[tuple[Any, ...]], list[tuple[int, str]], int | None, bool]:
-        """Acts on whatever is due, and takes messages. Gives all outputs, where sends that follow each other are `Messages`, and all
-        events; which of the messages are none of the protocol's, and why; when it wants to be called next, and whether its orderly end is over.
-        """
-
-    @property
-    def timeout_ns(self) -> int | None:
-        """When `handle_timeout` wants to be called next."""
-
-    def reads(self, socket: int) -> bool:
-        """Whether messages of this socket are wanted now."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether the orderly end is over."""
-
-    def stats(self) -> dict[str, Any]:
-        """Counters, by name, as the live role has them."""
-
-@final
 class Simulation:
     """Machines, and all that is between them."""
 
@@ -313,21 +236,31 @@ class Simulation:
     def now_ns(self) -> int:
         """The time since the start."""
 
-    def add(self, kind: str, settings: dict[str, Any]) -> Simulated:
-        """Puts a machine in: what kind, and how it is set up."""
+    def peer(self, kind: str, bind: list[str], connect: list[str]) -> Peer:
+        """Adds a raw socket of this kind."""
 
     def wake(self, after_s: float, token: int) -> None:
-        """Reports ``("woken", token)`` after so long."""
+        """Has `run` report this number after so long."""
 
-    def run(self, until_ns: int | None, *, once: bool) -> tuple[list[tuple[int | None, tuple[Any, ...]]], bool]:
-        """Runs what is due by then: one step with `once`, else until there are events.
+    def run(self, until_ns: int | None, *, once: bool) -> tuple[list[tuple[int | None, int]], bool]:
+        """Runs what is due by then: one step with `once`, else until there is something to report.
 
-        Returns the events, each the number of its role and ``(kind, *details)``, and whether anything was due.
+        Returns what is reported, each the number of a role that has an event to `deliver` or None, and that of `wake`; and
+        whether anything was due.
         """
 
+    def deliver(self, number: int) -> None:
+        """Hands the oldest event of a role that `run` has reported to its readers."""
+
+    def crash(self, number: int) -> None:
+        """Removes a role without notice."""
+
+    def restart(self, number: int) -> None:
+        """Restarts a role without its former state."""
+
 @final
-class Simulated:
-    """One of those that take part in a simulation."""
+class Peer:
+    """A raw socket of a simulation."""
 
     @property
     def number(self) -> int:
@@ -335,30 +268,17 @@ class Simulated:
 
     @property
     def closed(self) -> bool:
-        """Whether it crashed or has ended."""
+        """Whether it has crashed."""
 
     @property
     def address(self) -> bytes | None:
         """What it is called by who it dialled first, while it is connected."""
 
-    @property
-    def endpoints(self) -> list[str]:
-        """The endpoints it listens on, ports filled in."""
+    def send(self, frames: Sequence[Frame], to: bytes | None) -> None:
+        """Sends a message, to this peer of a ROUTER."""
 
-    def crash(self) -> None:
-        """Takes it out without a word."""
-
-    def restart(self) -> None:
-        """Puts it back in, knowing nothing of its former life."""
-
-    def close(self, grace_s: float) -> None:
-        """Asks it to end in an orderly way within so many seconds."""
-
-    def ask(self, verb: str, **given: Any) -> None:
-        """Asks it for something, unless it is gone."""
-
-    def stats(self) -> dict[str, Any]:
-        """Counters, by name, as the live role has them."""
+    def poll(self) -> tuple[bytes, ...] | None:
+        """The next message that was delivered."""
 
 @final
 class Outgoing:
@@ -372,8 +292,11 @@ class Outgoing:
 class Caller(Role):
     """The part of a role that asks."""
 
-    def offer(self, outgoing: Outgoing) -> bool:
-        """Hands a call to the engine; false when there is no room."""
+    def post(self, outgoing: Outgoing) -> bool:
+        """Hands a call to the engine, which `wake` wakes; false when there is no room."""
+
+    def wake(self) -> None:
+        """Wakes the engine for the calls that it was handed."""
 
     def put(self, outgoing: Outgoing, timeout_s: float | None = None) -> None:
         """Hands a call to the engine, waiting for room."""
@@ -404,6 +327,10 @@ class Told:
     """The notices of a role, apart from its messages."""
 
     @property
+    def simulation(self) -> Any:
+        """The simulation's entry of a simulated role; None of a live one."""
+
+    @property
     def closed(self) -> bool:
         """Whether the role is over."""
 
@@ -424,7 +351,10 @@ class Guard(Role):
     """Who lets CURVE clients in."""
 
     def allow(self, allowed: dict[bytes, str]) -> None:
-        """Lets in the holders of these keys from now on, each by its name."""
+        """Admits the holders of these keys from now on, each by its name, and cuts off the others."""
+
+    def ask_again(self) -> None:
+        """Asks about the connected clients again, and cuts off those that are refused."""
 
     def answer(self, token: int, name: str | None) -> None:
         """Answers a question: with the client's name if it is admitted."""

@@ -1,10 +1,11 @@
 """What messages are together, folded from decoded rows."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self, final
 
 import pyarrow as pa
 
-__all__ = ["Fold", "Summary", "divide"]
+__all__ = ["Fold", "Payloads", "Summary", "divide", "key"]
 
 @final
 class Fold:
@@ -20,9 +21,11 @@ class Fold:
         json: Whether maps are JSON text, as `to_json` makes it of the VARIANTs they are otherwise.
         buckets: It is of one of so many buckets of a stream: it keeps so large a share of what a whole table may keep, and gives
             what is settled in any order.
+        max_bytes: How many bytes it may keep, with as large a share of the numbers of a whole table; 256 MiB, or a bucket's share
+            of them, if None.
 
     Raises:
-        ValueError: There is no such table, or no bucket.
+        ValueError: There is no such table, or no bucket, or no byte.
     """
 
     NAMES: ClassVar[list[str]]
@@ -30,7 +33,13 @@ class Fold:
     MAP_BYTES: ClassVar[int]
 
     def __new__(
-        cls, name: str, *, window_us: int = 60_000_000, json: bool = False, buckets: int | None = None
+        cls,
+        name: str,
+        *,
+        window_us: int = 60_000_000,
+        json: bool = False,
+        buckets: int | None = None,
+        max_bytes: int | None = None,
     ) -> Self: ...
     @property
     def protocol(self) -> str:
@@ -45,8 +54,12 @@ class Fold:
         """The key columns of its rows; none if a row is never updated."""
 
     @property
-    def let_go(self) -> int:
-        """How much was let go unsettled, to make way for others."""
+    def evicted(self) -> int:
+        """How many rows, or senders, were let go before they were complete, to keep within the bound."""
+
+    @property
+    def left_out(self) -> int:
+        """How many messages are in no row, as they came for what had been let go, or there was no room for them."""
 
     def schema(self) -> pa.Schema:
         """The columns of its table."""
@@ -55,30 +68,62 @@ class Fold:
         """The same in the words of Spark."""
 
     def record(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Takes the next rows in, and gives the things that are settled, but for those that `standing` gave as they are now.
+        """Adds the next rows of messages, and emits complete rows, except those that `emit_open` has emitted as they are now.
 
         Raises:
             ValueError: A column is missing, or of another type.
         """
 
-    def standing(self) -> list[pa.RecordBatch]:
-        """Gives what is open, as it would be given if nothing more came; of that only what it did not give the last time."""
+    def emit_open(self) -> list[pa.RecordBatch]:
+        """Emits open rows as the end would, except those that the last call has emitted as they are now."""
 
     def forget(self, before_ns: int) -> None:
-        """Nothing more is to come of what is older than this moment, and was given as it stood."""
+        """Completes rows that are older than this moment, and were emitted as they stood."""
+
+    def at(self, now_ns: int) -> None:
+        """It is this moment, in nanoseconds since 1970, and runs without an EOR may go on; without a moment they are over."""
 
     def finish(self) -> list[pa.RecordBatch]:
-        """Gives what is left."""
+        """Emits the rest."""
 
     def state(self) -> bytes:
-        """What it has kept."""
+        """Its state, as bytes that later releases read."""
 
     def restore(self, state: bytes) -> None:
-        """Goes on from what `state` gave.
+        """Restores such a state.
 
         Raises:
-            ValueError: These bytes are no state of this fold, or of an unknown version.
+            ValueError: These bytes are no state of this fold, or of an unknown version, or of another number of buckets.
         """
+
+@final
+class Payloads:
+    """What a report counts of the payloads of one protocol, of rows decoded by a layout in any order.
+
+    Args:
+        name: The column by which they are counted.
+    """
+
+    def __new__(cls, name: str) -> Self: ...
+    def record(self, batch: Any) -> None:
+        """Counts more rows: with the columns `seq`, `error`, that of the name, and those of the layout.
+
+        Raises:
+            ValueError: A column is missing.
+        """
+
+    def merge(self, state: bytes) -> None:
+        """Adds the counts of another, as the bytes of its state.
+
+        Raises:
+            ValueError: They are no such state.
+        """
+
+    def state(self) -> bytes:
+        """Its state, as bytes."""
+
+    def evaluate(self) -> list[dict[str, Any]]:
+        """The counts of each name and field."""
 
 @final
 class Summary:
@@ -141,7 +186,7 @@ class Summary:
         """What it has counted so far."""
 
     def restore(self, state: bytes) -> None:
-        """Goes on from what `state` gave.
+        """Restores such a state.
 
         Raises:
             ValueError: These bytes are no such state.
@@ -157,4 +202,13 @@ def divide(protocol: str, batch: Any, parts: int) -> list[tuple[int, pa.RecordBa
 
     Raises:
         ValueError: A column is missing that is needed for this, or there is no such protocol.
+    """
+
+def key(protocol: str) -> list[list[tuple[str, Sequence[tuple[str, str | None]]]]]:
+    """The values that related rows of a protocol have in common: each is that of the first of some columns that has one.
+
+    A column is of the rows in which others have these values, or any for None.
+
+    Raises:
+        ValueError: There is no such protocol.
     """

@@ -1,11 +1,10 @@
 """CDT messages, and what subjects say."""
 
 from collections.abc import Callable
-from typing import Any, Literal, Self, TypeAlias, final
+from typing import Any, Literal, NoReturn, Self, TypeAlias, final
 
-from typing_extensions import Buffer
-
-from trunkline._native import Messages
+from trunkline._frames import Bytes
+from trunkline._native import Caller, Outgoing, Role, Told
 
 __all__ = [
     "ConfigNewAvailable",
@@ -14,18 +13,18 @@ __all__ = [
     "ConfigRequest",
     "ConfigResponse",
     "ConfigUpdated",
-    "Inflow",
+    "Recorder",
+    "Source",
+    "Target",
+    "Watch",
     "_restore",
     "decode",
     "encode",
-    "fault",
     "is_token",
-    "matches",
-    "publications",
     "told",
 ]
 
-_Buffer: TypeAlias = Buffer
+_Buffer: TypeAlias = Bytes
 _Codec: TypeAlias = Literal["json", "avro"]
 _Bytes: TypeAlias = Literal["base64", "latin1"]
 _Type: TypeAlias = Literal[
@@ -173,6 +172,19 @@ class ConfigResponse:
     def content(self) -> bytes | None:
         """The configuration itself; None if absent (CDT-28)."""
 
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
+        """The content as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: The type of its items; of bytes if None.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
+
+        Raises:
+            IndexError: There is no such frame.
+            ValueError: The bytes are no whole number of items.
+            LocalProtocolError: numpy is not installed.
+        """
+
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -242,6 +254,19 @@ class ConfigPush:
     @property
     def content(self) -> bytes | None:
         """The configuration itself; None to return to an earlier one."""
+
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
+        """The content as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: The type of its items; of bytes if None.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
+
+        Raises:
+            IndexError: There is no such frame.
+            ValueError: The bytes are no whole number of items.
+            LocalProtocolError: numpy is not installed.
+        """
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -387,6 +412,19 @@ class ConfigNewAvailable:
     def content(self) -> bytes | None:
         """The configuration itself; None if it must be pulled (CDT-45)."""
 
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
+        """The content as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: The type of its items; of bytes if None.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
+
+        Raises:
+            IndexError: There is no such frame.
+            ValueError: The bytes are no whole number of items.
+            LocalProtocolError: numpy is not installed.
+        """
+
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -485,50 +523,135 @@ def encode(message: _Message, *, codec: _Codec = "json", bytes_encoding: _Bytes 
 def _restore(kind: str, body: bytes, read: tuple[_Codec, _Bytes, bool, str | None] | None = None) -> _Message:
     """Restores a pickled message."""
 
-def fault(subject: str, body: _Buffer, codec: str, bytes_encoding: str, strict: bool) -> str | None:
-    """The kind of error of a message with this subject; None if it is valid, or the subject is unknown."""
-
-def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject matches a pattern."""
-
 def is_token(text: str) -> bool:
     """Whether a text is one token of a subject (CDT-11)."""
 
 def told(subject: str) -> tuple[str | None, str | None, str | None, str | None]:
     """The message type of a subject, and the instance, the replica or the originator in it."""
 
+_Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
+
 @final
-class Inflow:
-    """What a NATS server has sent, however it was cut, and which of its subscriptions are ours."""
+class Source(Caller):
+    """A source's engine."""
 
-    def __new__(cls) -> Self: ...
-    def take(self, subscription: int, number: int) -> None:
-        """Takes messages of a subscription from now on, under a number of ours."""
+    def __new__(cls, options: dict[str, Any], taking: dict[str, Any], *, target: str, resync_s: float) -> Self: ...
+    @property
+    def told(self) -> Told:
+        """The notices, to be reported."""
+    @property
+    def max_payload(self) -> int:
+        """The largest body of a message."""
+    def pull(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str | None,
+        endpoint_message_id: str | None,
+        timeout_s: float | None,
+        retries: int,
+    ) -> Outgoing:
+        """A call that pulls a configuration."""
+    def push(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        content: _Buffer | None,
+        content_type: str,
+        config_id: str | None,
+        confirm: str | None,
+        timeout_s: float | None,
+    ) -> Outgoing:
+        """A call that pushes one, or without content rolls back to one."""
+    def report(self, app_version_name: str, endpoint_id: str, config_id: str) -> Outgoing:
+        """A call that reports an applied configuration."""
+    def watch(self, app_version_name: str, endpoint_id: str) -> Watch:
+        """Watches the configuration of an endpoint."""
+    def watches_fileno(self) -> int:
+        """The descriptor that is readable when there is something for a watch."""
+    def disarm_watches(self) -> None:
+        """Ends a wait on `watches_fileno`."""
+    def receive(self, timeout_s: float | None = None) -> _Event:
+        """Waits for an event of others."""
+    def poll(self) -> _Event | None:
+        """The next event if there is one now."""
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name."""
 
-    def leave(self, subscription: int) -> None:
-        """Takes them no longer."""
+@final
+class Watch:
+    """A watch of a source, which ends with this."""
 
-    def reset(self) -> None:
-        """Forgets what has only begun: another connection begins."""
+    def receive(self, timeout_s: float | None = None) -> ConfigResponse:
+        """Waits for a configuration other than the last one."""
+    def poll(self) -> ConfigResponse | None:
+        """The next configuration if there is one now."""
+    def arm(self) -> bool:
+        """Announces a wait on the source's `watches_fileno`; true when there is no reason to wait."""
+    def close(self) -> None:
+        """Ends it."""
 
-    def feed(self, buffer: bytearray, nbytes: int) -> tuple[Messages, bytes]:
-        """Takes more of it: the first bytes of a buffer.
+@final
+class Target(Role):
+    """A target's engine."""
 
-        Returns:
-            Our messages: the socket is our number, the peer the subject, and the frames are the reply subject, the header
-            block and the body; and all other complete lines as they came, but only the last one of INFO.
+    def __new__(
+        cls,
+        options: dict[str, Any],
+        taking: dict[str, Any],
+        *,
+        queue: bool,
+        include_content: bool,
+        store_timeout_s: float,
+    ) -> Self: ...
+    @property
+    def told(self) -> Told:
+        """The notices, to be reported."""
+    @property
+    def asked(self) -> Told:
+        """What is for the store, to be answered or recorded."""
+    @property
+    def max_payload(self) -> int:
+        """The largest body of a message."""
+    def answer_found(self, token: int, config_id: str, content_type: str, content: _Buffer) -> None:
+        """Answers a pull with this configuration."""
+    def answer_missing(self, token: int) -> None:
+        """Answers a pull: there is no such configuration."""
+    def answer_stored(self, token: int, config_id: str, content_type: str, content: _Buffer, is_new: bool) -> None:
+        """Confirms a push of this configuration."""
+    def answer_failed(self, token: int, status: int, reason: str) -> None:
+        """Answers with an error."""
+    def announce(
+        self, app_version_name: str, endpoint_id: str, config_id: str, content_type: str, content: _Buffer
+    ) -> None:
+        """Announces a configuration of an endpoint."""
+    def receive(self, timeout_s: float | None = None) -> _Event:
+        """Waits for an event of others."""
+    def poll(self) -> _Event | None:
+        """The next event if there is one now."""
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name."""
 
-        Raises:
-            ValueError: A message or a line is longer than any server of NATS has.
-        """
+@final
+class Recorder(Role):
+    """A recorder's engine."""
 
-def publications(messages: Messages, most: int) -> tuple[bytes, list[int]]:
-    """Writes messages as a client publishes them.
-
-    Args:
-        messages: Their peers are subjects, and their frames reply subject, header block, which stays here, and body.
-        most: The largest body that may be, in bytes.
-
-    Returns:
-        What is to be sent, and the positions of messages that cannot be: too large, or of a bad subject.
-    """
+    def __new__(
+        cls,
+        options: dict[str, Any],
+        *,
+        prefix: str,
+        codec: str,
+        bytes_encoding: str,
+        strict: bool,
+        limit: int | None,
+    ) -> Self: ...
+    @property
+    def told(self) -> Told:
+        """The notices, to be reported."""
+    def receive(self, timeout_s: float | None = None) -> NoReturn:
+        """Waits for its end: a recorder takes no events."""
+    def poll(self) -> None:
+        """Raises what has ended it, once it is over."""
+    def stats(self) -> dict[str, Any]:
+        """Counters, by name."""

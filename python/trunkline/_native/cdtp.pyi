@@ -3,16 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias, final, overload
 
-import zmq
-from typing_extensions import Buffer
-
+from trunkline._frames import Frame
 from trunkline._native import Role
 
 __all__ = ["Batch", "Message", "Outgoing", "Receiver", "Sender", "_restore", "_restore_batch", "decode", "encode"]
 
 _Header: TypeAlias = Literal["S", "A", "B", "2"]
 _Type: TypeAlias = Literal["BOR", "DAT", "EOR"]
-_Frame: TypeAlias = Buffer | zmq.Frame
+_Frame: TypeAlias = Frame
 _Payload: TypeAlias = _Frame | Iterable[_Frame]
 
 @final
@@ -87,13 +85,15 @@ class Message:
     def metadata(self) -> dict[str, Any] | None:
         """The metadata in an EOR, likewise."""
 
-    def array(self, dtype: Any = None) -> Any:
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
         """The payload as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
 
         Args:
             dtype: What the numbers are, as NumPy takes it; the tag ``dtype`` if None, bytes without that.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
 
         Raises:
+            IndexError: There is no such frame.
             LocalProtocolError: NumPy is not installed.
             TypeError: There is no such type.
             ValueError: The payload is no whole number of them.
@@ -198,6 +198,9 @@ class Sender(Role):
     def raw(self, frames: Iterable[_Frame]) -> Outgoing:
         """A message as it is."""
 
+    def complete(self) -> None:
+        """Ends the run, if one is in progress, without waiting for room."""
+
     def flush(self) -> None:
         """Lets nothing wait for others to go with."""
 
@@ -234,6 +237,9 @@ class Receiver(Role):
 
     def poll(self) -> Message | None:
         """The next message if there is one now; reports pending notices."""
+
+    def report(self) -> None:
+        """Reports the notices that need no reader of messages: those of a simulation."""
 
     def give_up(self) -> None:
         """Drops unread messages of a role that has ended; reports pending notices."""

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Self, TypeAlias, final
 
-from typing_extensions import Buffer
-
+from trunkline._frames import Bytes
 from trunkline._native import Role
 from trunkline.errors import DecodeError
 
@@ -12,7 +11,7 @@ __all__ = ["Beacon", "decode", "encode", "hash_name"]
 
 _Kind: TypeAlias = Literal["offer", "request", "depart"]
 
-def decode(frames: Buffer | Iterable[Buffer]) -> tuple[_Kind, str, str, int, int]:
+def decode(frames: Bytes | Iterable[Bytes]) -> tuple[_Kind, str, str, int, int]:
     """What the datagram in these frames says: the one frame, or a sequence of it.
 
     Returns:

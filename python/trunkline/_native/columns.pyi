@@ -1,16 +1,71 @@
 """Columns of wire bytes into columns of what they say."""
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Literal, final
 
+import numpy as np
 import pyarrow as pa
 
 from trunkline._native import Protocol
+from trunkline.columns import Dtype
 
-__all__ = ["Decoder", "RowBatches", "column_kinds"]
+__all__ = ["Decoder", "Layout", "RowBatches", "column_kinds"]
 
 def column_kinds() -> list[str]:
     """Why a valid message has an empty cell, by slug."""
+
+@final
+class Layout:
+    """What the bytes of payloads are, so that they become columns: see the guide to payloads.
+
+    Layouts compare equal that are written alike, whatever their spaces; they can be pickled. `str()` of one is its text.
+
+    ```python
+    Layout("t u64, adc u16[256]").numpy()             # dtype([('t', '<u8'), ('adc', '<u2', (256,))])
+    ```
+    """
+
+    def __new__(cls, layout: str | Layout | Dtype) -> Layout:
+        """A layout, from its text or a dtype.
+
+        Raises:
+            LocalProtocolError: The text is no layout: the error names the line and column, and what was expected there. Or the
+                dtype has none: the error names the field.
+        """
+
+    @classmethod
+    def of(cls, dtype: Any, repeat: bool = False) -> Layout:
+        """The layout of a dtype.
+
+        Args:
+            dtype: A `numpy.dtype`, or what makes one. The fields of a structured one become columns; any other is one
+                column, `payload_value`. Sub-arrays of several dimensions are flattened.
+            repeat: Whether a frame has any number of them: one column `payload_records`.
+
+        Raises:
+            LocalProtocolError: There is no layout of it, as of objects and times; the error names the field.
+        """
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it makes, in order."""
+
+    @property
+    def size(self) -> int | None:
+        """The bytes of a payload; None where they vary."""
+
+    def numpy(self) -> np.dtype[Any]:
+        """The dtype of a frame.
+
+        Raises:
+            LocalProtocolError: There is none: the size varies, there are several frames, or it is no packed layout.
+        """
+
+    def __eq__(self, value: object, /) -> bool: ...
+    def __ne__(self, value: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs__(self) -> tuple[str]:
+        """Pickles."""
 
 @final
 class Decoder:
@@ -19,12 +74,13 @@ class Decoder:
     It can be pickled.
     """
 
-    def __new__(cls, protocol: str, **options: Any) -> Decoder:
+    def __new__(cls, protocol: str, *, types: Literal["arrow", "spark"] = "arrow", **options: Any) -> Decoder:
         """What is to be decoded, and how.
 
         Args:
             protocol: The name of the protocol; see `protocols`. ``"*"`` is for all together, in rows alone: what they share, and
                 all else of each in a VARIANT.
+            types: Which types the columns of a layout have: exactly those of its fields, or those that Spark has.
             options: Those of the protocol that are not to be as `Protocol.options` has them. All have `mode`, what
                 becomes of what is no message: ``"PERMISSIVE"`` keeps it, with `error` and its bytes; ``"FAILFAST"``
                 raises; ``"DROPMALFORMED"`` leaves it out.
@@ -37,6 +93,10 @@ class Decoder:
     @property
     def protocol(self) -> Protocol:
         """What it decodes."""
+
+    @property
+    def inputs(self) -> tuple[tuple[str, Literal["always", "columns", "head"], tuple[str, ...]], ...]:
+        """The columns that decoding takes, as `Protocol.inputs` has them; with a layout those for its columns too."""
 
     def row_schema(self) -> pa.Schema:
         """The columns of `decode_rows`."""
@@ -85,8 +145,8 @@ class Decoder:
             only: The columns to give, in this order; all of them if None.
 
         Raises:
-            DecodeError: What is there is no message, or one that no column can hold, or a tag is of another type than
-                asked for; the mode is FAILFAST.
+            DecodeError: What is there is no message, or one that no column can hold, a tag is of another type than
+                asked for, or a payload is not of the layout; the mode is FAILFAST.
             ValueError: A column is missing, they do not fit together, or are of types they cannot be; or there is no column
                 of a name in `only`.
         """

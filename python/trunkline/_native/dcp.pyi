@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Self, TypeAlias, final
 
-import zmq
-from typing_extensions import Buffer
-
+from trunkline._frames import Bytes, Frame
 from trunkline._native import Caller, Outgoing, Role
 
 __all__ = [
@@ -22,7 +20,7 @@ __all__ = [
 
 _Type: TypeAlias = Literal["register", "ping", "pong", "request", "reply", "reconnect"]
 _Reader: TypeAlias = Literal["broker", "worker", "client"]
-_Frame: TypeAlias = Buffer | zmq.Frame
+_Frame: TypeAlias = Frame
 _Parts: TypeAlias = _Frame | Iterable[_Frame]
 
 @final
@@ -48,8 +46,8 @@ class Message:
         cls,
         type: _Type,
         *,
-        service: Buffer | None = None,
-        client: Buffer | None = None,
+        service: Bytes | None = None,
+        client: Bytes | None = None,
         metadata: _Parts | None = None,
         data: _Parts | None = None,
     ) -> Self: ...
@@ -72,6 +70,19 @@ class Message:
     @property
     def data(self) -> tuple[bytes, ...]:
         """The parts of the request or reply, empty ones included (DCP-25)."""
+
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
+        """The data as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: The type of its items; of bytes if None.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
+
+        Raises:
+            IndexError: There is no such frame.
+            ValueError: The bytes are no whole number of items.
+            LocalProtocolError: numpy is not installed.
+        """
 
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -114,6 +125,19 @@ class Reply:
     def data(self) -> tuple[bytes, ...]:
         """The parts of the reply; none if the work failed."""
 
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
+        """The data as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: The type of its items; of bytes if None.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
+
+        Raises:
+            IndexError: There is no such frame.
+            ValueError: The bytes are no whole number of items.
+            LocalProtocolError: numpy is not installed.
+        """
+
     @property
     def metadata(self) -> tuple[bytes, ...]:
         """The metadata parts of the request (DCP-23)."""
@@ -150,6 +174,19 @@ class Request:
     def data(self) -> tuple[bytes, ...]:
         """The parts of the request."""
 
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
+        """The data as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: The type of its items; of bytes if None.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
+
+        Raises:
+            IndexError: There is no such frame.
+            ValueError: The bytes are no whole number of items.
+            LocalProtocolError: numpy is not installed.
+        """
+
     @property
     def answered(self) -> bool:
         """Whether it has been answered or forwarded."""
@@ -176,7 +213,7 @@ class Request:
             ClosedError: Its worker is closed.
         """
 
-    def forward(self, service: Buffer, data: _Parts) -> None:
+    def forward(self, service: Bytes, data: _Parts) -> None:
         """Forwards it, with its metadata: the reply of the other service goes to the client (DCP-34).
 
         Args:
@@ -207,7 +244,7 @@ class Worker(Caller):
         cls,
         options: Mapping[str, Any],
         on_notice: Callable[..., None],
-        service: Buffer,
+        service: Bytes,
         *,
         concurrency: int,
         heartbeat_interval_s: float,
@@ -215,7 +252,7 @@ class Worker(Caller):
         max_message_bytes: int,
     ) -> Self: ...
     def outgoing(
-        self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
+        self, service: Bytes, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
     ) -> Outgoing:
         """A request of its own."""
     def receive(self, timeout_s: float | None = None) -> Request:
@@ -226,6 +263,9 @@ class Worker(Caller):
 
     def __iter__(self) -> Iterator[Request]: ...
     def __next__(self) -> Request: ...
+    def report(self) -> None:
+        """Reports the notices that need no reader of requests: those of a simulation."""
+
     def give_back(self) -> None:
         """Returns requests that were not begun to the broker."""
 
@@ -243,7 +283,7 @@ class Client(Caller):
         cls, options: Mapping[str, Any], *, heartbeat_interval_s: float, liveness: int, max_message_bytes: int
     ) -> Self: ...
     def outgoing(
-        self, service: Buffer, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
+        self, service: Bytes, data: _Parts, *, metadata: _Parts, timeout_s: float | None, retries: int
     ) -> Outgoing:
         """A request."""
     def notices(self) -> list[tuple[Any, ...]]:

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias, final
 
-import zmq
-from typing_extensions import Buffer
-
+from trunkline._frames import Frame
 from trunkline._native import Caller, Outgoing, Role, Told
 
 __all__ = [
@@ -19,7 +17,7 @@ __all__ = [
 ]
 
 _Verb: TypeAlias = Literal["CONNECT", "DISCONNECT", "SUB", "UNSUB", "PUT", "NOOP", "MESSAGE", "OK", "ERROR"]
-_Frame: TypeAlias = Buffer | zmq.Frame
+_Frame: TypeAlias = Frame
 _Text: TypeAlias = str | bytes
 _Parts: TypeAlias = _Frame | Iterable[_Frame]
 _Headers: TypeAlias = Mapping[str, _Text] | Mapping[bytes, _Text] | Iterable[tuple[_Text, _Text]]
@@ -84,6 +82,19 @@ class Message:
     @property
     def body(self) -> tuple[bytes, ...]:
         """The body of a PUT or a MESSAGE; empty for the others."""
+
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
+        """The body as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: The type of its items; of bytes if None.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
+
+        Raises:
+            IndexError: There is no such frame.
+            ValueError: The bytes are no whole number of items.
+            LocalProtocolError: numpy is not installed.
+        """
 
     @property
     def version(self) -> str | None:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from typing_extensions import Buffer
+from trunkline._frames import Bytes
 
 __all__ = ["decode", "encode"]
 
-def decode(data: Buffer) -> Any:
+def decode(data: Bytes) -> Any:
     """The object in these bytes.
 
     Raises:

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias, final
 
-import zmq
-from typing_extensions import Buffer
-
+from trunkline._frames import Frame
 from trunkline._native import Caller, Outgoing, Role, Told
 
 __all__ = [
@@ -20,11 +18,12 @@ __all__ = [
     "_restore",
     "decode",
     "decode_table",
+    "define_queues",
     "encode",
     "encode_table",
 ]
 
-_Frame: TypeAlias = Buffer | zmq.Frame
+_Frame: TypeAlias = Frame
 _Type: TypeAlias = Literal["lease", "response", "summon", "dismiss", "content", "confirm", "reject", "ping", "pong"]
 
 @final
@@ -159,6 +158,19 @@ class Message:
     def body(self) -> bytes | None:
         """The body of a ``content``; None for the others."""
 
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
+        """The body of a "content" as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: The type of its items; of bytes if None.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
+
+        Raises:
+            IndexError: There is no such frame.
+            ValueError: The bytes are no whole number of items.
+            LocalProtocolError: numpy is not installed.
+        """
+
     def __hash__(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -175,6 +187,9 @@ def decode(frames: Iterable[_Frame]) -> Command | Reply | Message:
     Raises:
         DecodeError: They are not a message.
     """
+
+def define_queues(directory: str, descriptions: Sequence[bytes]) -> None:
+    """Adds queues to the store of a directory, which no server may use meanwhile."""
 
 def encode(message: Command | Reply | Message) -> tuple[bytes, ...]:
     """Encodes a message as frames, without an envelope; a decoded one of the data flow bit for bit."""
@@ -222,6 +237,19 @@ class Content:
     @property
     def body(self) -> bytes:
         """The body."""
+
+    def array(self, dtype: Any = None, *, frame: int | None = None) -> Any:
+        """The body as a NumPy array of one dimension; one frame is not copied, and cannot be written to.
+
+        Args:
+            dtype: The type of its items; of bytes if None.
+            frame: The number of the only frame to take, from 0 on, below 0 from the end; all of them, one after another, if None.
+
+        Raises:
+            IndexError: There is no such frame.
+            ValueError: The bytes are no whole number of items.
+            LocalProtocolError: numpy is not installed.
+        """
 
     @property
     def sequence(self) -> int:
@@ -336,6 +364,10 @@ class Flow(Caller):
     def asked(self) -> Told:
         """The questions for a new lease, to be answered."""
 
+    @property
+    def rejected(self) -> int:
+        """How many contents were rejected so far."""
+
     def call(self, asked: Literal["open", "summon", "dismiss"], resource: str, timeout_s: float | None) -> Outgoing:
         """A call that redeems the lease, or summons or dismisses a resource."""
 
@@ -375,8 +407,8 @@ class Flow(Caller):
     def times(self) -> list[float]:
         """Seconds from sending a content until it was settled: those of the last ten thousand."""
 
-    def rejects(self) -> list[int]:
-        """The numbers of the rejected contents, in the order they were sent: the last hundred thousand."""
+    def rejects(self, told: int) -> tuple[int, list[int]]:
+        """How many contents were rejected, and the numbers of those beyond the first `told`, the last hundred thousand."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""

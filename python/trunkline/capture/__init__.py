@@ -30,7 +30,16 @@ from trunkline.capture.reading import (
     open,  # noqa: A004 - as `gzip.open`, used with its room
     schema,
 )
-from trunkline.capture.recovery import Compaction, Problem, Recovery, Verification, compact, recover, verify
+from trunkline.capture.recovery import (
+    Compaction,
+    DecodedFiles,
+    Problem,
+    Recovery,
+    Verification,
+    compact,
+    recover,
+    verify,
+)
 from trunkline.capture.selecting import Selection
 from trunkline.capture.shipping import Shipped, ship
 
@@ -43,6 +52,7 @@ __all__ = [
     "Capture",
     "CaptureInfo",
     "Compaction",
+    "DecodedFiles",
     "Problem",
     "Recovery",
     "Run",

@@ -19,7 +19,7 @@ from trunkline.errors import LocalProtocolError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Binder", "parse"]
+__all__ = ["Binder", "has_fields", "parse"]
 
 _GRAMMAR = r"""
 ?start: either
@@ -103,6 +103,19 @@ def parse(text: str) -> Any:
     raise LocalProtocolError(message)
 
 
+def has_fields(tree: Any) -> bool:
+    """Whether a condition has columns that may be fields of payloads, which only a layout knows."""
+    names = {_unquoted(column.children[0]) for column in tree.find_data("column")}
+    return any(name.startswith(columns.FIELD) for name in names - _own())
+
+
+@functools.cache
+def _own() -> frozenset[str]:
+    """The columns of messages that no layout makes."""
+    decoders = (columns.Decoder(known.name, payload=True) for known in columns.protocols())
+    return frozenset(name for decoder in decoders for name in decoder.row_schema().names)
+
+
 @functools.cache
 def _parser() -> Any:
     import lark
@@ -125,6 +138,7 @@ class _Term:
         evaluate: Computes its value from the columns.
         read_as: For a value of any type: the term that reads it as a given type.
         literal: Its value, if it is a constant.
+        number: Of numbers, the type of Arrow.
     """
 
     at: Any
@@ -132,10 +146,16 @@ class _Term:
     evaluate: Callable[[Mapping[str, Any]], Any]
     read_as: Callable[[str], _Term] | None = None
     literal: Any = None
+    number: pa.DataType | None = None
 
 
 class Binder:
     """Binds a condition to the columns of a protocol.
+
+    Args:
+        protocol: The protocol.
+        payload: The layout of payloads, whose fields are columns too; None for none.
+        mode: What happens to malformed messages.
 
     Attributes:
         maps: The options that turn values of maps into columns.
@@ -144,10 +164,11 @@ class Binder:
         decoded: The columns of messages that it uses.
     """
 
-    def __init__(self, protocol: str) -> None:
+    def __init__(self, protocol: str, payload: columns.Layout | None = None, mode: str = "PERMISSIVE") -> None:
         self._protocol = protocol
-        defaults = next(known.options for known in columns.protocols() if known.name == protocol)
-        self.maps = [name for name, default in defaults.items() if default == "variant"]
+        self._payload = payload
+        self._mode = mode
+        self.maps = columns.maps_of(protocol)
         self.layers: list[dict[str, dict[str, str]]] = [{}]
         self.of_rows: set[str] = set()
         self.decoded: set[str] = set()
@@ -233,7 +254,7 @@ class Binder:
             raise _fault(tree, f"{left.kind} cannot be compared with {right.kind}")
         if left.kind == "boolean" and _COMPARES[how] not in ("equal", "not_equal"):
             raise _fault(tree, "booleans can only be compared with = and !=")
-        return _applied(tree, _COMPARES[how], left, right)
+        return _applied(tree, _COMPARES[how], *_alike(left, right))
 
     def _literal(self, tree: Any) -> _Term:
         [token] = tree.children
@@ -280,6 +301,8 @@ class Binder:
         is_quoted = any(token.type == "QUOTED" for token in tree.children)
         hint = f": text takes single quotes, {_in_quotes(name)}" if is_quoted else ""
         hint = hint or did_you_mean(".".join((name, *rest)), known, ", ")
+        if name.startswith(columns.FIELD) and self._payload is None:
+            hint += "; fields of payloads are columns of what is decoded or exported by a layout (payload)"
         raise _fault(tree, f"no column {_words(tree)!r}{hint}")
 
     def _value(self, tree: Any, option: str, name: str) -> _Term:
@@ -308,7 +331,10 @@ class Binder:
         return len(self.layers) - 1
 
     def _schema(self, options: dict[str, Any]) -> pa.Schema:
-        return columns.Decoder(self._protocol, **(dict.fromkeys(self.maps) | options)).row_schema()
+        given: dict[str, Any] = (
+            dict.fromkeys(self.maps) | options | {"payload": self._payload or False, "mode": self._mode}
+        )
+        return columns.Decoder(self._protocol, **given).row_schema()
 
 
 def _joined(tree: Any, function: str, terms: Iterable[_Term]) -> _Term:
@@ -330,8 +356,43 @@ def _literal(tree: Any, kind: str, value: Any) -> _Term:
     import pyarrow as pa
 
     is_unsigned = isinstance(value, int) and value >= 1 << 63
-    scalar = pa.scalar(Decimal(value), pa.decimal128(20, 0)) if is_unsigned else pa.scalar(value)
-    return _Term(tree, kind, lambda _: scalar, literal=value)
+    scalar = pa.scalar(Decimal(value), _whole()) if is_unsigned else pa.scalar(value)
+    return _Term(tree, kind, lambda _: scalar, literal=value, number=scalar.type if kind == "number" else None)
+
+
+def _whole() -> pa.DataType:
+    """Any integer of 64 bits, signed or not."""
+    import pyarrow as pa
+
+    return pa.decimal128(20, 0)
+
+
+def _double() -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.float64()
+
+
+def _alike(left: _Term, right: _Term) -> tuple[_Term, _Term]:
+    """Numbers of two types as one that holds both: as in Spark doubles where one is a double, rounded to the nearest."""
+    from pyarrow import types
+
+    if left.number is None or right.number is None or left.number == right.number:
+        return left, right
+    numbers = (left.number, right.number)
+    if any(map(types.is_floating, numbers)):
+        return _cast(left, _double()), _cast(right, _double())
+    # Arrow takes a signed number for what an unsigned one is compared with.
+    if any(types.is_uint64(number) or types.is_decimal(number) for number in numbers):
+        return _cast(left, _whole()), _cast(right, _whole())
+    return left, right
+
+
+def _cast(term: _Term, to: pa.DataType) -> _Term:
+    if term.number == to:
+        return term
+    # Not by `compute.cast`, which takes no expression of a dataset.
+    return _Term(term.at, term.kind, lambda given: term.evaluate(given).cast(to, safe=False), number=to)
 
 
 def _like(other: _Term, term: _Term) -> _Term:
@@ -375,17 +436,22 @@ def _with_large(tree: Any, how: str, left: _Term, right: _Term, read_as: Callabl
 
 
 def _term_of(tree: Any, name: str, kind: pa.DataType) -> _Term:
+    import pyarrow as pa
     from pyarrow import types
 
     kinds: dict[str, Callable[[pa.DataType], bool]] = {
         "boolean": types.is_boolean,
         "text": types.is_string,
-        "bytes": types.is_binary,
+        "bytes": lambda kind: types.is_binary(kind) or types.is_fixed_size_binary(kind),
         "time": types.is_timestamp,
         "number": lambda kind: types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind),
     }
     found = next((known for known, is_one in kinds.items() if is_one(kind)), None)
-    return _Term(tree, found, operator.itemgetter(name))
+    term = _Term(tree, found, operator.itemgetter(name), number=kind if found == "number" else None)
+    # Arrow compares neither of these.
+    if types.is_float16(kind):
+        return _cast(term, pa.float32())
+    return _cast(term, pa.binary()) if types.is_fixed_size_binary(kind) else term
 
 
 def _in_map(tree: Any, name: str, key: str) -> _Term:

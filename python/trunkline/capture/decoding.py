@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from trunkline import columns
 from trunkline._native import capture as _native
 from trunkline._text import did_you_mean
+from trunkline.capture.decoded import Decoded, beside, rows_within, stamp_of
+from trunkline.capture.reading import Capture, within
 from trunkline.capture.selecting import Selected
 from trunkline.errors import CaptureError, LocalProtocolError
+
+if TYPE_CHECKING:
+    from trunkline.capture.where import Condition
 
 __all__ = ["Decoding", "read_batches"]
 
@@ -27,6 +33,7 @@ class Decoding:
         options: The options of the protocol.
 
     Attributes:
+        protocol: The protocol.
         schema: The columns it gives.
         mismatches: The values decoded so far that are null because they are of another type than requested, by name.
 
@@ -35,7 +42,7 @@ class Decoding:
     """
 
     def __init__(self, protocol: str, mode: str, wanted: Sequence[str] | None, options: dict[str, Any]) -> None:
-        self._protocol, self._options = protocol, {"mode": mode, **options}
+        self.protocol, self._options = protocol, {"mode": mode, **options}
         self._decoder = columns.Decoder(protocol, **self._options)
         captured, decoded = _native.schema(), self._decoder.row_schema()
         fields = {name: captured.field(name) for name in self._decoder.protocol.kept}
@@ -48,26 +55,83 @@ class Decoding:
             hint = did_you_mean(unknown or "", fields) or f": the columns are {', '.join(fields)}"
             message = f"no column {unknown}{hint}" if unknown is not None else "columns: name at least one"
             raise LocalProtocolError(message)
+        self._fields = fields
         self.schema = pa.schema([fields[name] for name in names])
         self.mismatches: Counter[str] = Counter()
 
-    def batches(self, capture: _native.Capture, selected: Selected) -> Iterator[pa.RecordBatch]:
-        """The selected messages, in recorded order; reads only the columns that are needed."""
-        names = self.schema.names
-        # The columns of the condition are decoded too.
-        deciding = selected.columns(self._protocol)
-        used = dict.fromkeys([*names, *deciding])
+    def batches(self, capture: Capture, selected: Selected) -> Iterator[pa.RecordBatch]:
+        """The selected messages, in recorded order; reads only the columns that are needed.
+
+        A segment's file of decoded messages is read instead of it, where that has these columns.
+
+        Raises:
+            LocalProtocolError: The condition has a field of payloads that the layout has not.
+        """
+        return self._batches(capture, selected, selected.condition(self.protocol, **self._options))
+
+    def _batches(self, capture: Capture, selected: Selected, condition: Condition | None) -> Iterator[pa.RecordBatch]:
+        numbers = within(capture)
+        for part, file in beside(capture, self.protocol):
+            decoded = None if file is None else self._opened(capture, file, selected, condition)
+            if decoded is None:
+                yield from self.decode(part, selected, condition)
+                continue
+            conditions = [
+                rows_within(selected.native),
+                None if numbers is None else rows_within({"numbers": [numbers]}),
+            ]
+            names = self._names(selected)
+            with decoded:
+                if condition is None:
+                    batches = decoded.batches(names, conditions)
+                elif condition.has_floats:
+                    names = [*dict.fromkeys([*names, *condition.decoded, *condition.of_rows])]
+                    batches = map(condition.filter, decoded.batches(names, conditions))
+                else:
+                    batches = decoded.batches(names, [*conditions, condition.expression()])
+                for batch in map(selected.filter(self.protocol), batches):
+                    yield batch.select(self.schema.names).cast(self.schema)
+
+    def _opened(self, capture: Capture, file: Path, selected: Selected, condition: Condition | None) -> Decoded | None:
+        """A file of decoded messages; None if it is not of this segment, or has not all that is needed."""
+        if not selected.is_decided_by_decoded or (condition is not None and len(condition.decoders) > 1):
+            return None
+        try:
+            decoded, stamp = Decoded(file), stamp_of(Path(capture.path) / file.name)
+        except FileNotFoundError:
+            return None
+        wanted, options = [self._fields[name] for name in self._names(selected)], self._options
+        has_all = decoded.has(wanted, self.protocol, options)
+        if has_all and condition is not None:
+            [layer] = condition.layers
+            rows = [self._fields[name] for name in condition.of_rows & self._fields.keys()]
+            has_all = len(rows) == len(condition.of_rows) and decoded.has(
+                [*rows, *condition.fields], self.protocol, options | layer
+            )
+        if has_all and decoded.marks is not None and decoded.marks.segment == stamp:
+            return decoded
+        decoded.close()
+        return None
+
+    def _names(self, selected: Selected) -> list[str]:
+        """The columns to give, and those by which messages are selected."""
+        return list(dict.fromkeys([*self.schema.names, *selected.columns(self.protocol)]))
+
+    def decode(
+        self, capture: _native.Capture, selected: Selected, condition: Condition | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same, of the frames that were recorded."""
+        used = self._names(selected)
         only = [name for name in used if name in self._decoded]
         kept = [name for name in used if name not in self._decoded and name != columns.RECEIVED_AT]
-        if columns.RECEIVED_AT in names and "received_at_ns" not in kept:
+        if columns.RECEIVED_AT in used and "received_at_ns" not in kept:
             kept.append("received_at_ns")
         frames = list(columns.needed(self._decoder, set(only)))
-        condition = selected.condition(self._protocol, **self._options)
         needed = dict.fromkeys([*kept, *frames, *(condition.needs if condition is not None else ())])
         decode = columns.rows_of(self._decoder, kept, frames, only, self.mismatches)
         rows = read_batches(capture.reader(list(needed), selected.native))
         batches = (decode if condition is None else condition.filtering(decode))(rows)
-        return map(self._given, map(selected.filter(self._protocol), batches))
+        return map(self._given, map(selected.filter(self.protocol), batches))
 
     def _given(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [

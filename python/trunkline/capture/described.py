@@ -48,8 +48,9 @@ class Run:
         condition: The condition in Constellation's terms: ``GOOD``, or any of ``TAINTED``, ``INCOMPLETE``,
             ``INTERRUPTED``, ``ABORTED`` and ``DEGRADED`` with ``|`` between them. What the sender's metadata says is
             kept; numbers that were skipped, fewer than its `data_records`, and data outside BOR and EOR add INCOMPLETE, a
-            missing EOR adds ABORTED.
-        condition_code: The same as a number: 0, or the sum of 1, 2, 4, 8 and 16, in that order.
+            missing EOR adds ABORTED. ``IN_PROGRESS`` while it may go on: it is the sender's last and has no EOR, the recorder has
+            not ended, as far as is known, and the sender was not silent for ten minutes.
+        condition_code: The same as a number: 0, or the sum of 1, 2, 4, 8 and 16, in that order; None while it is in progress.
         messages: DAT messages; a CDTP2 message counts once per record.
         bytes: Bytes of all frames, including those of BOR and EOR.
         missed: Sequence numbers that were skipped, `seq - 1 - last`, where `last` is the highest before. One that
@@ -69,7 +70,7 @@ class Run:
     ordinal: int
     run_id: str | None
     condition: str
-    condition_code: int
+    condition_code: int | None
     messages: int
     bytes: int
     missed: int

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
 
 from trunkline import columns
-from trunkline._locations import need_local
+from trunkline._locations import need_local, whole_or_none, without_secrets
 from trunkline._native.capture import mark_variants
 from trunkline._text import as_text, finite
 from trunkline.capture import reading
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from trunkline.capture.selecting import Selection
 
-__all__ = ["TEXT", "Format", "export", "format_of", "is_compressed", "write"]
+__all__ = ["TEXT", "Format", "export", "format_of", "is_compressed", "is_variant", "write"]
 
-Format: TypeAlias = Literal["parquet", "arrow", "csv", "jsonl", "hdf5"]
+Format: TypeAlias = Literal["parquet", "arrow", "csv", "jsonl", "hdf5", "root"]
 
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
@@ -36,12 +36,16 @@ _SUFFIXES: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".h5": "hdf5",
     ".hdf5": "hdf5",
+    ".root": "root",
 }
 
 Out: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
 # The text formats, which may go to standard output or be compressed.
 TEXT: tuple[Format, ...] = ("csv", "jsonl")
+
+# The formats of trees of arrays.
+_TREES: tuple[Format, ...] = ("hdf5", "root")
 
 # The prefixes of columns of single tags and properties.
 _ONE_OF = {"tags": "tag", "properties": "property"}
@@ -63,7 +67,7 @@ def format_of(path: str | os.PathLike[str]) -> Format:
     plain = name.with_suffix("") if is_compressed(name) else name
     found = _SUFFIXES.get(plain.suffix.lower())
     if found is None or (plain != name and found not in TEXT):
-        message = f"unknown format of {os.fspath(path)!r}: end the name with {', '.join((*_SUFFIXES, '.csv.gz', '.jsonl.gz'))}"
+        message = f"unknown format of {without_secrets(os.fspath(path))!r}: end the name with {', '.join((*_SUFFIXES, '.csv.gz', '.jsonl.gz'))}"
         raise LocalProtocolError(message)
     return found
 
@@ -94,6 +98,11 @@ def export(
     supports years up to 32767. An HDF5 file is not a table: it holds a run of CDTP with its payloads, in the layout of
     Constellation's H5DataWriter, and requires the extra ``hdf5``.
 
+    With a layout as `payload`, CSV refuses arrays, and an HDF5 file is a table: a group named after the protocol with a dataset for each
+    column, of arrays ``FIELD`` with all items and ``FIELD_offsets`` with where each row's begin and end. A ROOT file, which requires the
+    extra ``root``, is a tree named after the protocol with a branch for each column. In both, fields of payloads have their own names, the members of structs are
+    columns ``FIELD_MEMBER``, and a row without a value has 0, NaN, empty text or no items.
+
     Args:
         path: The capture directory, or a capture that is open.
         out: The file to write, which is replaced; CSV and JSON lines are compressed with gzip if the name ends with ``.gz``,
@@ -108,13 +117,27 @@ def export(
         **options: As for `Capture.decode`.
 
     Returns:
-        The number of rows written.
+        The number of rows written. After an error there is no file.
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
         LocalProtocolError: `out` is a URL, there is no such format or option, `escape_formulas` is given for another format than CSV, an extra
             is not installed, or a sender has several runs, for HDF5.
         OSError: The file cannot be written.
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from trunkline import capture
+    >>> from trunkline.demo import DATA
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs, table = pathlib.Path(folder, "runs"), pathlib.Path(folder, "messages.csv")
+    ...     imported = capture.import_(DATA / "cdtp1-release-0.5.1.jsonl.gz", runs)
+    ...     capture.export(runs, table, selection=capture.Selection(type="DAT"), columns=["type", "sequence"])
+    ...     table.read_text().splitlines()[:2]
+    2106
+    ['"type","sequence"', '"DAT",1']
+
+    ```
     """
     if isinstance(out, str | os.PathLike):
         need_local(out)
@@ -129,9 +152,14 @@ def export(
     if file_path is None and form not in TEXT:
         message = f"an open file takes {' or '.join(TEXT)}, not {form}"
         raise LocalProtocolError(message)
-    if file_path is not None and form == "hdf5":
+    layout = options.get("payload", False)
+    if file_path is not None and form == "hdf5" and isinstance(layout, bool):
         return _run(path, file_path, protocol, selection, on_progress, options)
     reader = reading.opened(path).decode(protocol, selection=selection, **options)
+    if form == "csv" and not isinstance(layout, bool):
+        _need_no_arrays(reader.schema, columns.Layout(layout))
+    if file_path is not None and form in _TREES:
+        return _tree(reader, file_path, form, protocol, on_progress)
     found = _json_columns(protocol, options)
     return write(reader, out, form, json=found, escape_formulas=escape_formulas, on_progress=on_progress)
 
@@ -153,10 +181,42 @@ def write(
             rows += batch.num_rows
             if on_progress is not None:
                 on_progress(rows)
-    variants = [field.name for field in table.schema if _is_variant(field)]
+    variants = [field.name for field in table.schema if is_variant(field)]
     # pyarrow writes Arrow's extension type of VARIANT, but not Parquet's annotation.
     if isinstance(out, str | os.PathLike) and form == "parquet" and variants:
         mark_variants(Path(out), variants)
+    return rows
+
+
+def _need_no_arrays(schema: pa.Schema, layout: columns.Layout) -> None:
+    """Refuses fields of payloads that are more than a cell."""
+    from pyarrow import types
+
+    for name in (name for name in layout.columns if name in schema.names):
+        field = schema.field(name)
+        if types.is_nested(field.type) and not is_variant(field):
+            message = f"CSV has no arrays, and {name} is one: choose .parquet, .arrow, .jsonl, .h5 or .root"
+            raise LocalProtocolError(message)
+
+
+def _tree(
+    reader: pa.RecordBatchReader, out: Path, form: Format, protocol: str, on_progress: Callable[[int], object] | None
+) -> int:
+    """Writes a table as HDF5 or ROOT, and returns the number of its rows."""
+    import pyarrow as pa
+
+    from trunkline.capture.branches import Hdf5Table, RootTable, branches
+
+    rows = 0
+    kind = Hdf5Table if form == "hdf5" else RootTable
+    # Before there is a file: what is wrong with the names is wrong with those of no rows.
+    list(branches(pa.RecordBatch.from_pylist([], reader.schema)))
+    with whole_or_none(out), kind(out, protocol.replace(columns.EVERY, "all")) as table:
+        for batch in reader:
+            table.write(batch)
+            rows += batch.num_rows
+            if on_progress is not None:
+                on_progress(rows)
     return rows
 
 
@@ -167,7 +227,7 @@ def _opened(out: Out) -> Iterator[IO[bytes]]:
         yield out
         return
     # Opened here: pyarrow and others accept only names that are text.
-    with gzip.open(out, "wb") if is_compressed(out) else Path(out).open("wb") as file:
+    with gzip.open(out, "wb") if is_compressed(out) else Path(out).open("wb") as file, whole_or_none(Path(out)):
         yield cast("IO[bytes]", file)
 
 
@@ -306,14 +366,16 @@ def _or_null(text: str | None) -> str:
     return "null" if text is None else text
 
 
-def _is_variant(field: pa.Field) -> bool:
+def is_variant(field: pa.Field) -> bool:
+    """Whether a column is a VARIANT."""
     return (field.metadata or {}).get(b"ARROW:extension:name") == b"arrow.parquet.variant"
 
 
 def _is_flat(kind: pa.DataType) -> bool:
     from pyarrow import types
 
-    return not (types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind))
+    is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    return not (types.is_nested(kind) or is_bytes)
 
 
 def _cell(value: Any) -> str | None:

@@ -54,8 +54,11 @@ def _things(fold: Fold, batches: Iterator[pa.RecordBatch], selected: Selected | 
         # A thing is selected if its first row is.
         yield from fold.record(batch if selected is None else batch.append_column("chosen", selected.mask(batch)))
     yield from fold.finish()
-    if fold.let_go:
-        _logger.warning("%s left out: more were open at a time than are kept", counted(fold.let_go, "link"))
+    if fold.evicted or fold.left_out:
+        text = (
+            "%s let go unsettled, and %s left out that came for what was let go: more was open at a time than is kept"
+        )
+        _logger.warning(text, counted(fold.evicted, "row"), counted(fold.left_out, "message"))
 
 
 class Selected:

@@ -19,11 +19,14 @@ import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from trunkline import _native
+from trunkline._conditions import GOOD
 from trunkline._extras import needs
 from trunkline._frames import of_row
+from trunkline._locations import whole_or_none
 from trunkline._text import as_text, counted
 from trunkline.capture import reading
 from trunkline.capture.selecting import Selection
@@ -49,6 +52,9 @@ _STEP = 100
 
 # The least room for the JSON of an EOR.
 _EOR_BYTES = 1000
+
+# Of a run without an EOR.
+_ABORTED = ("ABORTED", 8)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -84,7 +90,7 @@ def write(
     capture = reading.opened(path)
     rows = capture.chosen(dataclasses.replace(selection or Selection(), protocol="cdtp"))
     messages = bad = 0
-    with h5py.File(out, "w", libver="v110") as file, _Run(file, capture.runs()) as run:
+    with h5py.File(out, "w", libver="v110") as file, whole_or_none(Path(out)), _Run(file, capture.runs()) as run:
         for row, chosen in rows:
             try:
                 decoded = _native.decode("cdtp", of_row(row), row["topic"])
@@ -197,12 +203,16 @@ class _Sender:
         """Ends the indices as Constellation's reader expects, and writes the EOR, or a substitute for a missing one."""
         for column in self._ends.values():
             column.pad()
-        is_good = self._run is None or not self._run.condition_code
+        # A file ends here, so what was in progress has no end in it.
+        condition, code = (GOOD, 0) if self._run is None else (self._run.condition, self._run.condition_code)
+        if code is None:
+            condition, code = _ABORTED
+        is_good = not code
         if self._eor is None and is_good:
             return
         tags, metadata = self._eor or ({}, {})
-        if self._run is not None and not is_good:
-            metadata |= {"condition_code": self._run.condition_code, "condition": self._run.condition}
+        if not is_good:
+            metadata |= {"condition_code": code, "condition": condition}
         group = self._group.create_group("EOR")
         for name, values in (("user_tags", tags), ("run_metadata", metadata)):
             text = _json(values)

@@ -59,6 +59,18 @@ def import_(
         CaptureError: A line is not a recorded message, or the capture cannot be written.
         LocalProtocolError: `path` is a URL.
         OSError: A file cannot be read.
+
+    ```pycon
+    >>> import tempfile
+    >>> from trunkline import capture
+    >>> from trunkline.demo import DATA
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     capture.import_([DATA / "cdtp1-release-0.5.1.jsonl.gz", DATA / "cdtp2-release-1.0.2.jsonl.gz"], runs)
+    ...     capture.open(runs).info().protocols
+    2136
+    {'cdtp': 2136}
+
+    ```
     """
     need_path("path", path)
     if isinstance(files, str | os.PathLike | BufferedReader):

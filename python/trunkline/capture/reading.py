@@ -6,7 +6,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
@@ -16,8 +15,8 @@ from trunkline._arguments import need_choice, need_number, need_path
 from trunkline._extras import how_to_install
 from trunkline._locations import Location, location_of
 from trunkline._native import capture as _native
-from trunkline._native import cdt, cdtp, dcp, mc0, mtl
-from trunkline._text import amount, counted, moment, readable
+from trunkline._text import amount, counted, facts_table, moment, readable
+from trunkline.capture import pruning
 from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.selecting import Selection, of_rows
 from trunkline.errors import DecodeError, LocalProtocolError
@@ -26,31 +25,43 @@ from trunkline.options import DEFAULTS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from trunkline.columns import CdtOptions, CdtpOptions, DcpOptions, Mc0Options, Mode, MtlOptions
+    from trunkline.columns import Mode, Payload
 
-__all__ = ["SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "schema"]
+__all__ = ["DECODED", "SEGMENTS", "AnyMessage", "Capture", "CaptureInfo", "Run", "open", "schema"]
 
-# Matches the names of segments, and of no other files beside them.
-SEGMENTS = "[0-9]*.parquet"
+# The messages of every protocol, as iterating over a capture gives them.
+# Of all protocols, written by tools/lists.py.
+from trunkline._native import cdt, cdtp, dcp, mc0, mtl
 
-# How many protocols or tags a warning names.
-_NAMED = 5
+if TYPE_CHECKING:
+    from trunkline.columns import CdtOptions, CdtpOptions, DcpOptions, Mc0Options, MtlOptions
 
-_logger = logging.getLogger("trunkline.capture")
-
-_MtlMessage: TypeAlias = mtl.Command | mtl.Reply | mtl.Message
-_CdtMessage: TypeAlias = (
-    cdt.ConfigRequest
+AnyMessage: TypeAlias = (
+    cdtp.Message
+    | dcp.Message
+    | mc0.Message
+    | mtl.Command
+    | mtl.Reply
+    | mtl.Message
+    | cdt.ConfigRequest
     | cdt.ConfigResponse
     | cdt.ConfigPush
     | cdt.ConfigPushResponse
     | cdt.ConfigNewAvailable
     | cdt.ConfigUpdated
 )
+# End of what tools/lists.py writes.
 
-# The messages of every protocol, as iterating over a capture gives them.
-AnyMessage: TypeAlias = cdtp.Message | dcp.Message | mc0.Message | _MtlMessage | _CdtMessage
+# Matches the names of segments, and of no other files beside them.
+SEGMENTS = "[0-9]*.parquet"
 
+# The folder of decoded messages, by protocol.
+DECODED = "_decoded"
+
+# How many protocols or tags a warning names.
+_NAMED = 5
+
+_logger = logging.getLogger("trunkline.capture")
 
 # A capture as functions take it: its directory, or an open one.
 Readable: TypeAlias = "str | os.PathLike[str] | Capture"
@@ -78,6 +89,20 @@ class Capture:
         let_go: How often a sender had to make way for others in the result of the latest `runs`: its run ends there,
             and what it sent later counts as the first run of a new sender.
         unfollowed: Messages of senders with names of more than 1024 bytes, which are in no run.
+
+    ```pycon
+    >>> import tempfile
+    >>> from trunkline import capture
+    >>> from trunkline.demo import DATA
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     imported = capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", runs)
+    ...     recorded = capture.open(runs)
+    ...     recorded.decode("cdtp", tags=None, columns=["sender", "sequence"]).read_all().num_rows
+    ...     [(run.run_id, run.condition) for run in recorded.runs()]
+    1216
+    [('run_1', 'GOOD'), ('run_2', 'GOOD'), ('run_1', 'GOOD'), ('run_2', 'GOOD')]
+
+    ```
     """
 
     path: Location
@@ -98,6 +123,8 @@ class Capture:
         self.skipped = 0
         self.let_go = 0
         self.unfollowed = 0
+        self._within: tuple[int, int] | None = None
+        self._is_limited = max_message_bytes < DEFAULTS["max_message_bytes"]
         spans = None
         if segments is not None:
             spans = [(some, some) if isinstance(some, int) else some for some in segments]
@@ -134,11 +161,7 @@ class Capture:
             **{f"of {name}": f"{number:,}" for name, number in found.protocols.items()},
             **{f"error {kind}": f"{number:,}" for kind, number in found.errors.items()},
         }
-        rows = (
-            f"<tr><th>{escape(readable(name))}</th><td>{escape(readable(fact))}</td></tr>"
-            for name, fact in facts.items()
-        )
-        return f"<table>{''.join(rows)}</table>"
+        return facts_table(facts)
 
     def __len__(self) -> int:
         """The number of rows, one for each wire message: of one of CDTP2, iteration gives all records."""
@@ -152,6 +175,7 @@ class Capture:
         """The messages, each of the class of its protocol, oldest first; `skipped` counts from 0 again."""
         return self._decoded(None)
 
+    # Of all protocols, written by tools/lists.py.
     @overload
     def messages(self, protocol: Literal["cdtp"]) -> Iterator[cdtp.Message]: ...
 
@@ -162,10 +186,21 @@ class Capture:
     def messages(self, protocol: Literal["mc0"]) -> Iterator[mc0.Message]: ...
 
     @overload
-    def messages(self, protocol: Literal["mtl"]) -> Iterator[_MtlMessage]: ...
+    def messages(self, protocol: Literal["mtl"]) -> Iterator[mtl.Command | mtl.Reply | mtl.Message]: ...
 
     @overload
-    def messages(self, protocol: Literal["cdt"]) -> Iterator[_CdtMessage]: ...
+    def messages(
+        self, protocol: Literal["cdt"]
+    ) -> Iterator[
+        cdt.ConfigRequest
+        | cdt.ConfigResponse
+        | cdt.ConfigPush
+        | cdt.ConfigPushResponse
+        | cdt.ConfigNewAvailable
+        | cdt.ConfigUpdated
+    ]: ...
+
+    # End of what tools/lists.py writes.
 
     def messages(self, protocol: str) -> Iterator[Any]:
         """The messages of one protocol, oldest first, as iteration gives them; `skipped` counts malformed rows of that
@@ -205,11 +240,11 @@ class Capture:
         Raises:
             LocalProtocolError: There is no such run.
         """
-        selected = (selection or Selection()).of(self, first_seq)
+        selected = (selection or Selection()).of(self, pruning.at_least(first_seq))
         return selected.rows(self._native.rows(selected.native))
 
     def chosen(
-        self, selection: Selection | None = None, *, first_seq: int = 0
+        self, selection: Selection | None = None, *, first_seq: int = 0, payload: Payload = False
     ) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
         """The rows that `rows` returns, each with the positions of its selected messages.
 
@@ -218,6 +253,7 @@ class Capture:
         Args:
             selection: Which rows; all if None.
             first_seq: The number of the first row to return.
+            payload: The layout of payloads, whose fields a condition may be about.
 
         Returns:
             Rows with positions from 0 on; None for all messages of a row.
@@ -225,8 +261,8 @@ class Capture:
         Raises:
             LocalProtocolError: There is no such run.
         """
-        selected = (selection or Selection()).of(self, first_seq)
-        return selected.messages(self._native.rows(selected.native))
+        selected = (selection or Selection()).of(self, pruning.at_least(first_seq))
+        return selected.messages(self._native.rows(selected.native), payload=payload)
 
     def info(self) -> CaptureInfo:
         """Counts what the capture holds."""
@@ -256,8 +292,9 @@ class Capture:
             LocalProtocolError: pyarrow is not installed.
         """
         _need_pyarrow()
-        return self._native.reader(None, Selection().of(self, first_seq).native)
+        return self._native.reader(None, Selection().of(self, pruning.at_least(first_seq)).native)
 
+    # Of all protocols, written by tools/lists.py.
     @overload
     def decode(
         self,
@@ -313,6 +350,8 @@ class Capture:
         **options: Unpack[CdtOptions],
     ) -> pa.RecordBatchReader: ...
 
+    # End of what tools/lists.py writes.
+
     @overload
     def decode(
         self,
@@ -360,7 +399,7 @@ class Capture:
         options = {name: "json" for name, default in defaults.items() if default == "variant"} | options
         decoding = Decoding(protocol, mode, columns, options)
         selected = of_rows(selection or Selection(), protocol).of(self)
-        chosen = decoding.batches(self._native, selected)
+        chosen = decoding.batches(self, selected)
         # No warning if the selection has criteria but no protocol.
         if selection is None or selection.protocol is not None:
             chosen = self._warning_of_others(chosen, protocol)
@@ -394,7 +433,7 @@ class Capture:
         """The requests of DCP, each with its worker, latency and outcome.
 
         The columns are those of `trunkline.spark.pair_requests`, ordered by `request_seq`. At most a million requests and
-        256 MiB of them are open at a time: the oldest of more is given as it stands.
+        256 MiB of them are open at a time: the oldest of more is ``"evicted"``.
 
         Args:
             selection: Which requests, by the row that begins each; its reply may be outside. All if None.
@@ -520,6 +559,36 @@ def native(capture: Capture) -> _native.Capture:
     return capture._native  # noqa: SLF001 - of this room
 
 
+def within(capture: Capture) -> tuple[int, int] | None:
+    """The numbers of the first and the last row of a capture that has not all of its segments'."""
+    return capture._within  # noqa: SLF001 - of this room
+
+
+def is_limited(capture: Capture) -> bool:
+    """Whether values may have fewer bytes than those of any capture."""
+    return capture._is_limited  # noqa: SLF001 - of this room
+
+
+def of_known(
+    path: Location, segments: Sequence[tuple[int, int]], sizes: Sequence[int], within: tuple[int, int] | None = None
+) -> Capture:
+    """Some segments of a capture, of which those that are gone are passed over, and named by `gone` of its native reader.
+
+    Args:
+        path: The capture.
+        segments: The numbers of the first and the last of each.
+        sizes: The bytes of each, which a store is not asked for then.
+        within: The numbers of the first and the last row to read; all if None.
+
+    Raises:
+        CaptureError: There is no such directory.
+    """
+    capture = Capture(path, segments=())
+    capture._within = within  # noqa: SLF001 - of this room
+    capture._native = _native.Capture(path, DEFAULTS["max_message_bytes"], segments, sizes, within)  # noqa: SLF001
+    return capture
+
+
 def parts(capture: Capture) -> list[_native.Capture]:
     """The parts of a capture, oldest first: each segment, and the rows that are only in the journal."""
     return native(capture).parts()
@@ -538,6 +607,19 @@ def open(  # noqa: A001 - as `gzip.open`, used with its room
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
+
+    ```pycon
+    >>> import tempfile
+    >>> from trunkline import capture, cdtp
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     with cdtp.Receiver(bind="tcp://127.0.0.1:*", capture=runs) as receiver:
+    ...         with cdtp.Sender("Detector.one", connect=receiver.endpoints[0]) as sender:
+    ...             sender.send(b"event", tags={"run": 7})
+    ...         message = receiver.receive(timeout_s=10)
+    ...     [(message.sender, message.tags) for message in capture.open(runs).messages("cdtp")]
+    [('Detector.one', {'run': 7})]
+
+    ```
     """
     return Capture(path, max_message_bytes=max_message_bytes)
 
@@ -552,6 +634,13 @@ def schema() -> pa.Schema:
 
     Raises:
         LocalProtocolError: pyarrow is not installed.
+
+    ```pycon
+    >>> from trunkline import capture
+    >>> capture.schema().field("header")
+    pyarrow.Field<header: binary>
+
+    ```
     """
     _need_pyarrow()
     return _native.schema()

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Literal, Unpack
 
 from trunkline import cdtp
-from trunkline._arguments import need_callable, need_seconds
+from trunkline._arguments import need_callable, need_seconds, need_timeout
 from trunkline._frames import of_row
 from trunkline._native import protocols
 from trunkline._text import counted
@@ -60,8 +60,21 @@ def replay(
         LocalProtocolError: The capture holds messages of another protocol than CDTP, or the rate is invalid.
         TimeoutError: The receiver accepted nothing for `timeout_s`.
         CaptureError: There is no capture, or it cannot be read.
+
+    ```pycon
+    >>> import tempfile
+    >>> from trunkline import capture, cdtp
+    >>> from trunkline.demo import DATA
+    >>> with tempfile.TemporaryDirectory() as runs, cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver:
+    ...     imported = capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", runs)
+    ...     capture.replay(runs, connect=receiver.endpoints[0], timeout_s=10)
+    ...     receiver.receive(timeout_s=10).type
+    12
+    'BOR'
+
+    ```
     """
-    need_seconds("timeout_s", timeout_s, may_be_none=True)
+    need_timeout("timeout_s", timeout_s)
     need_seconds("linger_s", linger_s)
     need_callable("on_ready", on_ready)
     need_callable("on_progress", on_progress)

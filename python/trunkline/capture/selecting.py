@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trunkline import _native as _codec
 from trunkline._frames import of_row
+from trunkline._protocols import RECORDED
 from trunkline._text import did_you_mean, moment, readable, text_or_digits
+from trunkline.capture import pruning
 from trunkline.columns import EVERY, protocols
 from trunkline.errors import DecodeError, LocalProtocolError
+from trunkline.options import hinting
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from trunkline.capture.described import Run
     from trunkline.capture.where import Condition, Where
+    from trunkline.columns import Payload
 
 __all__ = [
-    "KINDS",
     "Selected",
     "Selection",
     "Source",
@@ -45,7 +48,20 @@ class Source(Protocol):
 
 
 # The column of the message type, by protocol.
-KINDS = {"cdtp": "type", "dcp": "type", "mc0": "verb", "mtl": "type", "cdt": "type"}
+_KINDS = {protocol.name: protocol.kind for protocol in RECORDED}
+
+# The criteria of the topic of a row, and the protocols of each.
+_SUBJECTS = {
+    subject: [protocol.name for protocol in RECORDED if protocol.subject == subject]
+    for subject in dict.fromkeys(protocol.subject for protocol in RECORDED)
+    if subject is not None
+}
+
+# The criteria that only the messages of one protocol have, and that protocol.
+_OF_ONE = {
+    **{criterion: protocol.name for protocol in RECORDED for criterion in protocol.criteria},
+    **{subject: names[0] for subject, names in _SUBJECTS.items() if len(names) == 1},
+}
 
 _LAST = (1 << 63) - 1
 
@@ -58,6 +74,7 @@ def _where(text: str, protocol: str | None) -> Where:
     return Where(text, protocol)
 
 
+@hinting
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """A selection of messages of a capture: those that match all criteria; None matches anything.
@@ -82,6 +99,18 @@ class Selection:
     Raises:
         LocalProtocolError: Criteria exclude each other, such as a sender and a service; no message has such a type; or the
             condition is invalid, or names an unknown column.
+
+    ```pycon
+    >>> import tempfile
+    >>> from trunkline import capture
+    >>> from trunkline.demo import DATA
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     imported = capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", runs)
+    ...     first = capture.Selection(run="run_1", where="type = 'DAT' and sequence <= 2")
+    ...     capture.open(runs).decode("cdtp", selection=first, columns=["sequence"]).read_all()["sequence"].to_pylist()
+    [1, 2, 1, 2]
+
+    ```
     """
 
     protocol: str | None = None
@@ -98,12 +127,12 @@ class Selection:
     where: str | None = None
 
     def __post_init__(self) -> None:
-        subjects = [name for name in ("service", "topic", "resource") if getattr(self, name) is not None]
+        subjects = [name for name in _SUBJECTS if getattr(self, name) is not None]
         if len(subjects) > 1:
             message = f"no message has both a {subjects[0]} and a {subjects[1]}"
             raise LocalProtocolError(message)
-        if self.protocol is not None and self.protocol not in KINDS:
-            message = f"protocol must be one of {', '.join(KINDS)}, not {self.protocol!r}"
+        if self.protocol is not None and self.protocol not in _KINDS:
+            message = f"protocol must be one of {', '.join(_KINDS)}, not {self.protocol!r}"
             raise LocalProtocolError(message)
         if self.direction not in (None, "in", "out"):
             message = f"direction must be 'in' or 'out', not {self.direction!r}"
@@ -117,12 +146,17 @@ class Selection:
 
     def _need_type(self) -> None:
         """Refuses a type that no message of the selected protocols has."""
-        subjects = self._subjects()
-        types = (each.message_types for each in protocols() if each.name in subjects or not subjects)
-        known = dict.fromkeys(itertools.chain.from_iterable(types))
-        if self.type is not None and self.type.lower() not in map(str.lower, known):
-            what = " of ".join(("message", *subjects))
-            hint = did_you_mean(self.type, known, ", ") or f" (choose from {', '.join(known)})"
+        if self.type is None:
+            return
+        spoken = self._spoken()
+        known = {each.name: each.message_types for each in protocols() if each.name in spoken or not spoken}
+        if not any(_has_type(types, self.type) for types in known.values()):
+            what = " of ".join(("message", *spoken))
+            lists = (
+                ", ".join(types) if name in spoken else f"{name}: {', '.join(types)}" for name, types in known.items()
+            )
+            every = itertools.chain.from_iterable(known.values())
+            hint = did_you_mean(self.type, every, ", ") or f" (choose from {'; '.join(lists)})"
             message = f"type: no {what} is {self.type!r}{hint}"
             raise LocalProtocolError(message)
 
@@ -145,27 +179,42 @@ class Selection:
 
     def _subjects(self) -> set[str]:
         """The protocols that have the given criteria."""
-        names = {"sender": "cdtp", "run": "cdtp", "service": "dcp", "resource": "mtl"}
-        return {protocol for name, protocol in names.items() if getattr(self, name) is not None}
+        return {protocol for name, protocol in _OF_ONE.items() if getattr(self, name) is not None}
 
-    def of(self, capture: Source, first_seq: int = 0) -> Selected:
-        """The selection in a capture from a number on; looks up the runs if one is wanted."""
-        topics = (self.service, self.topic, self.resource)
+    def of(
+        self, capture: Source, numbers: pruning.Spans = pruning.ROWS, times_ns: pruning.Spans = pruning.EVERY
+    ) -> Selected:
+        """The selection in a capture, of rows with these numbers and times; looks up the runs if one is wanted."""
+        topics = (getattr(self, name) for name in _SUBJECTS)
         native: dict[str, Any] = {
             "protocol": self.spoken,
             "direction": self.direction,
             "peer": self.peer,
-            "topic": next((name for name in topics if name is not None), None),
+            "topic": next((topic for topic in topics if topic is not None), None),
             "since_ns": self.since_ns,
             "until_ns": self.until_ns,
         }
         spans = None if self.run is None else _spans(capture, self.sender, self.run)
         if spans is not None:
-            every = [span for of_sender in spans.values() for span in of_sender]
-            native["numbers"] = [(max(first, first_seq), last) for first, last in every]
-        elif first_seq:
-            native["numbers"] = [(first_seq, _LAST)]
+            numbers = pruning.both([span for of_sender in spans.values() for span in of_sender], numbers)
+        if (condition := self.condition()) is not None:
+            numbers = pruning.both(condition.numbers, numbers)
+            times_ns = pruning.both(condition.times_ns, times_ns)
+        if times_ns != pruning.EVERY:
+            native |= self._within(times_ns)
+        numbers = pruning.both(numbers, pruning.ROWS)
+        if numbers != pruning.ROWS:
+            native["numbers"] = numbers
         return Selected(self, {name: value for name, value in native.items() if value is not None}, spans)
+
+    def _within(self, times_ns: pruning.Spans) -> dict[str, int | None]:
+        """The times of receipt, where none but these are wanted."""
+        first, last = (times_ns[0][0], times_ns[-1][1]) if times_ns else (0, -1)
+        since_ns = first if self.since_ns is None else max(self.since_ns, first)
+        until_ns = self.until_ns
+        if last < _LAST:
+            until_ns = last + 1 if until_ns is None else min(until_ns, last + 1)
+        return {"since_ns": since_ns, "until_ns": until_ns}
 
 
 class Selected:
@@ -179,6 +228,7 @@ class Selected:
     Attributes:
         native: The part of it that rows decide without decoding.
         is_decided_by_rows: Whether that is all but `Selection.where`.
+        is_decided_by_decoded: Whether decoded messages decide, with the numbers of their rows and the times of receipt.
     """
 
     def __init__(
@@ -190,6 +240,7 @@ class Selected:
         # Protocols differ in the case of their types.
         self._type = selection.type and selection.type.lower()
         self.is_decided_by_rows = selection.sender is None and selection.type is None and spans is None
+        self.is_decided_by_decoded = not native.keys() & {"direction", "peer", "topic"}
         self._where = selection.condition()
 
     def rows(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -198,15 +249,30 @@ class Selected:
             return rows if self.is_decided_by_rows else filter(self._has, rows)
         return (row for row, _ in self.messages(rows))
 
-    def messages(self, rows: Iterator[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
-        """The selected rows, each with the positions of its selected messages; None for all of them."""
+    def messages(
+        self, rows: Iterator[dict[str, Any]], *, payload: Payload = False
+    ) -> Iterator[tuple[dict[str, Any], frozenset[int] | None]]:
+        """The selected rows, each with the positions of its selected messages; None for all of them.
+
+        With a layout of payloads the condition is about their fields too.
+        """
         if not self.is_decided_by_rows:
             rows = filter(self._has, rows)
         if self._where is None:
             return ((row, None) for row in rows)
         from trunkline.capture.where import wanted_messages
 
-        return wanted_messages({protocol: self._where.of(protocol) for protocol in self._where.protocols}, rows)
+        of_each: dict[str, Condition] = {}
+        faults = []
+        for protocol in self._where.protocols:
+            try:
+                of_each[protocol] = self._where.of(protocol, payload=payload)
+            except LocalProtocolError as fault:
+                # Payloads of some protocols cannot be of the layout.
+                faults.append(fault)
+        if not of_each:
+            raise faults[0]
+        return wanted_messages(of_each, rows)
 
     def condition(self, protocol: str, **options: Any) -> Condition | None:
         """The condition of `Selection.where` for a protocol decoded with these options; None without one."""
@@ -264,9 +330,14 @@ class Selected:
         return keep
 
 
+def _has_type(types: Iterable[str], wanted: str) -> bool:
+    """Whether a type is among those of a protocol, in capitals or not."""
+    return wanted.lower() in map(str.lower, types)
+
+
 def _kind(protocol: str) -> str:
     """The column of the message type."""
-    return KINDS.get(protocol, "type")
+    return _KINDS.get(protocol, "type")
 
 
 def of_rows(selection: Selection, protocol: str) -> Selection:
@@ -277,7 +348,8 @@ def of_rows(selection: Selection, protocol: str) -> Selection:
     """
     if protocol != EVERY:
         return replace(selection, protocol=protocol)
-    looked_into = [name for name in ("sender", "run", "where") if getattr(selection, name) is not None]
+    criteria = (*(name for protocol in RECORDED for name in protocol.criteria), "where")
+    looked_into = [name for name in criteria if getattr(selection, name) is not None]
     if looked_into:
         message = f"{looked_into[0]}: looks into messages of one protocol: name it in place of {EVERY!r}"
         raise LocalProtocolError(message)
@@ -339,7 +411,12 @@ def protocols_of(selection: Selection) -> Sequence[str]:
     if selection.spoken is not None:
         return [selection.spoken]
     condition = selection.condition()
-    return [known.name for known in protocols()] if condition is None else condition.protocols
+    return [
+        known.name
+        for known in protocols()
+        if (selection.type is None or _has_type(known.message_types, selection.type))
+        and (condition is None or known.name in condition.protocols)
+    ]
 
 
 def ordinals(capture: Source, selection: Selection) -> dict[str, list[int]]:

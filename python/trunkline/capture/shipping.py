@@ -6,31 +6,35 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 from trunkline._arguments import need_callable, need_path
-from trunkline._counters import Count, Level
-from trunkline._locations import Url, location_of
+from trunkline._locations import location_of
+from trunkline._metrics.counters import Count, Level
 from trunkline._native import capture as _native
-from trunkline.capture.stores import Store, explained, store
+from trunkline.capture.passed import Span
+from trunkline.capture.reading import Capture
+from trunkline.capture.stores import explained
+from trunkline.capture.targets import META, pieces, target
 from trunkline.errors import CaptureError, LocalProtocolError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Shipment", "ShipmentStats", "Shipped", "ship"]
 
-# Consecutive segments: the numbers of the first and the last.
-_Span: TypeAlias = tuple[int, int]
-
-_META = "_capture"
 _MANIFEST = "manifest.parquet"
 
-# The names of segments and of their notes, with their numbers.
-_NUMBERED = re.compile(r"(\d{10,})(?:-(\d{10,}))?\.parquet")
+# The names of segments, of their notes, and of the checksums of those that were published together.
+_NUMBERED = re.compile(r"(\d{10,})(?:-(\d{10,})|\.sums)?\.parquet")
 
-# Stores that show only complete objects; on others a file is renamed when it is complete.
-_WHOLE = ("s3", "gcs", "abfs")
+# What is beside the manifest if that says which segments are published.
+_BATCHES = "batches.parquet"
+
+# The name of an empty file, which ends with the number of the first segment that was not copied.
+_SHIPPED = ".shipped-"
 
 # How often to list notes again if a recorder replaced them meanwhile.
 _TRIES = 3
@@ -44,8 +48,8 @@ class Shipped:
         segments: Files of segments that were copied.
         bytes: Their bytes.
         already: Files of segments that were there already.
-        deleted: Files of segments that were deleted here, once they were there.
-        missed: Segments that were deleted here before they were copied.
+        deleted: Files of segments that were deleted here, once they were proven to be there.
+        missed: Segments that were deleted here before they were copied, since what is there was.
     """
 
     segments: int = 0
@@ -95,17 +99,34 @@ def ship(
 
     Existing segments are not copied again, so that an interrupted copy is continued; a recorder may be running. Each segment
     is checked against its size and CRC as published before it is copied, and its size is compared afterwards. The copy is a
-    valid capture at any time: segments are copied in ascending order, and the manifest last.
+    valid capture at any time: segments are copied in ascending order, and the manifest last. No link is followed, here or in a
+    directory that is copied to.
 
     Args:
         path: The capture directory.
         url: The folder to copy to, as `pyarrow.fs` takes it: ``s3://bucket/runs/run7``; or a directory.
-        delete_shipped: Whether to delete segments here that are there, all but the last one.
-        on_progress: Called with the number of segments looked at so far, and of all.
+        delete_shipped: Whether to delete segments here that are there, all but the last one: those that were read back and are the
+            same, or whose MD5 the store has computed.
+        on_progress: Called with the number of segments looked at so far, and of all, several times a second.
 
     Raises:
-        CaptureError: There is no capture, a segment is not as it was published, or the store cannot be reached.
-        LocalProtocolError: The target holds another capture or other files, or pyarrow is not installed.
+        CaptureError: There is no capture, a segment is not as it was published, one to delete is not the same there, or the store
+            cannot be reached.
+        LocalProtocolError: The target is the capture itself, holds another one or other files, or pyarrow is not installed.
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from trunkline import capture
+    >>> from trunkline.demo import DATA
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs, shipped = pathlib.Path(folder, "runs"), pathlib.Path(folder, "shipped")
+    ...     imported = capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", runs)
+    ...     capture.ship(runs, shipped).segments, capture.ship(runs, shipped).already
+    ...     len(capture.open(shipped)) == imported
+    (1, 1)
+    True
+
+    ```
     """
     need_callable("on_progress", on_progress)
     return Shipment(path, url, delete_shipped=delete_shipped).round(on_progress or (lambda _done, _all: None))
@@ -137,16 +158,20 @@ class Shipment:
         need_path("path", path)
         need_path("url", url, may_be_url=True)
         self._here, there = Path(path), location_of(url)
-        self._there = Target(there if isinstance(there, Url) else Url(there.absolute().as_uri()))
+        self._there = target(there.absolute() if isinstance(there, Path) else there)
+        self._folder = _native.Folder(self._here)
+        if self._there.is_same("", self._here):
+            message = f"{self.target}: is the capture itself: choose another folder"
+            raise LocalProtocolError(message)
         self._deletes = delete_shipped
         self.total = Shipped()
         self._behind = 0
         # The contents of the target, once listed: segments and notes with their sizes, and which segments are merged ones.
         self._known: dict[str, int] | None = None
         self._notes: dict[str, int] = {}
-        self._merged: list[_Span] = []
-        # The number after the last copied segment.
-        self._next = 0
+        self._merged: list[Span] = []
+        # The number after the last copied segment, and after the last one of a whole round.
+        self._copied = self._next = 0
 
     @property
     def target(self) -> str:
@@ -166,8 +191,16 @@ class Shipment:
             CaptureError: As by `ship`.
             LocalProtocolError: As by `ship`.
         """
+        done = 0, 0
+
+        def at(number: int, of: int) -> None:
+            nonlocal done
+            done = number, of
+            on_progress(number, of)
+
+        self._there.look = lambda: on_progress(*done)
         try:
-            return self._round(on_progress)
+            return self._round(at)
         except OSError as error:
             message = f"{self._there.name}: {explained(error)}"
             raise CaptureError(message) from error
@@ -180,20 +213,25 @@ class Shipment:
             return Shipped()
         if end == self._next:
             return Shipped()
+        spans = [span for span in _native.published(self._here) if span[1] < end]
+        if self._there.is_replaced():
+            self._known, self._behind = None, len(spans)
         if self._known is None:
             self._known = self._there.contents(capture_id)
-            self._notes = self._there.sizes(_META)
-            self._merged = [_span(name) for name in self._known if "-" in name]
-        spans = [span for span in _native.published(self._here) if span[1] < end]
+            self._notes = self._there.sizes(META)
+            self._merged = self._merged_there(self._known)
+            # Segments are copied in order: those after what is there that are not here any more were missed.
+            there = [*self._merged, *(_span(name) for name in self._known if "-" not in name)]
+            self._copied = max((last + 1 for _, last in there), default=0)
         absent = {span for span in spans if not self._is_there(span)}
         self._behind = len(absent)
         self._ship_notes(end)
         sums = {(first, last): (size, crc) for first, last, size, crc in _native.sums(self._here)}
         copied = size = already = missed = 0
-        expected = self._next or (spans[0][0] if spans else 0)
+        expected = self._copied or (spans[0][0] if spans else 0)
         for done, span in enumerate(spans):
             on_progress(done, len(spans))
-            missed += max(0, span[0] - max(expected, self._next))
+            missed += max(0, span[0] - expected)
             expected = span[1] + 1
             if span not in absent:
                 already += 1
@@ -208,14 +246,32 @@ class Shipment:
             self.total = self.total.plus(Shipped(1, sent, already))
         on_progress(len(spans), len(spans))
         self._ship_notes(end)
-        self._there.write(f"{_META}/{_MANIFEST}", manifest)
-        self._next = end
+        batches = self._read(f"{META}/{_BATCHES}")
+        if batches is not None and _BATCHES not in self._notes:
+            self._write(f"{META}/{_BATCHES}", batches)
+            self._notes[_BATCHES] = len(batches)
+        self._write(f"{META}/{_MANIFEST}", manifest)
+        self._note_shipped(end)
+        self._copied = end
+        self.total = self.total.plus(Shipped(already=already, missed=missed))
         deleted = self._delete(spans) if self._deletes else 0
-        self.total = self.total.plus(Shipped(already=already, deleted=deleted, missed=missed))
+        self._next = end
         return Shipped(copied, size, already, deleted, missed)
 
+    def _note_shipped(self, end: int) -> None:
+        """Notes here how far it was copied, for the recorder to say what retention deletes before."""
+        name = f"{_SHIPPED}{end:010}"
+        try:
+            self._folder.write(f"{META}/{name}").finish()
+            for other, _ in self._folder.files(META):
+                if other.startswith(_SHIPPED) and other != name:
+                    self._folder.remove(f"{META}/{other}")
+        except CaptureError:
+            # Who copies a capture need not be allowed to write to it.
+            return
+
     def _manifest(self) -> bytes | None:
-        manifest = self._read(f"{_META}/{_MANIFEST}")
+        manifest = self._read(f"{META}/{_MANIFEST}")
         # A new capture has no record of runs yet, and an earlier version has another format.
         if manifest is None and _native.published(self._here):
             message = f"{self._here}: was recorded by an earlier version: run trunkline capture recover first"
@@ -223,43 +279,74 @@ class Shipment:
         return manifest
 
     def _read(self, name: str) -> bytes | None:
-        """The contents of a local file; links are not followed."""
+        """The contents of the manifest or of notes here; links are not followed."""
         return _native.read_file(self._here, name)
 
-    def _is_there(self, span: _Span) -> bool:
+    def _write(self, name: str, contents: bytes) -> None:
+        self._there.write(name, iter((contents,)), len(contents))
+
+    def _merged_there(self, known: dict[str, int]) -> list[Span]:
+        """The merged segments at the target that are as large as they were when they were published."""
+        merged = [_span(name) for name in known if "-" in name]
+        if not merged:
+            return []
+        try:
+            sums = self._there.ask(lambda: _native.sums(self._there.place))
+        except CaptureError:
+            return []
+        noted = {(first, last): size for first, last, size, _ in sums}
+        return [span for span in merged if noted.get(span) == known[_name(span)]]
+
+    def _is_there(self, span: Span) -> bool:
         """Whether the target has the rows of a segment, in a file of the same name or in merged ones."""
         assert self._known is not None
         name = _name(span)
         if name in self._known:
-            with suppress(FileNotFoundError):
-                return self._known[name] == (self._here / name).stat().st_size
-            return True
+            file = self._folder.read(name)
+            return file is None or self._known[name] == file.size
         return all(
             _name((number, number)) in self._known or any(first <= number <= last for first, last in self._merged)
             for number in range(span[0], span[1] + 1)
         )
 
-    def _ship_segment(self, span: _Span, noted: tuple[int, int] | None) -> int | None:
+    def _ship_segment(self, span: Span, noted: tuple[int, int] | None) -> int | None:
         """Copies a segment, and returns its bytes; None if it was deleted."""
         assert self._known is not None
         name = _name(span)
-        contents = self._read(name)
-        if contents is None:
+        file = self._folder.read(name)
+        if file is None:
             return None
-        if noted is not None and (len(contents), zlib.crc32(contents)) != noted:
-            message = f"{self._here / name}: is not as it was published, and is not copied; trunkline capture verify says more"
-            raise CaptureError(message)
-        self._there.write(name, contents)
-        self._known[name] = len(contents)
+        if noted is not None:
+            # Before a byte of it is copied; another size need not be summed.
+            for _ in self._as_published(span, file, noted):
+                self._there.look()
+        self._there.write(name, self._as_published(span, file, noted), file.size)
+        self._known[name] = file.size
         if span[0] < span[1]:
             self._merged.append(span)
-        return len(contents)
+        return file.size
+
+    def _as_published(self, span: Span, file: _native.FolderFile, noted: tuple[int, int] | None) -> Iterator[bytes]:
+        """The pieces of a segment, which has the size and the CRC that are noted.
+
+        Raises:
+            CaptureError: It does not.
+        """
+        crc = 0
+        if noted is None or file.size == noted[0]:
+            for piece in pieces(file):
+                crc = zlib.crc32(piece, crc)
+                yield piece
+        if noted is not None and (file.size, crc) != noted:
+            path = self._here / _name(span)
+            message = f"{path}: is not as it was published, and is not copied; trunkline capture verify says more"
+            raise CaptureError(message)
 
     def _ship_notes(self, end: int) -> None:
         """Copies the metadata beside the segments, and removes notes that later ones repeat."""
         there = self._notes
         for _ in range(_TRIES):
-            here = {name: size for name, size in _sizes(self._here / _META) if _NUMBERED.fullmatch(name)}
+            here = {name: size for name, size in self._folder.files(META) if _NUMBERED.fullmatch(name)}
             is_whole = True
             for name in sorted(here):
                 # Segments published later are for the next round.
@@ -267,11 +354,11 @@ class Shipment:
                     continue
                 if there.get(name) == here[name]:
                     continue
-                contents = self._read(f"{_META}/{name}")
+                contents = self._read(f"{META}/{name}")
                 if contents is None:
                     is_whole = False
                     continue
-                self._there.write(f"{_META}/{name}", contents)
+                self._write(f"{META}/{name}", contents)
                 there[name] = len(contents)
             if is_whole:
                 break
@@ -279,110 +366,75 @@ class Shipment:
         for name in there.keys() - here.keys():
             # Recorders remove notes that later ones repeat, and the oldest to make room.
             if "-" not in name and _NUMBERED.fullmatch(name) and alone and alone[0] < name < alone[-1]:
-                self._there.remove(f"{_META}/{name}")
+                self._there.remove(f"{META}/{name}")
                 del there[name]
 
-    def _delete(self, spans: list[_Span]) -> int:
-        """Deletes local segments that the target has, oldest first; returns how many."""
+    def _delete(self, spans: list[Span]) -> int:
+        """Deletes local segments that are proven to be at the target, oldest first; returns how many.
+
+        Raises:
+            CaptureError: One is not the same there.
+        """
         deleted = 0
         # A recorder takes the next number from the last one.
         for span in spans[:-1]:
-            if not self._is_there(span):
-                break
-            with suppress(FileNotFoundError):
-                (self._here / _name(span)).unlink()
+            file = self._folder.read(_name(span))
+            if file is None:
+                continue
+            if not self._is_proven(span, file):
+                message = (
+                    f"{self.target}: does not have {_name(span)} as it is here, where it stays: {self._way_out(span)}"
+                )
+                raise CaptureError(message)
+            if self._folder.remove(_name(span)):
                 deleted += 1
+                self.total = self.total.plus(Shipped(already=self.total.already, deleted=1))
         return deleted
 
+    def _way_out(self, span: Span) -> str:
+        """What to do about a segment that the target has otherwise."""
+        assert self._known is not None
+        if _name(span) in self._known:
+            return "if trunkline capture verify finds nothing wrong here, delete the file there and ship again, which copies it anew"
+        # The merged file may have segments that are not here any more.
+        return "its rows in a merged file there are others; trunkline capture verify says more, and another folder takes a new copy"
 
-class Target:
-    """Where a capture is copied to.
+    def _is_proven(self, span: Span, file: _native.FolderFile) -> bool:
+        """Whether the target has what is in a segment, by its bytes, or where it is merged with others by its rows."""
+        assert self._known is not None
+        name = _name(span)
+        if name in self._known:
+            # A hard link is no second copy.
+            return not self._there.is_same(name, self._here / name) and self._there.holds(name, file)
+        import pyarrow as pa
 
-    Args:
-        url: The folder.
-
-    Attributes:
-        name: The folder without credentials.
-    """
-
-    name: str
-
-    def __init__(self, url: Url) -> None:
-        self._url = url
-        self._store: Store = store(url)
-        self.name = self._store.name
-        self._is_made = False
-
-    def contents(self, capture_id: str) -> dict[str, int]:
-        """The files of segments that are there, with their sizes.
-
-        Raises:
-            LocalProtocolError: It holds another capture or other files.
-            OSError: They cannot be listed.
-        """
-        files = self.sizes("")
-        if not files and not self.sizes(_META):
-            return {}
-        if not _native.is_capture(self._url):
-            message = f"{self.name}: is not a capture: it contains {min(files)}; choose an empty or a new folder"
-            raise LocalProtocolError(message)
-        # Before the manifest is copied there are only notes and segments.
-        other, _ = _native.position(self._url)
-        if other not in {None, capture_id}:
-            message = f"{self.name}: holds another capture, {other}, not {capture_id}: choose another folder"
-            raise LocalProtocolError(message)
-        return {name: size for name, size in files.items() if _NUMBERED.fullmatch(name)}
-
-    def sizes(self, folder: str) -> dict[str, int]:
-        """The files in a folder, with their sizes."""
-        return {info.base_name: info.size for info in self._store.infos(folder) if info.is_file}
-
-    def write(self, name: str, contents: bytes) -> None:
-        """Writes a file that becomes visible only when it is complete.
-
-        Raises:
-            OSError: It cannot be written, or is not as large as it should be.
-        """
-        path = self._store.path(name)
-        if self._store.files.type_name in _WHOLE:
-            self._put(path, contents)
-        else:
-            if not self._is_made:
-                self._store.files.create_dir(self._store.path(_META), recursive=True)
-                self._is_made = True
-            folder, _, last = path.rpartition("/")
-            partial = f"{folder}/.{last}.partial"
-            self._put(partial, contents)
-            self._store.files.move(partial, path)
-        info = self._store.info(name)
-        if info is None or info.size != len(contents):
-            message = f"{name} has {'no' if info is None else info.size} bytes there, not {len(contents)}"
-            raise OSError(message)
-
-    def remove(self, name: str) -> None:
-        """Removes a file, if it is there."""
-        with suppress(FileNotFoundError):
-            self._store.files.delete_file(self._store.path(name))
-
-    def _put(self, path: str, contents: bytes) -> None:
-        # In one write: an interruption between two would leave a truncated object.
-        with self._store.files.open_output_stream(path) as stream:
-            stream.write(contents)
+        here = Capture(self._here, segments=[span])
+        try:
+            there = Capture(self._there.place, segments=[span])
+            return self._there.ask(lambda: _are_equal(iter(here.reader()), iter(there.reader())))
+        except (CaptureError, pa.ArrowInvalid):
+            # What a reader of pyarrow raises for a damaged file.
+            return False
 
 
-def _sizes(directory: Path) -> Iterator[tuple[str, int]]:
-    """The files in a directory, with their sizes."""
-    for entry in os.scandir(directory):
-        with suppress(FileNotFoundError):
-            yield entry.name, entry.stat(follow_symlinks=False).st_size
+def _are_equal(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> bool:
+    """Whether two readers give the same rows, however they are divided into batches."""
+    left, right = next(one, None), next(other, None)
+    while left is not None and right is not None:
+        rows = min(left.num_rows, right.num_rows)
+        if not left.slice(0, rows).equals(right.slice(0, rows)):
+            return False
+        left = left.slice(rows) if left.num_rows > rows else next(one, None)
+        right = right.slice(rows) if right.num_rows > rows else next(other, None)
+    return left is None and right is None
 
 
-def _name(span: _Span) -> str:
+def _name(span: Span) -> str:
     first, last = span
     return f"{first:010}.parquet" if first == last else f"{first:010}-{last:010}.parquet"
 
 
-def _span(name: str) -> _Span:
+def _span(name: str) -> Span:
     found = _NUMBERED.fullmatch(name)
     assert found is not None
     return int(found[1]), int(found[2] or found[1])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from trunkline._extras import how_to_install
 from trunkline._locations import Location, Url
 from trunkline._text import did_you_mean
+from trunkline.capture.s3 import Parts
 from trunkline.errors import CaptureError, LocalProtocolError
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ _CREDENTIALS_HINT = (
     "the store does not know you, or does not let you do this here. Who you are comes from the environment, as AWS_ACCESS_KEY_ID and "
     "AWS_SECRET_ACCESS_KEY, ~/.aws or the role of the machine, or from the URL, as s3://KEY:SECRET@bucket/folder"
 )
+
+# The bytes that are read of a file whose size is not known.
+_FIRST_BYTES = 4 << 20
 
 # The schemes that pyarrow can open, for the error about an unknown one.
 _SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "mock")
@@ -69,26 +73,48 @@ class Store:
             self.files, root = FileSystem.from_uri(os.fspath(url))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             known = "" if url.scheme in _SCHEMES else did_you_mean(url.scheme, _SCHEMES) or ""
-            message = f"{self.name}: {explained(error)}{known}"
+            message = f"{self.name}: {url.hidden(explained(error))}{known}"
             raise LocalProtocolError(message) from None
         except OSError as error:
-            message = f"{self.name}: {explained(error)}"
-            raise CaptureError(message) from error
+            message = f"{self.name}: {url.hidden(explained(error))}"
+            raise CaptureError(message) from None
         self.root = root.rstrip("/")
+        self._parts = Parts.of(self.files)
 
     def path(self, name: str) -> str:
         """The path of what is below the root; of the root itself for an empty name."""
         return f"{self.root}/{name}" if name else self.root
 
-    def open(self, name: str) -> tuple[NativeFile, int]:
-        """A file, and its bytes.
+    def file(self, name: str) -> NativeFile:
+        """A file as pyarrow opens it, which asks for its size.
 
         Raises:
             OSError: It cannot be opened; FileNotFoundError where there is none.
         """
         with _explaining_refusals():
-            file = self.files.open_input_file(self.path(name))
-            return file, file.size()
+            return self.files.open_input_file(self.path(name))
+
+    def open(self, name: str, size: int | None = None) -> tuple[NativeFile | Part, int]:
+        """What reads a file, and its bytes. If they are known, a missing file may show only when it is read.
+
+        Raises:
+            OSError: It cannot be opened; FileNotFoundError where there is none.
+        """
+        if self._parts is not None:
+            found = (b"", size) if size is not None else self._parts.read(self.path(name), 0, _FIRST_BYTES)
+            if found is not None:
+                return Part(self, self._parts, name, found[0]), found[1]
+        file = self.file(name)
+        return file, file.size()
+
+    def size(self, name: str) -> int:
+        """The bytes of a file.
+
+        Raises:
+            OSError: It cannot be opened; FileNotFoundError where there is none.
+        """
+        size: int = self.file(name).size()
+        return size
 
     def info(self, name: str) -> FileInfo | None:
         """The entry of a name, if there is one.
@@ -105,13 +131,13 @@ class Store:
         self._need_bucket()
         return None
 
-    def list(self, folder: str) -> list[str]:
-        """The names in a folder; none where there is none.
+    def list(self, folder: str) -> list[tuple[str, int | None]]:
+        """The names in a folder, those of files with their bytes; none where there is none.
 
         Raises:
             OSError: It cannot be listed.
         """
-        return [info.base_name for info in self.infos(folder)]
+        return [(info.base_name, info.size if info.is_file else None) for info in self.infos(folder)]
 
     def infos(self, folder: str) -> Iterator[FileInfo]:
         """What is in a folder; nothing where there is none.
@@ -146,6 +172,37 @@ class Store:
         if info.type == FileType.NotFound:
             message = f"there is no bucket {bucket}"
             raise OSError(message)
+
+
+class Part:
+    """Reads parts of a file, each by one request.
+
+    Args:
+        store: Where it is.
+        parts: What reads the parts of all its files.
+        name: The name of the file.
+        first: What is known of its beginning.
+    """
+
+    def __init__(self, store: Store, parts: Parts, name: str, first: bytes) -> None:
+        self._store, self._parts, self._name, self._first = store, parts, name, first
+        self._file: NativeFile | None = None
+
+    def read_at(self, length: int, at: int) -> bytes:
+        """The bytes from a position on, as pyarrow's files read them.
+
+        Raises:
+            OSError: They cannot be read; FileNotFoundError where the file is gone.
+        """
+        if at + length <= len(self._first):
+            return self._first[at : at + length]
+        if self._file is None:
+            found = self._parts.read(self._store.path(self._name), at, length)
+            if found is not None:
+                return found[0]
+            self._file = self._store.file(self._name)
+        read: bytes = self._file.read_at(length, at)
+        return read
 
 
 @contextmanager

@@ -6,6 +6,7 @@ false, and selects nothing.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from trunkline import columns
-from trunkline.capture.conditions import Binder, parse
+from trunkline.capture.conditions import Binder, has_fields, parse
+from trunkline.capture.pruning import Spans, spans
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class Where:
         protocol: The protocol of the messages; any that has all of its columns if None.
 
     Attributes:
-        protocols: The protocols that have all of its columns.
+        protocols: The protocols that have all of its columns, or may have them by a layout of payloads.
 
     Raises:
         LocalProtocolError: It cannot be read, no protocol has all of its columns, or a package is missing.
@@ -48,25 +50,45 @@ class Where:
             if protocol in (None, known.name):
                 try:
                     Binder(known.name).condition(self._tree)
-                    found.append(known.name)
                 except LocalProtocolError as error:
                     faults.append(error)
+                    if not has_fields(self._tree):
+                        continue
+                found.append(known.name)
         if not found:
             # Report the error of the protocol that knows most of the names, the first if several do.
             raise max(faults, key=lambda fault: tuple(map(int, fault.args[0].split(":")[1:3])))
         self.protocols = tuple(found)
 
+    @functools.cached_property
+    def numbers(self) -> Spans:
+        """The numbers of the rows that may match."""
+        return spans(self._tree, "seq")
+
+    @functools.cached_property
+    def times_ns(self) -> Spans:
+        """The times of receipt of the rows that may match."""
+        return spans(self._tree, "received_at_ns")
+
     def of(self, protocol: str, **options: Any) -> Condition:
-        """The condition over the columns of one of its protocols, decoded with these options."""
-        binder = Binder(protocol)
-        evaluate = binder.condition(self._tree)
-        fixed = {name: value for name, value in options.items() if name not in (*binder.maps, "payload")}
+        """The condition over the columns of one of its protocols, decoded with these options.
+
+        Raises:
+            LocalProtocolError: It has a field of payloads that no layout has.
+        """
+        payload, mode = options.pop("payload", False), options.pop("mode", "PERMISSIVE").upper()
         # PERMISSIVE: values of another type than compared are null, and no error.
-        if fixed.get("mode") == "FAILFAST":
-            fixed["mode"] = "PERMISSIVE"
+        mode = "PERMISSIVE" if mode == "FAILFAST" else mode
+        layout = columns.layout_of(payload)
+        binder = Binder(protocol, layout, mode)
+        evaluate = binder.condition(self._tree)
+        fixed = {name: value for name, value in options.items() if name not in binder.maps} | {"mode": mode}
+        if layout is not None:
+            # Whether or not the condition is about payloads: what is wrong with them is an error of their message.
+            fixed["payload"] = layout
         nothing = dict.fromkeys(binder.maps)
         decoders = [columns.Decoder(protocol, **(fixed | nothing | layer)) for layer in binder.layers]
-        return Condition(decoders, frozenset(binder.of_rows), frozenset(binder.decoded), evaluate)
+        return Condition(decoders, binder.layers, frozenset(binder.of_rows), frozenset(binder.decoded), evaluate)
 
 
 @dataclass(frozen=True)
@@ -75,12 +97,14 @@ class Condition:
 
     Attributes:
         decoders: The decoders of its columns: several if a value is read as several types.
+        layers: What each makes columns of, beside those that all have.
         of_rows: The columns of the capture's rows that it uses.
         decoded: The columns of messages that it uses.
         evaluate: Computes it.
     """
 
     decoders: list[columns.Decoder]
+    layers: list[dict[str, dict[str, str]]]
     of_rows: frozenset[str]
     decoded: frozenset[str]
     evaluate: Callable[[Mapping[str, Any]], Any]
@@ -89,6 +113,39 @@ class Condition:
     def needs(self) -> set[str]:
         """The columns of a capture that it needs."""
         return {*self.of_rows, *columns.needed(self.decoders[0], self.decoded)}
+
+    @property
+    def fields(self) -> list[pa.Field]:
+        """The columns of messages that it uses; only of a condition that has one decoder."""
+        [decoder] = self.decoders
+        schema = decoder.row_schema()
+        return [schema.field(name) for name in self.decoded]
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether it is about numbers that may be NaN, which statistics leave out; only of one that has one decoder."""
+        from pyarrow import types
+
+        return any(types.is_floating(field.type) for field in self.fields)
+
+    def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The messages of a batch for which it holds, by the columns of a file of decoded messages."""
+        import pyarrow as pa
+        from pyarrow import compute
+
+        names = {f"{name}/0": name for name in self.decoded} | {name: name for name in self.of_rows}
+        found = self.evaluate({column: batch.column(name) for column, name in names.items()})
+        if isinstance(found, pa.Scalar):
+            return batch if found.as_py() else batch.slice(0, 0)
+        return batch.filter(compute.fill_null(found, fill_value=False))
+
+    def expression(self) -> Any:
+        """The condition over columns of these names, for readers of Parquet; only of one that has one decoder."""
+        from pyarrow import dataset
+
+        names = {f"{name}/0": name for name in self.decoded} | {name: name for name in self.of_rows}
+        found = self.evaluate({column: dataset.field(name) for column, name in names.items()})
+        return dataset.scalar(found.as_py()) if not isinstance(found, dataset.Expression) else found
 
     def holds(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
         """For each message of a batch, the index of its row and whether the condition holds."""

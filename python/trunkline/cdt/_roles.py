@@ -1,18 +1,13 @@
-"""Base classes of the roles of CDT: opening, events and closing."""
+"""Base classes of the roles of CDT: options, opening, events and closing."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import ssl
-import weakref
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
-from threading import get_ident
-from typing import Any, Self, TypeAlias, TypeVar, get_args
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeAlias, get_args
 
 from trunkline._arguments import (
     named,
@@ -23,35 +18,28 @@ from trunkline._arguments import (
     need_path,
     need_seconds,
     need_text,
+    need_timeout,
     refuse,
 )
-from trunkline._iteration import AsyncReceiving, Receiving
+from trunkline._metrics.counters import NO_FAULTS
+from trunkline._native import Told
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse, ConfigUpdated, encode, is_token
-from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, closed
+from trunkline._roles.base import AsyncRole, BlockingRole, Role
+from trunkline._roles.iteration import AsyncReceiving, Receiving
+from trunkline._roles.notices import Dropped, Notices, watch
+from trunkline._roles.options import capture_options
 from trunkline._text import counted
-from trunkline.cdt import _portal
-from trunkline.cdt._connection import Connection, Deliver, Happened
-from trunkline.cdt._pump import Pump
-from trunkline.cdt._tap import Tap, settings_of
-from trunkline.cdt._waits import until
+from trunkline._tls import Tls
+from trunkline.cdt._opening import await_connected
 from trunkline.cdt.options import DEFAULTS, BytesEncoding, CdtOptions, Codec
-from trunkline.errors import (
-    AuthenticationError,
-    ClosedError,
-    ConfigError,
-    LocalProtocolError,
-    TimeoutError,  # noqa: A004 - trunkline's
-)
+from trunkline.errors import ConfigError, LocalProtocolError
 
-__all__ = ["AsyncCdtRole", "BlockingCdtRole", "CdtRole", "Event", "connector", "need_name", "need_names"]
+__all__ = ["DRAIN_S", "AsyncCdtRole", "BlockingCdtRole", "CdtRole", "Event", "need_name", "need_names", "need_room_in"]
 
 Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
-Result = TypeVar("Result")
 
-# Limits of queued events in bytes: their content, and an overhead for each.
-_EVENT_BYTES = 512
-_MOST_EVENT_BYTES = 256 << 20
+# A NATS in this process.
+MEMORY = "memory://"
 
 # Room for the ids of the request, and a configuration id of the usual length.
 _IDS = 256
@@ -99,14 +87,21 @@ def need_name(argument: str, name: object) -> None:
 
 def _checked(given: CdtOptions) -> CdtOptions:
     chosen: CdtOptions = {**DEFAULTS, **given}
-    if not named("servers", chosen["servers"]):
+    servers = named("servers", chosen["servers"])
+    if not servers:
         message = "servers must not be empty"
+        raise LocalProtocolError(message)
+    if len(servers) > 1 and servers[0].startswith(MEMORY):
+        message = f"servers: {servers[0]} cannot be combined with others"
         raise LocalProtocolError(message)
     need_path("credentials", chosen["credentials"], may_be_none=True)
     for secret in ("nkey_seed", "user", "password", "token"):
         need_text(secret, chosen[secret], may_be_none=True)
-    if not isinstance(chosen["tls"], ssl.SSLContext | None):
-        refuse("tls", "an ssl.SSLContext or None", chosen["tls"])
+    if isinstance(chosen["tls"], ssl.SSLContext):
+        message = "tls: an ssl.SSLContext cannot be used: give a trunkline.Tls"
+        raise LocalProtocolError(message)
+    if not isinstance(chosen["tls"], Tls | None):
+        refuse("tls", "a trunkline.Tls or None", chosen["tls"])
     need_seconds("connect_timeout_s", chosen["connect_timeout_s"])
     need_choice("codec", chosen["codec"], get_args(Codec))
     need_choice("bytes_encoding", chosen["bytes_encoding"], get_args(BytesEncoding))
@@ -127,52 +122,60 @@ def _checked(given: CdtOptions) -> CdtOptions:
     return chosen
 
 
-def connector(chosen: CdtOptions, name: str) -> Callable[[Deliver, Happened], Connection]:
-    """The factory of connections to the given servers."""
-    servers = named("servers", chosen["servers"])
-    if servers[0].startswith("memory://"):
-        from trunkline.cdt._memory import MemoryConnection
+def need_room_in(
+    room: int,
+    chosen: CdtOptions,
+    app: str,
+    endpoint: str,
+    content: bytes,
+    content_type: str,
+    config_id: str | None = None,
+) -> None:
+    """Refuses content that does not fit into a message (CDT-31)."""
+    most = chosen["max_content_bytes"]
+    if most is not None and len(content) > most:
+        message = f"{counted(len(content), 'byte')} of content, and {most:,} is the limit"
+        raise ConfigError(413, message)
+    size = len(content)
+    if size <= room:
+        answer = ConfigResponse(
+            app_version_name=app,
+            endpoint_id=endpoint,
+            config_id=config_id or _A_HASH,
+            content_type=content_type,
+            content=content,
+        )
+        codec, bytes_encoding = chosen["codec"], chosen["bytes_encoding"]
+        size = _IDS + len(encode(answer, codec=codec, bytes_encoding=bytes_encoding))
+    if size > room:
+        message = (
+            f"{counted(len(content), 'byte')} of content: a message of {size:,} bytes, and the server takes {room:,}"
+        )
+        raise ConfigError(413, message)
 
-        if len(servers) > 1:
-            message = f"servers: {servers[0]} cannot be combined with others"
-            raise LocalProtocolError(message)
-        return lambda deliver, happened: MemoryConnection(servers[0], deliver, happened)
-    from trunkline.cdt._nats import Identity, NatsConnection
 
-    credentials = chosen["credentials"]
-    identity = Identity(
-        credentials=None if credentials is None else os.fspath(credentials),
-        nkey_seed=chosen["nkey_seed"],
-        user=chosen["user"],
-        password=chosen["password"],
-        token=chosen["token"],
-        tls=chosen["tls"],
-    )
-    connect_s = chosen["connect_timeout_s"]
-    return lambda deliver, happened: NatsConnection(servers, identity, name, connect_s, deliver, happened)
+class _Engine(Protocol):
+    """The engine of any role of CDT."""
+
+    @property
+    def simulation(self) -> Any: ...
+    @property
+    def told(self) -> Told: ...
 
 
 class CdtRole(Role):
     """The base class of the roles of CDT, without their waits."""
 
-    # For `driver`: a machine without a pump has no socket options and no capture.
+    # What `trunkline.testing` adds.
     _options: dict[str, Any]
 
     def _set_up(self, who: str, name: str, options: CdtOptions) -> None:
         need_name("name", name)
         self._who, self._name = who, name
-        self._chosen = _checked(options)
-        self._capture_options = settings_of(self._chosen["capture_options"])
-        self._tap: Tap | None = None
         self._options = {}
+        self._chosen = _checked(options)
+        self._capture_options = capture_options(self._chosen["capture_options"])
         self._replica_id = self._chosen["replica_id"] or secrets.token_hex(8)
-        self._events: deque[Event] = deque()
-        self._changed = asyncio.Event()
-        self._stopping: asyncio.Task[None] | None = None
-        self._event_bytes = 0
-        self._unqueued = 0
-        self._refusals: list[str] | None = []
-        self._notices = Notices("cdt", who, self._chosen["on_drop"])
         self._log = logging.getLogger("trunkline.cdt")
 
     @property
@@ -185,207 +188,115 @@ class CdtRole(Role):
         """The id of this replica."""
         return self._replica_id
 
-    def _taking_part(self) -> dict[str, Any]:
-        """The settings of its machine."""
+    def _taking(self) -> dict[str, Any]:
+        """How it takes part, as the native side takes it."""
         chosen = self._chosen
+        shared = (
+            "prefix",
+            "protocol_token",
+            "codec",
+            "bytes_encoding",
+            "strict",
+            "queue_events",
+            "include_own",
+            "clock_skew_ms",
+        )
         return {
             "name": self._name,
             "replica_id": self._replica_id,
-            "prefix": chosen["prefix"],
-            "protocol_token": chosen["protocol_token"],
-            "codec": chosen["codec"],
-            "bytes_encoding": chosen["bytes_encoding"],
-            "strict": chosen["strict"],
-            "queue_events": chosen["queue_events"],
-            "include_own": chosen["include_own"],
-            "clock_skew_ms": chosen["clock_skew_ms"],
-            "max_payload": 1 << 20,
-            "unix_ms": 0,
+            **{option: chosen[option] for option in shared},  # type: ignore[literal-required] # they are names of options
         }
 
-    async def _start(self) -> None:
-        kind, settings = self._machine()
-        # The pump must not keep the role alive.
-        weak_role = weakref.ref(self)
+    def _native_options(self, capture: Any = None) -> dict[str, Any]:
+        """Its server, its queue and its capture, as the native side takes them."""
+        chosen = self._chosen
+        path, tls = chosen["credentials"], chosen["tls"]
+        logins = ("nkey_seed", "user", "password", "token", "queue_messages")
+        return {
+            "servers": named("servers", chosen["servers"]),
+            "name": self._name,
+            "credentials": None if path is None else (path, Path(path).read_text(errors="replace")),
+            **{option: chosen[option] for option in logins},  # type: ignore[literal-required] # they are names of options
+            "tls": tls,
+            "capture": chosen["capture"] if capture is None else capture,
+            **self._capture_options,
+            "simulation": self._options.get("simulation"),
+        }
 
-        def handle(events: Iterable[tuple[Any, ...]]) -> None:
-            role = weak_role()
-            if role is not None:
-                for event in events:
-                    role._handle(*event)  # noqa: SLF001 - it is this very class
+    def _connect(self, native: Any, notices: Notices, connected: Any = None) -> None:
+        """Waits until the server has its subscriptions, and reports its notices from then on.
 
-        if self._chosen["capture"] is not None:
-            self._tap = await asyncio.to_thread(Tap, self._chosen["capture"], self._capture_options, self._notices)
-        pump = Pump(kind, settings, connector(self._chosen, self._name), handle, self._tap)
-        try:
-            await pump.open()
-        except BaseException:
-            if self._tap is not None:
-                await self._tap.close()
-            raise
-        await self._adopt(pump)
-        pump.begin()
-
-    async def _adopt(self, native: Any) -> None:
-        """Adopts the engine, unless the server has refused its subscriptions."""
+        `connected` is called whenever it is connected again.
+        """
+        engine: _Engine = native
+        notices.is_simulated = engine.simulation is not None
+        if not notices.is_simulated:
+            self._opening = native
+            try:
+                await_connected(
+                    native, named("servers", self._chosen["servers"]), self._chosen["connect_timeout_s"], notices
+                )
+            finally:
+                self._opening = None
+        told = engine.told
+        watch(told, lambda: _report_all(told, notices, connected))
+        self._notices = notices
         self._native = native
-        refusals, self._refusals = self._refusals, None
-        if refusals:
-            await self._stop(0.0)
-            raise AuthenticationError(refusals[0])
-        self._notices.report("connected", ", ".join(self.endpoints))
+
+    def _noticing(self) -> Notices:
+        return Notices("cdt", self._who, self._chosen["on_drop"])
+
+    def _notices_of(self, native: Any) -> Any:
+        return native.told
 
     @property
     def _metrics(self) -> str | None:
         return self._chosen["metrics"]
 
     def _open_state(self, native: Any) -> str:
-        if self._stopping is not None:
+        if native.closing:
             return "closing"
         return "serving" if native.endpoints else "disconnected"
 
-    @property
-    def _is_stopped(self) -> bool:
-        """Whether it was never opened, or has ended completely."""
-        return self._native is None or (self._native.closed if self._stopping is None else self._stopping.done())
+    def _check_sent(self, native: Any, waited_s: float) -> None:
+        """Logs it: that the server does not read is no error of the caller of `close`."""
+        if native.unsent:
+            text = f"the last messages were not sent within {waited_s} s: the server does not read"
+            self._notices.log(logging.WARNING, "unsent", text)
 
-    async def _stop(self, drain_s: float) -> None:
-        """Closes in a task of its own, which completes even if this is cancelled.
+    def _need_room(self, *given: Any) -> None:
+        """See `need_room_in`."""
+        need_room_in(self._opened().max_payload, self._chosen, *given)
 
-        A cancellation, or a second close with less time, gives up pending calls.
-        """
-        if self._stopping is None:
-            self._stopping = asyncio.create_task(self._end(drain_s))
-        else:
-            self._native.drain(drain_s)
-        try:
-            await asyncio.shield(self._stopping)
-        except asyncio.CancelledError:
-            self._native.drain(0.0)
-            raise
-
-    async def _end(self, drain_s: float) -> None:
-        try:
-            await self._native.close(drain_s)
-        finally:
-            self._changed.set()
-            if self._tap is not None:
-                await self._tap.close()
-
-    @property
-    def _pump(self) -> Pump:
-        pump: Pump = self._opened()
-        return pump
-
-    def _let_go(self, native: Any) -> None:
-        if native.loop.is_running() and not native.closed:
-            asyncio.run_coroutine_threadsafe(native.close(0.0), native.loop)
-
-    def _handle(self, kind: str, *details: Any) -> None:
-        """Handles an event of its machine or its connection."""
-        if kind == "event":
-            self._queue(details[0])
-        elif kind == "dropped":
-            dropped = Dropped(*details)
-            # NATS delivers a role's own events to it as well.
-            self._notices.dropped(dropped, level=logging.DEBUG if dropped.kind == "own_event" else logging.WARNING)
-        elif kind == "refused" and self._refusals is not None:
-            self._refusals.append(details[0])
-        else:
-            self._notices.report(kind, *details)
-
-    def _queue(self, event: Event) -> None:
-        self._log.debug("%s: %s of %s", self._who, type(event).__name__, event.correlation_id)
-        if not self._chosen["queue_messages"]:
-            return
-        cost = _cost(event)
-        if len(self._events) >= self._chosen["queue_messages"] or self._event_bytes + cost > _MOST_EVENT_BYTES:
-            self._lose_one()
-            return
-        self._event_bytes += cost
-        self._events.append(event)
-        self._changed.set()
-
-    def _lose_one(self) -> None:
-        """Counts a valid event that had no room."""
-        self._unqueued += 1
-        self._notices.dropped(Dropped(None, "queue_full", ()))
-
-    def _need_room(
-        self, app: str, endpoint: str, content: bytes, content_type: str, config_id: str | None = None
-    ) -> None:
-        """Refuses content that does not fit into a message (CDT-31)."""
-        most = self._chosen["max_content_bytes"]
-        if most is not None and len(content) > most:
-            message = f"{counted(len(content), 'byte')} of content, and {most:,} is the limit"
-            raise ConfigError(413, message)
-        room = self._pump.connection.max_payload
-        size = len(content)
-        if size <= room:
-            answer = ConfigResponse(
-                app_version_name=app,
-                endpoint_id=endpoint,
-                config_id=config_id or _A_HASH,
-                content_type=content_type,
-                content=content,
-            )
-            codec, bytes_encoding = self._chosen["codec"], self._chosen["bytes_encoding"]
-            size = _IDS + len(encode(answer, codec=codec, bytes_encoding=bytes_encoding))
-        if size > room:
-            message = f"{counted(len(content), 'byte')} of content: a message of {size:,} bytes, and the server takes {room:,}"
-            raise ConfigError(413, message)
-
-    def _over(self) -> ClosedError:
-        """The error of calls once it is closed."""
-        return closed(f"cdt.{type(self).__name__.removeprefix('Async')}")
-
-    async def _receive(self, timeout_s: float | None) -> Event:
-        need_seconds("timeout_s", timeout_s, may_be_none=True)
-        if not await until(self._changed, lambda: self._events or self._pump.closed, timeout_s):
-            message = f"no event came within {timeout_s} s"
-            raise TimeoutError(message)
-        if not self._events:
-            raise self._over()
-        return self._hand_out(self._events.popleft())
-
-    def _hand_out(self, event: Event) -> Event:
-        """Frees the room of an event that has left the queue."""
-        self._event_bytes -= _cost(event)
+    def _logged(self, event: Event) -> Event:
+        if self._log.isEnabledFor(logging.DEBUG):
+            self._log.debug("%s: %s of %s", self._who, type(event).__name__, event.correlation_id)
         return event
 
-    def _give_back(self, event: Event) -> None:
-        """Puts back an event that its caller did not get, as the next one."""
-        self._event_bytes += _cost(event)
-        self._events.appendleft(event)
-        self._changed.set()
 
-    def _counted(self) -> dict[str, Any]:
-        """Counters of the machine, and of events dropped after it."""
-        counts = self._pump.stats()
-        if self._unqueued:
-            counts["dropped"] = {**counts["dropped"], "queue_full": self._unqueued}
-        return {**counts, "capture_lost": 0 if self._tap is None else self._tap.lost}
+def _report_all(told: Told, notices: Notices, connected: Any) -> None:
+    for kind, *details in told.read():
+        report(notices, kind, *details)
+        if kind == "connected" and connected is not None:
+            connected()
 
 
-def _cost(event: Event) -> int:
-    content = event.content if isinstance(event, ConfigNewAvailable) else None
-    return _EVENT_BYTES + len(content or b"")
+def report(notices: Notices, kind: str, *details: Any) -> None:
+    """Reports a notice of the engine of any role of CDT."""
+    if kind == "dropped":
+        dropped = Dropped(*details)
+        notices.dropped(dropped, level=logging.DEBUG if dropped.kind in NO_FAULTS else logging.WARNING)
+    elif kind in ("failed", "denied"):
+        # There is one connection: its reason is enough.
+        notices.report("failed", details[-1] or details[0])
+    elif kind == "unsent":
+        notices.report("failed", details[0])
+    else:
+        notices.report(kind, *details)
 
 
 class BlockingCdtRole(CdtRole, BlockingRole, Receiving[Event]):
     """A role of CDT with blocking calls; an iterator over the events of others."""
-
-    def _open(self) -> None:
-        self._loop = _portal.loop()
-        _portal.call(self._loop, self._begin())
-
-    async def _begin(self) -> None:
-        with _portal.opening():
-            await self._start()
-
-    def _run(self, coroutine: Coroutine[Any, Any, Result], give_back: Callable[[Result], None] | None = None) -> Result:
-        """Runs a coroutine in the loop of all blocking roles, and waits for it; see `_portal.call`."""
-        return _portal.call(self._loop, coroutine, give_back)
 
     def receive(self, *, timeout_s: float | None = None) -> Event:
         """Waits for an event.
@@ -397,58 +308,45 @@ class BlockingCdtRole(CdtRole, BlockingRole, Receiving[Event]):
             TimeoutError: Nothing arrived in time.
             ClosedError: The role is closed.
         """
-        return self._run(self._receive(timeout_s), self._give_back)
+        need_timeout("timeout_s", timeout_s)
+        return self._logged(self._opened().receive(timeout_s))
 
     def close(self, *, drain_s: float = DRAIN_S) -> None:
         """Completes what is in progress for at most `drain_s` seconds, and closes."""
-        if not self._is_stopped:
-            self._run(self._stop(drain_s))
+        self._finish(drain_s)
 
     def _abandon(self) -> None:
-        with suppress(ClosedError):
-            self.close(drain_s=0.0)
+        self.close(drain_s=0.0)
 
 
 class AsyncCdtRole(CdtRole, AsyncRole, AsyncReceiving[Event]):
     """A role of CDT for asyncio; an asynchronous iterator over the events of others."""
 
+    _home: asyncio.AbstractEventLoop | None = None
+
     async def __aenter__(self) -> Self:
-        if self._native is None:
-            self._thread = get_ident()
-            await asyncio.to_thread(self._begin_scrapes)
-            try:
-                await self._start()
-            except BaseException:
-                await asyncio.to_thread(self._end_scrapes)
-                raise
-        return self
+        if self._home is None:
+            self._home = asyncio.get_running_loop()
+        return await super().__aenter__()
 
-    @property
-    def _is_at_home(self) -> bool:
-        """Whether the running loop is the one that opened it."""
-        loop = self._native.loop
-        # Not `get_running_loop`: that of Python 3.11 makes a system call, which takes as long as a message.
-        if get_ident() == self._thread and asyncio.current_task(loop) is not None:
-            return True
-        return asyncio.get_running_loop() is loop
-
-    def _run(self, coroutine: Coroutine[Any, Any, Result]) -> Coroutine[Any, Any, Result]:
-        """The coroutine, if this is the loop that opened it; refuses others."""
-        if self._native is None or not self._is_at_home:
-            coroutine.close()
+    def _need_home(self) -> None:
+        """Refuses another event loop than the one that opened it."""
+        if self._native is None or asyncio.get_running_loop() is not self._home:
             self._opened()
             message = f"{self!r} is bound to the event loop it was opened in"
             raise LocalProtocolError(message)
-        return coroutine
 
     async def receive(self, *, timeout_s: float | None = None) -> Event:
         """Waits for an event; see the blocking class."""
-        return await self._run(self._receive(timeout_s))
+        self._need_home()
+        need_timeout("timeout_s", timeout_s)
+        return self._logged(await self._waits.taken(self._opened().poll, timeout_s, "no event came"))
 
     async def close(self, *, drain_s: float = DRAIN_S) -> None:
         """Completes what is in progress for at most `drain_s` seconds, and closes."""
-        if not self._is_stopped:
-            await self._run(self._stop(drain_s))
+        if self._native is not None and not self._native.closed:
+            self._need_home()
+        await self._finish(drain_s)
 
     async def _abandon(self) -> None:
         await self.close(drain_s=0.0)

@@ -7,10 +7,11 @@ import base64
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trunkline.cdt._connection import Connection, Deliver, Happened
+from trunkline.cdt._client import connected, ended
+from trunkline.cdt._opening import without_credentials
 from trunkline.cdt.store import (
     Assignment,
     Config,
@@ -25,6 +26,7 @@ from trunkline.cdt.store import (
 from trunkline.errors import ConfigError, LocalProtocolError, PeerLostError
 
 if TYPE_CHECKING:
+    from nats.aio.client import Client
     from nats.js.kv import KeyValue
 
 __all__ = ["JetStreamStore"]
@@ -40,6 +42,9 @@ _KEY_BYTES = 3_500
 
 # The characters of a bucket's name.
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
+
+# How long a list may take.
+_LIST_S = 5.0
 
 # How often to retry when another replica was faster.
 _TRIES = 20
@@ -78,39 +83,52 @@ class JetStreamStore:
     configuration never changes, and is read once.
 
     Args:
-        connect: Makes its connection.
+        options: The servers and the login, as a role has them.
+        connect_s: How long connecting may take.
         prefix: The prefix of the names of its buckets.
     """
 
-    def __init__(self, connect: Callable[[Deliver, Happened], Connection], *, prefix: str = "cdt") -> None:
-        self._connection: Any = connect(lambda *_: None, lambda *_: None)
+    def __init__(self, options: Mapping[str, Any], connect_s: float, *, prefix: str = "cdt") -> None:
+        self._options = options
+        self._connect_s = connect_s
+        self._client: Client | None = None
         self._prefix = prefix
         self._cache: OrderedDict[tuple[str, str, str], Config] = OrderedDict()
         self._cached_bytes = 0
+        self._opening = asyncio.Lock()
 
     async def open(self) -> None:
         """Connects, and creates missing buckets.
 
         Raises:
             PeerLostError: No server answers, or it has no JetStream.
+            AuthenticationError: The server refuses the login.
             LocalProtocolError: The server is in this process, and has no JetStream.
         """
+        import nats.errors
         import nats.js.errors
 
-        if not hasattr(self._connection, "client"):
+        if self._options["servers"][0].startswith("memory://"):
             message = "store='jetstream' needs a NATS server: a memory:// one has no JetStream"
             raise LocalProtocolError(message)
-        await self._connection.open()
-        stream = self._connection.client.jetstream()
+        self._client = await connected(self._options, self._connect_s)
+        stream = self._client.jetstream()
         try:
             self._configs, self._current, self._applied, self._owed = [
                 await stream.create_key_value(bucket=f"{self._prefix}_{name}", history=history)
                 for name, history in (("configs", 1), ("current", _HISTORY), ("applied", 1), ("owed", 1))
             ]
         except (nats.js.errors.Error, nats.js.errors.APIError, nats.errors.Error) as error:
-            await self._connection.close()
-            message = f"{', '.join(self._connection.endpoints)}: JetStream, which is to store the configurations, is not available: {error}"
+            await self.close()
+            where = ", ".join(map(without_credentials, self._options["servers"]))
+            message = f"{where}: JetStream, which is to store the configurations, is not available: {error}"
             raise PeerLostError(message) from error
+
+    async def _ready(self) -> None:
+        """Connects again where a server has ended the connection for good, as at the expiry of a login."""
+        async with self._opening:
+            if self._client is None or self._client.is_closed:
+                await self.open()
 
     async def put(
         self,
@@ -123,6 +141,7 @@ class JetStreamStore:
         if_current: str | None = None,
     ) -> Stored:
         """See `Store.put`."""
+        await self._ready()
         from nats.js.errors import KeyWrongLastSequenceError
 
         config = Config(config_id or content_id(content_type, content), content_type, content)
@@ -182,6 +201,7 @@ class JetStreamStore:
 
     async def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config | None:
         """See `Store.get`."""
+        await self._ready()
         from nats.js.errors import KeyNotFoundError
 
         if config_id is None:
@@ -211,6 +231,7 @@ class JetStreamStore:
 
     async def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> Config:
         """See `Store.rollback`."""
+        await self._ready()
         config = await self.get(app_version_name, endpoint_id, config_id)
         if config is None:
             raise missing(config_id)
@@ -219,11 +240,13 @@ class JetStreamStore:
 
     async def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
         """See `Store.history`; the last 64."""
+        await self._ready()
         entries = await _all(self._current, _key(app_version_name, endpoint_id), history=True)
         return [Assignment(**json.loads(value)) for _, value in entries]
 
     async def rollout(self, app_version_name: str) -> Sequence[Rollout]:
         """See `Store.rollout`."""
+        await self._ready()
         pattern = f"{_token(app_version_name)}.*"
         current, applied = await asyncio.gather(_all(self._current, pattern), _all(self._applied, pattern))
         reports = {key: json.loads(value) for key, value in applied}
@@ -236,6 +259,7 @@ class JetStreamStore:
 
     async def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
         """See `Store.applied`."""
+        await self._ready()
         for app, endpoint, config_id, timestamp_ms in told:
             if await self.get(app, endpoint, config_id) is not None:
                 value = json.dumps({"config_id": config_id, "at_ms": timestamp_ms}).encode()
@@ -243,6 +267,7 @@ class JetStreamStore:
 
     async def owed(self) -> Sequence[tuple[str, str, str]]:
         """See `Store.owed`."""
+        await self._ready()
         found = []
         for key, value in await _all(self._owed, ">"):
             app, endpoint = map(_text, key.split("."))
@@ -251,6 +276,7 @@ class JetStreamStore:
 
     async def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
         """See `Store.announced`."""
+        await self._ready()
         from nats.js.errors import BadRequestError, KeyNotFoundError, KeyWrongLastSequenceError
 
         for app, endpoint, config_id in told:
@@ -269,11 +295,14 @@ class JetStreamStore:
 
     async def count(self) -> int:
         """See `Store.count`."""
+        await self._ready()
         return int((await self._configs.status()).values)
 
     async def close(self) -> None:
         """See `Store.close`."""
-        await self._connection.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await ended(client)
 
 
 def _packed(config: Config) -> bytes:
@@ -292,12 +321,16 @@ async def _all(bucket: KeyValue, pattern: str, *, history: bool = False) -> list
     watcher = await bucket.watch(pattern, include_history=history)
     found = []
     try:
-        async for entry in watcher:
-            # None marks the end of existing values.
-            if entry is None:
-                break
-            if entry.operation is None and entry.value is not None:
-                found.append((entry.key, entry.value))
+        async with asyncio.timeout(_LIST_S):
+            async for entry in watcher:
+                # None marks the end of existing values.
+                if entry is None:
+                    break
+                if entry.operation is None and entry.value is not None:
+                    found.append((entry.key, entry.value))
+    except TimeoutError:
+        message = "JetStream: no answer"
+        raise PeerLostError(message) from None
     finally:
         await watcher.stop()  # type: ignore[no-untyped-call] # nats-py has no type for it
     return found

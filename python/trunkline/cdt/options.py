@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict
 
-from trunkline._notices import Dropped
+from trunkline._roles.notices import Dropped
+from trunkline._tls import Tls
 
 __all__ = ["BytesEncoding", "CdtOptions", "Codec"]
 
@@ -26,7 +26,7 @@ class CdtOptions(TypedDict, total=False):
         user: A user name, with `password`. Default: none.
         password: The user's password. Default: none.
         token: A token. Default: none.
-        tls: The TLS context: encryption and trusted authorities. Default: none.
+        tls: A `trunkline.Tls`: how to encrypt, and whom to trust. A server that encrypts must be trusted by the system without it. Default: none.
         connect_timeout_s: How long the first connection may take, in seconds; what is lost later is tried again without end. Default: 5.0.
         replica_id: The id of this replica of its service, one token of a subject; None: a random one. Default: none.
         codec: The encoding of bodies: JSON or binary Avro. It must be the same throughout a deployment. Default: "json".
@@ -47,13 +47,23 @@ class CdtOptions(TypedDict, total=False):
             received.
             Default: 100,000.
         on_drop: Called with a `trunkline.Dropped`, whose frames are the reply subject, the header block and the body, and whose peer
-            is the subject; in the loop of the role. Default: none.
+            is the subject; in the thread ``trunkline-notices``. Default: none.
         metrics: Where to serve the counters of the role for Prometheus, over HTTP: ``"127.0.0.1:9100"``, or a port alone, which
             means 127.0.0.1; port 0 is a free one, see ``metrics_url``. ``/metrics`` has the counters, ``/healthz`` says
             whether the role serves. Anyone who can connect may read both. Needs the extra ``metrics``. Default: none.
         capture: A directory in which to record everything received and sent. Default: none.
         capture_options: Options of the capture, by their names in `trunkline.RoleOptions`: ``segment_bytes``, ``segment_s``,
             ``keep_bytes``, ``keep_days``, ``capture_private``. Default: none.
+
+    ```pycon
+    >>> from trunkline import cdt
+    >>> options: cdt.CdtOptions = {"servers": "memory://options", "codec": "avro"}
+    >>> with cdt.Target("cdp", **options) as target, cdt.Source("cmx", target="cdp", **options) as source:
+    ...     config_id = source.push("app-1", "endpoint-7", b"{}")
+    ...     target.get("app-1", "endpoint-7").content
+    b'{}'
+
+    ```
     """
 
     servers: str | Sequence[str]
@@ -62,7 +72,7 @@ class CdtOptions(TypedDict, total=False):
     user: str | None
     password: str | None
     token: str | None
-    tls: ssl.SSLContext | None
+    tls: Tls | None
     connect_timeout_s: float
     replica_id: str | None
     codec: Codec

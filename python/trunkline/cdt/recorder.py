@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Literal, Unpack
 
-from trunkline._arguments import need_number, need_path, need_seconds
-from trunkline._counters import Count
-from trunkline._native import Messages
-from trunkline._native.cdt import fault
-from trunkline.cdt._connection import Happened
-from trunkline.cdt._roles import AsyncCdtRole, BlockingCdtRole, CdtRole, connector
-from trunkline.cdt._tap import Tap
-from trunkline.cdt._waits import until
+from trunkline._arguments import need_number, need_path, need_timeout
+from trunkline._metrics.counters import Count, Level, free_bytes
+from trunkline._native.cdt import Recorder as _Recorder
+from trunkline.cdt._roles import AsyncCdtRole, BlockingCdtRole, CdtRole
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out
 
 __all__ = ["AsyncRecorder", "Recorder", "RecorderBase", "RecorderStats"]
 
+
+# More messages than there can be.
+_NEVER = (1 << 64) - 1
 
 # Options that have no meaning for a recorder.
 _OF_ROLES = (
@@ -47,6 +45,9 @@ class RecorderStats:
         recorded: Messages in the capture.
         durable: Those of them that are synced to disk.
         segments: Segments published.
+        deleted: Segments deleted by ``keep_bytes`` and ``keep_days``.
+        deleted_unshipped: Those of them that `trunkline.capture.ship` had not copied.
+        free_bytes: Bytes free on the disk of the capture.
         bytes: Bytes of all bodies.
         errors: The same as `dropped`.
         capture_lost: Rows dropped because the capture could not keep up.
@@ -58,65 +59,12 @@ class RecorderStats:
     recorded: Count
     durable: Count
     segments: Count
+    deleted: Count
+    deleted_unshipped: Count
+    free_bytes: Level
     bytes: Count
     errors: Mapping[str, Count]
     capture_lost: Count
-
-
-class _Ear:
-    """Records the messages of a connection."""
-
-    def __init__(self, chosen: CdtOptions, name: str, tap: Tap, happened: Happened, limit: int | None) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.tap = tap
-        self.received = self.bytes = 0
-        self.errors: dict[str, int] = {}
-        self.done = asyncio.Event()
-        self.closed = False
-        self._chosen = chosen
-        self._limit = limit
-        self._connection = connector(chosen, name)(self._deliver, happened)
-
-    @property
-    def endpoints(self) -> tuple[str, ...]:
-        return self._connection.endpoints
-
-    async def open(self) -> None:
-        try:
-            await self._connection.open()
-            await self._connection.subscribe(0, f"{self._chosen['prefix']}.>", "")
-            await self._connection.flush()
-        except BaseException:
-            await self.close(0.0)
-            raise
-
-    def _deliver(self, messages: Messages) -> None:
-        chosen, where = self._chosen, ",".join(self.endpoints) or None
-        for _, _, subject, frames in messages:
-            if self.done.is_set():
-                return
-            *_, body = frames
-            topic = subject.decode(errors="replace")
-            error = fault(topic, body, chosen["codec"], chosen["bytes_encoding"], chosen["strict"])
-            self.tap.record("in", where, subject, frames, error)
-            self.received += 1
-            self.bytes += len(body)
-            if error is not None:
-                self.errors[error] = self.errors.get(error, 0) + 1
-            if self.received == self._limit:
-                self.done.set()
-
-    def drain(self, _grace_s: float) -> None:
-        """Ends at once: there is nothing to drain."""
-        self.done.set()
-
-    async def close(self, grace_s: float) -> None:
-        self.drain(grace_s)
-        try:
-            await self._connection.close()
-        finally:
-            await self.tap.close()
-            self.closed = True
 
 
 class RecorderBase(CdtRole):
@@ -140,45 +88,40 @@ class RecorderBase(CdtRole):
         self._directory, self._limit = directory, limit
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        message = "a recorder has no machine: it only records"
-        raise LocalProtocolError(message)
-
-    async def _start(self) -> None:
-        tap = await asyncio.to_thread(Tap, self._directory, self._capture_options, self._notices)
-        ear = _Ear(self._chosen, self._name, tap, self._handle, self._limit)
-        await ear.open()
-        await self._adopt(ear)
+    def _open(self) -> None:
+        chosen = self._chosen
+        native = _Recorder(
+            self._native_options(self._directory),
+            prefix=chosen["prefix"],
+            codec=chosen["codec"],
+            bytes_encoding=chosen["bytes_encoding"],
+            strict=chosen["strict"],
+            limit=self._limit,
+        )
+        self._connect(native, self._noticing())
 
     @property
-    def _ear(self) -> _Ear:
-        ear: _Ear = self._opened()
-        return ear
+    def _recorder(self) -> _Recorder:
+        native: _Recorder = self._opened()
+        return native
 
-    async def _wait(self, timeout_s: float | None) -> Literal["count"]:
-        need_seconds("timeout_s", timeout_s, may_be_none=True)
-        done = self._ear.done
-        if not await until(done, done.is_set, timeout_s):
-            message = f"{self!r} is still running after {timeout_s} s"
-            raise TimeoutError(message)
-        return "count"
+    def _is_done(self) -> bool:
+        recorder = self._recorder
+        return recorder.closing or (self._limit is not None and recorder.progress >= self._limit)
+
+    def _still_runs(self, timeout_s: float | None) -> TimeoutError:
+        return TimeoutError(f"{self!r} is still running after {timeout_s} s")
 
     @property
     def stats(self) -> RecorderStats:
         """The current counters; the final ones once closed."""
-        ear = self._ear
-        recorded, durable, segments = ear.tap.progress()
-        errors = dict(ear.errors)
+        counts = self._recorder.stats()
+        errors = counts["errors"]
         return RecorderStats(
-            received=ear.received,
-            accepted=ear.received - sum(errors.values()),
-            dropped=errors,
-            recorded=recorded,
-            durable=durable,
-            segments=segments,
-            bytes=ear.bytes,
-            errors=errors,
-            capture_lost=ear.tap.lost,
+            **counts,
+            accepted=counts["received"] - sum(errors.values()),
+            dropped=dict(errors),
+            free_bytes=free_bytes(self._directory),
         )
 
 
@@ -199,6 +142,20 @@ class Recorder(RecorderBase, BlockingCdtRole):
         LocalProtocolError: A server is not a URL, or the credentials file is invalid.
         CaptureError: The capture cannot be written.
         OSError: The credentials cannot be read.
+
+    ```pycon
+    >>> import tempfile
+    >>> from trunkline import capture, cdt
+    >>> url = "memory://recorder"
+    >>> with tempfile.TemporaryDirectory() as runs, cdt.Target("cdp", servers=url) as target:
+    ...     with cdt.Recorder(runs, limit=1, servers=url) as recorder:
+    ...         config_id = target.put("app-1", "endpoint-7", b"{}")
+    ...         recorder.wait(timeout_s=10)
+    ...     [type(message).__name__ for message in capture.open(runs)]
+    'count'
+    ['ConfigNewAvailable']
+
+    ```
     """
 
     def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:
@@ -207,20 +164,56 @@ class Recorder(RecorderBase, BlockingCdtRole):
         Raises:
             TimeoutError: It is still running.
         """
-        return self._run(self._wait(timeout_s))
+        need_timeout("timeout_s", timeout_s)
+        recorder = self._recorder
+        if not self._is_done():
+            count = _NEVER if self._limit is None else self._limit
+            recorder.wait_progress(count, timeout_s)
+        if not self._is_done():
+            raise self._still_runs(timeout_s)
+        return "count"
 
     def flush(self) -> None:
         """Waits until everything received so far is durable."""
-        self._ear.tap.flush()
+        recorder = self._recorder
+        recorder.wait_flushed(recorder.ask_flush(False))  # noqa: FBT003 - as the native side takes it
 
 
 class AsyncRecorder(RecorderBase, AsyncCdtRole):
-    """`Recorder` for asyncio: opened by ``async with``."""
+    """`Recorder` for asyncio: opened by ``async with``.
+
+    ```pycon
+    >>> import asyncio, tempfile
+    >>> from trunkline import cdt
+    >>> async def main(runs):
+    ...     url = "memory://async-recorder"
+    ...     async with cdt.AsyncTarget("cdp", servers=url) as target, cdt.AsyncRecorder(runs, limit=1, servers=url) as recorder:
+    ...         await target.put("app-1", "endpoint-7", b"{}")
+    ...         await recorder.wait(timeout_s=10)
+    ...         return recorder.stats.received
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     asyncio.run(main(runs))
+    1
+
+    ```
+    """
 
     async def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:
         """Waits until `limit` messages were recorded; see `Recorder.wait`."""
-        return await self._run(self._wait(timeout_s))
+        need_timeout("timeout_s", timeout_s)
+        recorder = self._recorder
+
+        def is_done() -> bool:
+            if self._limit is not None:
+                recorder.await_progress(self._limit)
+            return self._is_done()
+
+        if not await self._waits.until(is_done, timeout_s):
+            raise self._still_runs(timeout_s)
+        return "count"
 
     async def flush(self) -> None:
         """Waits until everything received so far is durable."""
-        await asyncio.to_thread(self._ear.tap.flush)
+        recorder = self._recorder
+        ticket = recorder.ask_flush(False)  # noqa: FBT003 - as the native side takes it
+        await self._waits.until(lambda: recorder.flushed(ticket) or recorder.closed, None)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import weakref
-from collections import OrderedDict, deque
-from collections.abc import Collection, Mapping
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeAlias, Unpack
 
-from trunkline._arguments import need_bytes, need_number, need_seconds, need_text
-from trunkline._counters import Count, Latencies, Level, measured
-from trunkline._iteration import AsyncReceiving, Receiving
-from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse
+from trunkline._arguments import as_bytes, need_number, need_seconds, need_text, need_timeout
+from trunkline._frames import Bytes
+from trunkline._metrics.counters import Count, Latencies, Level, measured
+from trunkline._native import Outgoing
+from trunkline._native.cdt import ConfigResponse
+from trunkline._native.cdt import Source as _Source
+from trunkline._native.cdt import Watch as _Watch
+from trunkline._roles.calls import AsyncCalls
+from trunkline._roles.iteration import AsyncReceiving, Receiving
+from trunkline._roles.waits import Arrivals
+from trunkline.cdt._keeper import CONTENT_TYPE
 from trunkline.cdt._roles import AsyncCdtRole, BlockingCdtRole, CdtRole, need_name, need_names
-from trunkline.cdt._waits import until
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import content_id
-from trunkline.cdt.target import CONTENT_TYPE
 from trunkline.errors import (
     AuthenticationError,
     ClosedError,
@@ -35,11 +38,9 @@ Confirm = Literal["stored", "applied"]
 
 _TIMEOUT_S = 3.0
 
-# The least timeout that is left after a wait for room: 0 would mean no limit.
-_LEAST_S = 0.001
+# How a call ended, and with what.
+_Outcome: TypeAlias = tuple[str, Any]
 
-# The message type of each call, as in the error of a server that refuses it.
-_ASKED_BY = {"configrequest": "pull", "configpush": "push", "configupdated": "report"}
 _RESYNC_S = 300.0
 
 # The largest number of retries that can be counted.
@@ -53,7 +54,8 @@ class SourceStats:
     Attributes:
         received: Messages received.
         sent: Messages handed to the connection.
-        dropped: Dropped messages by kind; only kinds that occurred.
+        dropped: Dropped messages by kind; only kinds that occurred. ``own_event`` is no fault, and no metric has it: NATS
+            delivers to a role what it announces itself.
         bytes: The bytes of all messages received, good or bad, with their NATS headers.
         pulls: Pulls started.
         pushes: Pushes started.
@@ -79,50 +81,6 @@ class SourceStats:
     capture_lost: Count
 
 
-class Watching:
-    """The latest unread configuration of a watch."""
-
-    def __init__(self) -> None:
-        self.changes: deque[ConfigResponse] = deque(maxlen=1)
-        self.changed = asyncio.Event()
-        self.is_over = False
-        # The id of the configuration handed out last.
-        self._last: str | None = None
-
-    def put(self, response: ConfigResponse) -> None:
-        # A slow reader gets only the latest.
-        self.changes.clear()
-        if response.config_id != self._last:
-            self.changes.append(response)
-            self.changed.set()
-
-    def end(self) -> None:
-        self.is_over = True
-        self.changed.set()
-
-    async def take(self, timeout_s: float | None) -> ConfigResponse:
-        need_seconds("timeout_s", timeout_s, may_be_none=True)
-        if not await until(self.changed, lambda: self.changes or self.is_over, timeout_s):
-            message = f"no configuration came within {timeout_s} s"
-            raise TimeoutError(message)
-        if not self.changes:
-            message = "the watch has ended"
-            raise ClosedError(message)
-        response = self.changes.popleft()
-        self._last = response.config_id
-        return response
-
-    def give_back(self, response: ConfigResponse) -> None:
-        """Takes back a response that its caller did not get, unless a newer one has replaced it."""
-        self._last = None
-        if not self.changes:
-            self.put(response)
-
-
-# A watch in progress: its number, and its state.
-_Begun: TypeAlias = tuple[int, Watching]
-
-
 class SourceBase(CdtRole):
     """The base class of the source, without its waits."""
 
@@ -142,98 +100,18 @@ class SourceBase(CdtRole):
         need_seconds("resync_s", resync_s)
         self._target, self._resync_s, self._room = target, float(resync_s), cache
         self._cached: OrderedDict[tuple[str, str, str], ConfigResponse] = OrderedDict()
-        # Pending calls: the verb and the future of each.
-        self._calls: dict[int, tuple[str, asyncio.Future[tuple[str, Any]]]] = {}
-        self._watching: dict[int, Watching] = {}
-        # Pushes that wait for `applied`, by version, endpoint and id: whether each was announced, as it is once stored.
-        self._applying: dict[tuple[str, str, str], bool] = {}
-        self._last_call = 0
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "cdt.source", {**self._taking_part(), "target": self._target, "resync_s": self._resync_s}
+    def _open(self) -> None:
+        native = _Source(self._native_options(), self._taking(), target=self._target, resync_s=self._resync_s)
+        self._connect(native, self._noticing())
 
-    async def _end(self, drain_s: float) -> None:
-        try:
-            await super()._end(drain_s)
-        finally:
-            self._lose(self._over())
-            for watching in self._watching.values():
-                watching.end()
+    @property
+    def _source(self) -> _Source:
+        native: _Source = self._opened()
+        return native
 
-    def _handle(self, kind: str, *details: Any) -> None:
-        if kind == "ended":
-            call, how, what = details
-            if how == "answered" and self._log.isEnabledFor(logging.DEBUG):
-                self._log.debug("source: %s of %s", type(what).__name__, what.correlation_id)
-            _, future = self._calls.pop(call, (None, None))
-            if future is not None and not future.done():
-                future.set_result((how, what))
-        elif kind == "changed":
-            watching = self._watching.get(details[0])
-            if watching is not None:
-                watching.put(details[1])
-        else:
-            if kind == "event" and self._applying and isinstance(details[0], ConfigNewAvailable):
-                self._see_stored(details[0])
-            super()._handle(kind, *details)
-            if kind == "refused" and self._refusals is None:
-                # The server names the subject, in lower case, not the message: fail all pending calls of that kind.
-                refused = [verb for kind, verb in _ASKED_BY.items() if kind in details[0].lower()]
-                self._lose(AuthenticationError(details[0]), refused)
-
-    def _see_stored(self, event: ConfigNewAvailable) -> None:
-        key = (event.app_version_name, event.endpoint_id, event.config_id)
-        if key in self._applying:
-            self._applying[key] = True
-
-    def _lose(self, error: Exception, verbs: Collection[str] = ("pull", "push", "report")) -> None:
-        for call, (verb, future) in list(self._calls.items()):
-            if verb in verbs and not future.done():
-                future.set_exception(error)
-                self._give_up(call)
-
-    def _give_up(self, call: int) -> None:
-        """Forgets a call that was given up, here and in the machine."""
-        self._calls.pop(call, None)
-        if not self._pump.closed:
-            self._pump.ask("cancel", call=call)
-
-    def _number(self) -> int:
-        self._last_call += 1
-        return self._last_call
-
-    async def _call(self, verb: str, given: dict[str, Any]) -> tuple[str, Any]:
-        pump = self._pump
-        if pump.is_held_up:
-            timeout_s, began = given.get("timeout_s"), pump.loop.time()
-            if not await pump.room(timeout_s):
-                return "timed_out", None
-            if timeout_s is not None:
-                given["timeout_s"] = max(timeout_s - (pump.loop.time() - began), _LEAST_S)
-        given["call"] = call = self._number()
-        pump.ask(verb, **given)
-        future: asyncio.Future[tuple[str, Any]] = pump.loop.create_future()
-        self._calls[call] = verb, future
-        try:
-            if verb == "push" and given["confirm"] is None:
-                return await self._sent(call, future, given["timeout_s"])
-            return await future
-        except asyncio.CancelledError:
-            self._give_up(call)
-            raise
-
-    async def _sent(
-        self, call: int, future: asyncio.Future[tuple[str, Any]], timeout_s: float | None
-    ) -> tuple[str, Any]:
-        """Waits until the server has a push that gets no answer, for the caller's timeout at most."""
-        await asyncio.wait([future], timeout=timeout_s)
-        if not future.done():
-            self._give_up(call)
-            return "timed_out", None
-        return future.result()
-
-    def _failed(self, how: str, timeout_s: float | None) -> Exception:
+    def _failed(self, how: str, what: Any, timeout_s: float | None) -> Exception:
         if how == "no_target":
             return PeerLostError(f"no target named {self._target} is running")
         if how == "timed_out":
@@ -242,11 +120,13 @@ class SourceBase(CdtRole):
             return ConfigError(413, "larger than a message may be")
         if how == "unsent":
             return PeerLostError("there is no connection to a NATS server, or it does not answer")
+        if how == "forbidden":
+            return AuthenticationError(what)
         return ClosedError("the role was closed before there was an answer")
 
     @staticmethod
     def _need_time(timeout_s: float | None) -> None:
-        need_seconds("timeout_s", timeout_s, may_be_none=True)
+        need_timeout("timeout_s", timeout_s)
         if timeout_s is not None and timeout_s <= 0:
             # On the wire 0 means no limit.
             message = f"no answer within {timeout_s} s"
@@ -255,41 +135,32 @@ class SourceBase(CdtRole):
     def _need_pull(
         self, app_version_name: str, endpoint_id: str, config_id: str | None, timeout_s: float | None, retries: int
     ) -> None:
-        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        # Pulls are frequent, and most leave these at their defaults.
+        # Pulls are frequent: what most of them have is not looked at closely.
+        for name in (app_version_name, endpoint_id):
+            if type(name) is not str or not name or not name.isascii():
+                need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
         if config_id is not None:
             need_text("config_id", config_id, may_be_none=True)
         if type(retries) is not int or retries:
             need_number("retries", retries, most=_MOST_RETRIES)
-        self._need_time(timeout_s)
+        if timeout_s is not None:
+            self._need_time(timeout_s)
 
-    async def _pull(
-        self,
-        app_version_name: str,
-        endpoint_id: str,
-        config_id: str | None,
-        timeout_s: float | None,
-        retries: int,
-        endpoint_message_id: str | None,
-    ) -> ConfigResponse:
-        self._need_pull(app_version_name, endpoint_id, config_id, timeout_s, retries)
-        key = (app_version_name, endpoint_id, config_id or "")
-        if key in self._cached and not self._pump.closed:
-            self._cached.move_to_end(key)
-            return self._cached[key]
-        given = {
-            "app_version_name": app_version_name,
-            "endpoint_id": endpoint_id,
-            "config_id": config_id or None,
-            "endpoint_message_id": endpoint_message_id,
-            "timeout_s": timeout_s,
-            "retries": retries,
-        }
-        how, response = await self._call("pull", given)
+    def _kept(self, key: tuple[str, str, str]) -> ConfigResponse | None:
+        """A configuration that was pulled by its id before."""
+        if key not in self._cached or self._source.closed:
+            return None
+        self._cached.move_to_end(key)
+        return self._cached[key]
+
+    def _pulled(self, key: tuple[str, str, str], outcome: _Outcome, timeout_s: float | None) -> ConfigResponse:
+        how, response = outcome
         if how != "answered":
-            raise self._failed(how, timeout_s)
+            raise self._failed(how, response, timeout_s)
+        if self._log.isEnabledFor(logging.DEBUG):
+            self._log.debug("source: ConfigResponse of %s", response.correlation_id)
         answer: ConfigResponse = _good(response)
-        if self._room and config_id:
+        if self._room and key[2]:
             self._cached[key] = answer
             if len(self._cached) > self._room:
                 self._cached.popitem(last=False)
@@ -320,90 +191,66 @@ class SourceBase(CdtRole):
         )
         return TimeoutError(message)
 
-    async def _push(
+    def _pushing(
         self,
         app_version_name: str,
         endpoint_id: str,
-        content: bytes | None,
+        content: Bytes,
         content_type: str,
         config_id: str | None,
         confirm: Confirm | None,
         timeout_s: float | None,
-    ) -> str:
+    ) -> tuple[Outgoing, str]:
+        """A push, and the id that the configuration will have."""
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        held = as_bytes("content", content)
+        self._need_room(app_version_name, endpoint_id, held, content_type, config_id)
         self._need_push(app_version_name, endpoint_id, content_type, config_id, confirm, timeout_s)
-        if content is not None:
-            content_type = content_type or CONTENT_TYPE
-        expected = config_id or content_id(content_type, content or b"")
-        key = (app_version_name, endpoint_id, expected)
-        if confirm == "applied":
-            self._applying.setdefault(key, False)
-        try:
-            given = {
-                "app_version_name": app_version_name,
-                "endpoint_id": endpoint_id,
-                "content": content,
-                "content_type": content_type,
-                "config_id": config_id or None,
-                "confirm": confirm,
-                "timeout_s": timeout_s,
-            }
-            how, what = await self._call("push", given)
-        finally:
-            is_stored = self._applying.pop(key, False)
+        content_type = content_type or CONTENT_TYPE
+        call = self._source.push(
+            app_version_name, endpoint_id, held, content_type, config_id or None, confirm, timeout_s
+        )
+        return call, config_id or content_id(content_type, held)
+
+    def _going_back(
+        self,
+        app_version_name: str,
+        endpoint_id: str,
+        config_id: str,
+        confirm: Confirm | None,
+        timeout_s: float | None,
+    ) -> Outgoing:
+        need_names(config_id=config_id)
+        self._need_push(app_version_name, endpoint_id, "", config_id, confirm, timeout_s)
+        return self._source.push(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s)
+
+    def _pushed(self, outcome: _Outcome, expected: str, timeout_s: float | None) -> str:
+        how, what = outcome
         if how == "answered":
+            if self._log.isEnabledFor(logging.DEBUG):
+                self._log.debug("source: ConfigPushResponse of %s", what.correlation_id)
             return str(_good(what).config_id)
         if how == "applied":
             return str(what)
         if how == "sent":
             return expected
-        if how == "timed_out" and confirm == "applied":
-            raise self._unapplied(expected, is_stored, timeout_s)
-        raise self._failed(how, timeout_s)
+        if how == "unapplied":
+            raise self._unapplied(expected, what, timeout_s)
+        raise self._failed(how, what, timeout_s)
 
-    async def _push_content(self, app: str, endpoint: str, content: bytes, *given: Any) -> str:
-        need_names(app_version_name=app, endpoint_id=endpoint)
-        need_bytes("content", content)
-        self._need_room(app, endpoint, content, str(given[0]), given[1])
-        return await self._push(app, endpoint, bytes(content), *given)
-
-    async def _report(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
+    def _reporting(self, app_version_name: str, endpoint_id: str, config_id: str) -> Outgoing:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
-        given = {"app_version_name": app_version_name, "endpoint_id": endpoint_id, "config_id": config_id}
-        how, _ = await self._call("report", given)
+        return self._source.report(app_version_name, endpoint_id, config_id)
+
+    def _reported(self, outcome: _Outcome) -> None:
+        how, what = outcome
         if how != "sent":
-            raise self._failed(how, None)
-
-    async def _watch(self, app_version_name: str, endpoint_id: str) -> _Begun:
-        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        call = self._number()
-        self._pump.ask("watch", call=call, app_version_name=app_version_name, endpoint_id=endpoint_id)
-        watching = self._watching[call] = Watching()
-        return call, watching
-
-    def _forget(self, begun: _Begun) -> None:
-        """Ends a watch: called in the loop."""
-        call, watching = begun
-        if self._watching.pop(call, None) is not None:
-            watching.end()
-            if not self._pump.closed:
-                self._pump.ask("cancel", call=call)
-
-    async def _unwatch(self, begun: _Begun) -> None:
-        self._forget(begun)
-
-    def _end_with(self, watch: object, begun: _Begun) -> None:
-        """Ends a watch when it is garbage-collected, e.g. after a loop over it."""
-        weakref.finalize(watch, self._let_go_of, begun).atexit = False
-
-    def _let_go_of(self, begun: _Begun) -> None:
-        """Ends a watch: called in any thread."""
-        if self._pump.loop.is_running() and not self._pump.closed:
-            self._pump.loop.call_soon_threadsafe(self._forget, begun)
+            raise self._failed(how, what, None)
 
     @property
     def stats(self) -> SourceStats:
         """The current counters; the final ones once closed."""
-        counts = self._counted()
+        counts = self._source.stats()
         return SourceStats(**measured(counts), expired=counts["dropped"].get("expired", 0))
 
 
@@ -425,12 +272,24 @@ class Watch(Receiving[ConfigResponse]):
     """Follows the configuration of an endpoint: an iterator, and a context manager that ends it.
 
     It also ends when it is garbage-collected.
+
+    ```pycon
+    >>> from trunkline import cdt
+    >>> url = "memory://watch"
+    >>> with cdt.Target("cdp", servers=url) as target, cdt.Source("cmx", target="cdp", servers=url) as source:
+    ...     with source.watch("app-1", "endpoint-7") as watch:
+    ...         config_id = target.put("app-1", "endpoint-7", b'{"interval": 5}')
+    ...         next(watch).content
+    b'{"interval": 5}'
+
+    ```
     """
 
     def __init__(self, source: Source, app_version_name: str, endpoint_id: str) -> None:
+        need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+        # Kept alive.
         self._source = source
-        self._begun = source._run(source._watch(app_version_name, endpoint_id), source._forget)  # noqa: SLF001 - its own
-        source._end_with(self, self._begun)  # noqa: SLF001 - its own
+        self._watch = source._source.watch(app_version_name, endpoint_id)  # noqa: SLF001 - its own
 
     def receive(self, *, timeout_s: float | None = None) -> ConfigResponse:
         """Waits for a configuration other than the last one.
@@ -439,13 +298,12 @@ class Watch(Receiving[ConfigResponse]):
             TimeoutError: Nothing arrived in time.
             ClosedError: The watch or its source is closed.
         """
-        _, watching = self._begun
-        return self._source._run(watching.take(timeout_s), watching.give_back)  # noqa: SLF001 - its own
+        need_timeout("timeout_s", timeout_s)
+        return self._watch.receive(timeout_s)
 
     def close(self) -> None:
         """Ends it."""
-        if not self._source.closed:
-            self._source._run(self._source._unwatch(self._begun))  # noqa: SLF001 - its own
+        self._watch.close()
 
     def __enter__(self) -> Self:
         return self
@@ -455,25 +313,44 @@ class Watch(Receiving[ConfigResponse]):
 
 
 class AsyncWatch(AsyncReceiving[ConfigResponse]):
-    """`Watch` for asyncio."""
+    """`Watch` for asyncio.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import cdt
+    >>> async def main():
+    ...     url = "memory://async-watch"
+    ...     async with cdt.AsyncTarget("cdp", servers=url) as target, cdt.AsyncSource("cmx", target="cdp", servers=url) as source:
+    ...         async with source.watch("app-1", "endpoint-7") as watch:
+    ...             await target.put("app-1", "endpoint-7", b'{"interval": 5}')
+    ...             return (await watch.receive(timeout_s=10)).content
+    >>> asyncio.run(main())
+    b'{"interval": 5}'
+
+    ```
+    """
 
     def __init__(self, source: AsyncSource, app_version_name: str, endpoint_id: str) -> None:
         self._source = source
         self._about = (app_version_name, endpoint_id)
-        self._begun: _Begun | None = None
+        self._watch: _Watch | None = None
 
     async def receive(self, *, timeout_s: float | None = None) -> ConfigResponse:
         """Waits for a configuration other than the last one; see `Watch.receive`."""
-        if self._begun is None:
-            self._begun = await self._source._run(self._source._watch(*self._about))  # noqa: SLF001 - its own
-            self._source._end_with(self, self._begun)  # noqa: SLF001 - its own
-        _, watching = self._begun
-        return await self._source._run(watching.take(timeout_s))  # noqa: SLF001 - its own
+        self._source._need_home()  # noqa: SLF001 - its own
+        need_timeout("timeout_s", timeout_s)
+        if self._watch is None:
+            app_version_name, endpoint_id = self._about
+            need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
+            self._watch = self._source._source.watch(app_version_name, endpoint_id)  # noqa: SLF001 - its own
+        watch, arrivals = self._watch, self._source._changes  # noqa: SLF001 - its own
+        return await arrivals.taken(watch.poll, watch.arm, timeout_s, "no configuration came")
 
     async def close(self) -> None:
         """Ends it."""
-        if self._begun is not None and not self._source.closed:
-            await self._source._run(self._source._unwatch(self._begun))  # noqa: SLF001 - its own
+        if self._watch is not None:
+            self._source._need_home()  # noqa: SLF001 - its own
+            self._watch.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -485,7 +362,7 @@ class AsyncWatch(AsyncReceiving[ConfigResponse]):
 class Source(SourceBase, BlockingCdtRole):
     """Pulls configurations from a target, pushes them to it, watches them, and reports which ones endpoints have applied.
 
-    It runs in a thread that all blocking roles of CDT share, until it is closed; its methods may be called from any thread.
+    It runs on a thread of its own until it is closed; its methods may be called from any thread.
     Iterating over it gives the events of others: configurations that are available, and that endpoints have applied.
 
     Args:
@@ -539,13 +416,20 @@ class Source(SourceBase, BlockingCdtRole):
             LocalProtocolError: A name is empty.
             ClosedError: The source is closed.
         """
-        return self._run(self._pull(app_version_name, endpoint_id, config_id, timeout_s, retries, endpoint_message_id))
+        self._need_pull(app_version_name, endpoint_id, config_id, timeout_s, retries)
+        key = (app_version_name, endpoint_id, config_id or "")
+        if (kept := self._kept(key)) is not None:
+            return kept
+        call = self._source.pull(
+            app_version_name, endpoint_id, config_id or None, endpoint_message_id, timeout_s, retries
+        )
+        return self._pulled(key, self._ask(call, timeout_s), timeout_s)
 
     def push(
         self,
         app_version_name: str,
         endpoint_id: str,
-        content: bytes,
+        content: Bytes,
         *,
         content_type: str = CONTENT_TYPE,
         config_id: str | None = None,
@@ -572,9 +456,10 @@ class Source(SourceBase, BlockingCdtRole):
             TimeoutError: It was not confirmed in time; it may have been stored nevertheless.
             ClosedError: The source is closed.
         """
-        return self._run(
-            self._push_content(app_version_name, endpoint_id, content, content_type, config_id, confirm, timeout_s)
+        call, expected = self._pushing(
+            app_version_name, endpoint_id, content, content_type, config_id, confirm, timeout_s
         )
+        return self._pushed(self._ask(call, timeout_s), expected, timeout_s)
 
     def rollback(
         self,
@@ -590,8 +475,8 @@ class Source(SourceBase, BlockingCdtRole):
         Raises:
             ConfigError: 404: the endpoint never had it.
         """
-        need_names(config_id=config_id)
-        return self._run(self._push(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s))
+        call = self._going_back(app_version_name, endpoint_id, config_id, confirm, timeout_s)
+        return self._pushed(self._ask(call, timeout_s), config_id, timeout_s)
 
     def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
         """Announces that an endpoint has applied a configuration (CDT-40); returns once the server has the message.
@@ -600,7 +485,7 @@ class Source(SourceBase, BlockingCdtRole):
             PeerLostError: There is no connection.
             LocalProtocolError: A name is empty.
         """
-        self._run(self._report(app_version_name, endpoint_id, config_id))
+        self._reported(self._ask(self._reporting(app_version_name, endpoint_id, config_id), None))
 
     def watch(self, app_version_name: str, endpoint_id: str) -> Watch:
         """Watches the configuration of an endpoint: the current one, then each new one.
@@ -610,9 +495,40 @@ class Source(SourceBase, BlockingCdtRole):
         """
         return Watch(self, app_version_name, endpoint_id)
 
+    def _ask(self, call: Outgoing, timeout_s: float | None) -> _Outcome:
+        outcome: _Outcome = self._source.request(call, room_s=timeout_s, timeout_s=timeout_s)
+        return outcome
+
 
 class AsyncSource(SourceBase, AsyncCdtRole):
-    """`Source` for asyncio: opened by ``async with``; thousands of pulls may be in flight."""
+    """`Source` for asyncio: opened by ``async with``; thousands of pulls may be in flight.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import cdt
+    >>> async def main():
+    ...     url = "memory://async-source"
+    ...     async with cdt.AsyncTarget("cdp", servers=url), cdt.AsyncSource("cmx", target="cdp", servers=url) as source:
+    ...         await source.push("app-1", "endpoint-7", b"{}")
+    ...         return (await source.pull("app-1", "endpoint-7")).content
+    >>> asyncio.run(main())
+    b'{}'
+
+    ```
+    """
+
+    def _open(self) -> None:
+        super()._open()
+        self._calls: AsyncCalls[_Outcome] = AsyncCalls(self._source, self._waits)
+        self._changes = Arrivals(self._source.watches_fileno, self._source.disarm_watches)
+
+    async def _ask(self, call: Outgoing, timeout_s: float | None) -> _Outcome:
+        self._need_home()
+        return await self._calls.ask(call, timeout_s, timeout_s)
+
+    def _settled(self, native: Any) -> None:
+        self._calls.end()
+        super()._settled(native)
 
     async def pull(
         self,
@@ -625,15 +541,20 @@ class AsyncSource(SourceBase, AsyncCdtRole):
         endpoint_message_id: str | None = None,
     ) -> ConfigResponse:
         """Requests the configuration of an endpoint; see `Source.pull`."""
-        return await self._run(
-            self._pull(app_version_name, endpoint_id, config_id, timeout_s, retries, endpoint_message_id)
+        self._need_pull(app_version_name, endpoint_id, config_id, timeout_s, retries)
+        key = (app_version_name, endpoint_id, config_id or "")
+        if self._cached and (kept := self._kept(key)) is not None:
+            return kept
+        call = self._source.pull(
+            app_version_name, endpoint_id, config_id or None, endpoint_message_id, timeout_s, retries
         )
+        return self._pulled(key, await self._ask(call, timeout_s), timeout_s)
 
     async def push(
         self,
         app_version_name: str,
         endpoint_id: str,
-        content: bytes,
+        content: Bytes,
         *,
         content_type: str = CONTENT_TYPE,
         config_id: str | None = None,
@@ -641,9 +562,10 @@ class AsyncSource(SourceBase, AsyncCdtRole):
         timeout_s: float | None = _TIMEOUT_S,
     ) -> str:
         """Assigns a configuration to an endpoint through the target; see `Source.push`."""
-        return await self._run(
-            self._push_content(app_version_name, endpoint_id, content, content_type, config_id, confirm, timeout_s)
+        call, expected = self._pushing(
+            app_version_name, endpoint_id, content, content_type, config_id, confirm, timeout_s
         )
+        return self._pushed(await self._ask(call, timeout_s), expected, timeout_s)
 
     async def rollback(
         self,
@@ -655,12 +577,12 @@ class AsyncSource(SourceBase, AsyncCdtRole):
         timeout_s: float | None = _TIMEOUT_S,
     ) -> str:
         """Assigns an earlier configuration to an endpoint again; see `Source.rollback`."""
-        need_names(config_id=config_id)
-        return await self._run(self._push(app_version_name, endpoint_id, None, "", config_id, confirm, timeout_s))
+        call = self._going_back(app_version_name, endpoint_id, config_id, confirm, timeout_s)
+        return self._pushed(await self._ask(call, timeout_s), config_id, timeout_s)
 
     async def report_applied(self, app_version_name: str, endpoint_id: str, config_id: str) -> None:
         """Announces that an endpoint has applied a configuration; see `Source.report_applied`."""
-        await self._run(self._report(app_version_name, endpoint_id, config_id))
+        self._reported(await self._ask(self._reporting(app_version_name, endpoint_id, config_id), None))
 
     def watch(self, app_version_name: str, endpoint_id: str) -> AsyncWatch:
         """Watches the configuration of an endpoint; see `Source.watch`."""

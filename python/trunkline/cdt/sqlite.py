@@ -64,6 +64,19 @@ class SqliteStore:
     Raises:
         LocalProtocolError: The file is not a store.
         OSError: The file cannot be opened.
+
+    ```pycon
+    >>> import contextlib, pathlib, tempfile
+    >>> from trunkline import cdt
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "configs.db")
+    ...     with cdt.Target("cdp", store=path, servers="memory://sqlite") as target:
+    ...         config_id = target.put("app-1", "endpoint-7", b"{}")
+    ...     with contextlib.closing(cdt.SqliteStore(path, read_only=True)) as store:
+    ...         [row.endpoint_id for row in store.rollout("app-1")]
+    ['endpoint-7']
+
+    ```
     """
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:

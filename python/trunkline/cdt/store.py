@@ -94,6 +94,21 @@ class Store(Protocol):
 
     The methods are called in threads of the target, several at a time. Each may be a coroutine function instead, which is
     awaited in the target's event loop. Exceptions other than `ConfigError` are answered with 500 and logged.
+
+    ```pycon
+    >>> from trunkline import cdt
+    >>> class CountingStore(cdt.MemoryStore):
+    ...     puts = 0
+    ...     def put(self, *args, **kwargs):
+    ...         self.puts += 1
+    ...         return super().put(*args, **kwargs)
+    >>> store = CountingStore()
+    >>> with cdt.Target("cdp", store=store, servers="memory://own-store") as target:
+    ...     config_id = target.put("app-1", "endpoint-7", b"{}")
+    >>> store.puts, isinstance(store, cdt.Store)
+    (1, True)
+
+    ```
     """
 
     def put(
@@ -162,7 +177,18 @@ def outdated(if_current: str, current: str | None) -> ConfigError:
 
 
 class MemoryStore:
-    """A store in memory, which is lost with its target."""
+    """A store in memory, which is lost with its target.
+
+    ```pycon
+    >>> from trunkline import cdt
+    >>> store = cdt.MemoryStore()
+    >>> with cdt.Target("cdp", store=store, servers="memory://store") as target:
+    ...     config_id = target.put("app-1", "endpoint-7", b"{}")
+    >>> store.count(), store.get("app-1", "endpoint-7").content
+    (1, b'{}')
+
+    ```
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

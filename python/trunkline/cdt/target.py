@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
-from trunkline._arguments import need_bytes, need_seconds, need_text, refuse
-from trunkline._counters import Count, Latencies, Level, measured
-from trunkline.cdt._roles import AsyncCdtRole, BlockingCdtRole, CdtRole, connector, need_names
-from trunkline.cdt._waits import cut_off
+from trunkline._arguments import as_bytes, need_seconds, need_text, refuse
+from trunkline._frames import Bytes
+from trunkline._metrics.counters import Count, Latencies, Level, measured
+from trunkline._native.cdt import Target as _Target
+from trunkline.cdt._access import Access
+from trunkline.cdt._keeper import CONTENT_TYPE, Keeper
+from trunkline.cdt._roles import DRAIN_S, AsyncCdtRole, BlockingCdtRole, CdtRole, need_names, need_room_in
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.sqlite import SqliteStore
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Store, Stored
-from trunkline.errors import ConfigError, PeerLostError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline.errors import ConfigError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import spelled_out
 
 __all__ = ["AsyncTarget", "Target", "TargetBase", "TargetStats"]
-
-Result = TypeVar("Result")
-
-# The default type of a configuration.
-CONTENT_TYPE = "application/json"
-
-_THREADS = 4
-
-# Limits of the work queued for a slow store: bytes of configurations, and updates.
-_MOST_HELD = 256 << 20
-_MOST_UPDATES = 65_536
-
-# How long a store may take at the end, beyond `drain_s`.
-_PARTING_S = 0.5
-
-# How many configurations are read at a time for announcements that are still pending from an earlier target.
-_OWED_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +32,8 @@ class TargetStats:
     Attributes:
         received: Messages received.
         sent: Messages handed to the connection.
-        dropped: Dropped messages by kind; only kinds that occurred.
+        dropped: Dropped messages by kind; only kinds that occurred. ``own_event`` is no fault, and no metric has it: NATS
+            delivers to a role what it announces itself.
         bytes: The bytes of all messages received, good or bad, with their NATS headers.
         pulls: Pulls answered, whatever the answer.
         pushes: Pushes answered, whatever the answer.
@@ -82,24 +68,6 @@ def _opened_store(store: Any) -> Any:
     return store
 
 
-def _says_at_once(store: Any) -> bool:
-    """Whether `peek` of the store may be called in the event loop: only of our stores, with an unchanged `get`."""
-    return type(store) in (MemoryStore, SqliteStore) and "get" not in vars(store)
-
-
-def _asked(method: Callable[..., Result], given: tuple[Any, ...], more: Mapping[str, Any]) -> Callable[[], Result]:
-    """The call of a store, for a thread. A future cannot hold `StopIteration`: its wait would never end."""
-
-    def ask() -> Result:
-        try:
-            return method(*given, **more)
-        except StopIteration as error:
-            message = f"the store raised {error!r}"
-            raise RuntimeError(message) from error
-
-    return ask
-
-
 def found(config: Config | None, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
     """The requested configuration; raises if there is none."""
     if config is None:
@@ -126,342 +94,131 @@ class TargetBase(CdtRole):
         self._store_timeout_s = float(store_timeout_s)
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
+    def _open(self) -> None:
+        access, is_ours = self._opened_store()
         chosen = self._chosen
-        return "cdt.target", {
-            **self._taking_part(),
-            "queue": chosen["queue"],
-            "include_content": chosen["include_content"],
-            "store_timeout_s": self._store_timeout_s,
-        }
-
-    async def _start(self) -> None:
-        self._store = await self._opened_store()
-        self._is_ours = self._store is not self._given_store
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="trunkline-cdt-store")
-        self._announced: list[tuple[str, str, str]] = []
-        self._updated: list[tuple[str, str, str, int]] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._configs = 0
-        self._held = 0
         try:
-            self._configs = await self._ask_store(self._store.count)
-            await super()._start()
+            configs = access.call("count")
+            native = _Target(
+                self._native_options(),
+                self._taking(),
+                queue=chosen["queue"],
+                include_content=chosen["include_content"],
+                store_timeout_s=self._store_timeout_s,
+            )
         except BaseException:
-            await self._end_store()
+            if is_ours:
+                access.call("close")
+            access.end()
             raise
-        await self._announce_owed()
+        notices = self._noticing()
 
-    async def _opened_store(self) -> Any:
+        def need_room(*given: Any) -> None:
+            need_room_in(native.max_payload, chosen, *given)
+
+        # From here on it closes the store when the engine ends.
+        self._keeper = keeper = Keeper(native, access, notices, need_room, configs, is_ours=is_ours)
+        try:
+            self._connect(native, notices, keeper.announce_owed)
+        except BaseException:
+            keeper.finish(0.0)
+            raise
+        keeper.announce_owed()
+
+    def _opened_store(self) -> tuple[Access, bool]:
+        """The store, and whether it is closed at the end."""
         if self._given_store != "jetstream":
-            return await asyncio.to_thread(_opened_store, self._given_store)
+            store = _opened_store(self._given_store)
+            return Access(store), store is not self._given_store
         from trunkline.cdt.jetstream import JetStreamStore, bucket_prefix
 
-        store = JetStreamStore(connector(self._chosen, self._name), prefix=bucket_prefix(self._name))
-        await store.open()
-        return store
-
-    async def _end(self, drain_s: float) -> None:
-        end_s = asyncio.get_running_loop().time() + max(drain_s, _PARTING_S)
+        access = Access(
+            JetStreamStore(self._native_options(), self._chosen["connect_timeout_s"], prefix=bucket_prefix(self._name))
+        )
         try:
-            await super()._end(drain_s)
-        finally:
-            while self._tasks:
-                done, left = await asyncio.wait(
-                    self._tasks, timeout=max(0.0, end_s - asyncio.get_running_loop().time())
-                )
-                if left and not done:
-                    # Do not wait longer for the store: what it stores is announced at the next start.
-                    for task in left:
-                        await cut_off(task)
-            await self._note()
-            await self._end_store()
-
-    async def _end_store(self) -> None:
-        # Wait for a store of ours before closing it; another one may take for ever.
-        await asyncio.to_thread(self._pool.shutdown, wait=self._is_ours)
-        if self._is_ours:
-            self._is_ours = False
-            if inspect.iscoroutinefunction(self._store.close):
-                await self._store.close()
-            else:
-                await asyncio.to_thread(self._store.close)
-
-    async def _ask_store(self, method: Callable[..., Any], *given: Any, **more: Any) -> Any:
-        """Calls the store, in a thread of the target, or in the loop if the method is a coroutine function."""
-        try:
-            if inspect.iscoroutinefunction(method):
-                return await method(*given, **more)
-            return await asyncio.get_running_loop().run_in_executor(self._pool, _asked(method, given, more))
-        except (SystemExit, KeyboardInterrupt) as error:
-            # It would end the event loop, which other roles share.
-            message = f"the store raised {error!r}"
-            raise RuntimeError(message) from error
-        except Exception as error:
-            if type(error).__module__.startswith("nats."):
-                # From the JetStream store.
-                message = f"JetStream: {str(error).removeprefix('nats: ') or 'no answer'}"
-                raise PeerLostError(message) from error
+            access.call("open")
+        except BaseException:
+            access.end()
             raise
+        return access, True
 
-    def _handle(self, kind: str, *details: Any) -> None:
-        if kind == "get":
-            self._on_get(*details)
-        elif kind == "put":
-            self._do(self._on_put(*details))
-        elif kind == "announced":
-            *about, is_sent = details
-            if is_sent:
-                self._announced.append((about[0], about[1], about[2]))
-                self._note_soon()
-        elif kind == "updated":
-            if len(self._updated) < _MOST_UPDATES:
-                self._updated.append((details[0], details[1], details[2], details[3]))
-                self._note_soon()
-            else:
-                self._lose_one()
-        else:
-            super()._handle(kind, *details)
-            if kind == "connected":
-                self._do(self._announce_owed())
+    @property
+    def _target(self) -> _Target:
+        native: _Target = self._opened()
+        return native
 
-    def _do(self, what: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-        task = asyncio.get_running_loop().create_task(what)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def _let_go(self, native: Any) -> None:
+        super()._let_go(native)
+        # The threads of its store hold the engine, and end with it.
+        native.close(0.0)
 
-    def _on_get(self, token: int, correlation_id: str, app: str, endpoint: str, config_id: str | None) -> None:
-        self._log.debug("target: ConfigRequest of %s", correlation_id)
-        if _says_at_once(self._store):
-            try:
-                config = self._store.peek(app, endpoint, config_id)
-            except LookupError:
-                pass
-            except Exception as error:  # noqa: BLE001 - the store's: the source gets an error response
-                return self._fail(token, error)
-            else:
-                return self._answer(token, config)
-        self._do(self._get_slowly(token, app, endpoint, config_id))
-        return None
-
-    def _answer(self, token: int, config: Config | None) -> None:
-        if config is None:
-            self._pump.ask("missing", token=token)
-        else:
-            self._pump.ask(
-                "found",
-                token=token,
-                config_id=config.config_id,
-                content_type=config.content_type,
-                content=config.content,
-            )
-
-    async def _get_slowly(self, token: int, app: str, endpoint: str, config_id: str | None) -> None:
-        try:
-            self._answer(token, await self._ask_store(self._store.get, app, endpoint, config_id))
-        except Exception as error:  # noqa: BLE001 - the source gets an error response
-            self._fail(token, error)
-
-    def _fail(self, token: int, error: Exception) -> None:
-        if isinstance(error, ConfigError) and error.status_code in range(400, 600):
-            self._pump.ask("failed", token=token, status=error.status_code, reason=error.reason_phrase)
-            return
-        self._log.error("target: the store failed", exc_info=error)
-        self._pump.ask("failed", token=token, status=500, reason="the store failed")
-
-    async def _on_put(
-        self,
-        token: int,
-        correlation_id: str,
-        app: str,
-        endpoint: str,
-        config_id: str | None,
-        content_type: str,
-        content: bytes | None,
-    ) -> None:
-        self._log.debug("target: ConfigPush of %s", correlation_id)
-        size = len(content or b"")
-        if self._held + size > _MOST_HELD:
-            self._pump.ask("failed", token=token, status=503, reason="the store has too much to do")
-            return
-        self._held += size
-        try:
-            if content is None:
-                stored = await self._go_back(app, endpoint, config_id)
-            else:
-                stored = await self._keep(app, endpoint, content, content_type or CONTENT_TYPE, config_id, None)
-            self._confirm(token, app, endpoint, stored)
-        except Exception as error:  # noqa: BLE001 - the source gets an error response
-            self._fail(token, error)
-        finally:
-            self._held -= size
-
-    def _confirm(self, token: int, app: str, endpoint: str, stored: Stored) -> None:
-        # Stored, announced, confirmed: in this order, on one connection (CDT-38, CDT-39).
-        config = stored.config
-        self._announce(app, endpoint, config)
-        self._pump.ask(
-            "stored",
-            token=token,
-            config_id=config.config_id,
-            content_type=config.content_type,
-            content=config.content,
-            is_new=stored.is_new,
-        )
-
-    def _announce(self, app: str, endpoint: str, config: Config) -> None:
-        self._pump.ask(
-            "announce",
-            app_version_name=app,
-            endpoint_id=endpoint,
-            config_id=config.config_id,
-            content_type=config.content_type,
-            content=config.content,
-        )
-
-    async def _announce_owed(self) -> None:
-        owed = await self._ask_store(self._store.owed)
-        # A burst of announcements is recorded in one transaction.
-        for start in range(0, len(owed), _OWED_AT_ONCE):
-            burst = owed[start : start + _OWED_AT_ONCE]
-            configs = await asyncio.gather(*(self._ask_store(self._store.get, *one) for one in burst))
-            for (app, endpoint, _), config in zip(burst, configs, strict=True):
-                if config is not None:
-                    self._announce(app, endpoint, config)
-
-    def _note_soon(self) -> None:
-        if len(self._announced) + len(self._updated) == 1:
-            self._do(self._note())
-
-    async def _note(self) -> None:
-        """Records in the store which announcements were sent, and what endpoints reported."""
-        # A burst is one transaction.
-        await asyncio.sleep(0)
-        announced, self._announced = self._announced, []
-        updated, self._updated = self._updated, []
-        # If one fails, the other is still recorded.
-        for method, rows in ((self._store.announced, announced), (self._store.applied, updated)):
-            try:
-                if rows:
-                    await self._ask_store(method, rows)
-            except Exception as error:  # noqa: BLE001 - the store's
-                self._log.error("target: the store failed", exc_info=error)
-
-    def _need_open(self) -> None:
-        """Refuses calls to a target that no longer uses its store."""
-        if self._pump.closed:
-            raise self._over()
-
-    async def _room_to_announce(self) -> None:
-        """Waits until an announcement has room; raises if the target is closed."""
-        await self._pump.room(None)
-        self._need_open()
-
-    async def _keep(
-        self, app: str, endpoint: str, content: bytes, content_type: str, config_id: str | None, if_current: str | None
-    ) -> Stored:
-        self._need_room(app, endpoint, content, content_type, config_id)
-        stored: Stored = await self._ask_store(
-            self._store.put,
-            app,
-            endpoint,
-            content,
-            content_type=content_type,
-            config_id=config_id,
-            if_current=if_current,
-        )
-        self._configs += stored.is_new
-        return stored
-
-    async def _go_back(self, app: str, endpoint: str, config_id: str | None) -> Stored:
-        return Stored(await self._ask_store(self._store.rollback, app, endpoint, config_id), is_new=False)
-
-    async def _stored_and_announced(self, app: str, endpoint: str, storing: Coroutine[Any, Any, Stored]) -> str:
-        """Stores and announces a configuration, even if the caller is cancelled; returns its id."""
-
-        async def announce() -> str:
-            config = (await storing).config
-            self._announce(app, endpoint, config)
-            return config.config_id
-
-        return await asyncio.shield(self._do(announce()))
+    def _still_runs(self, timeout_s: float | None) -> TimeoutError:
+        return TimeoutError(f"{self!r} is still running after {timeout_s} s")
 
     @staticmethod
     def _need_put(
         app_version_name: str,
         endpoint_id: str,
-        content: bytes,
         content_type: str,
         config_id: str | None,
         if_current: str | None,
     ) -> None:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        need_bytes("content", content)
         need_text("content_type", content_type)
         if config_id is not None:
             need_names(config_id=config_id)
         if if_current is not None:
             need_names(if_current=if_current)
 
-    async def _put(
+    def _putting(
         self,
         app_version_name: str,
         endpoint_id: str,
-        content: bytes,
+        content: Bytes,
         content_type: str,
         config_id: str | None,
         if_current: str | None,
-    ) -> str:
-        self._need_put(app_version_name, endpoint_id, content, content_type, config_id, if_current)
-        content_type = content_type or CONTENT_TYPE
-        await self._room_to_announce()
-        kept = bytes(content)
-        storing = self._keep(app_version_name, endpoint_id, kept, content_type, config_id, if_current)
-        return await self._stored_and_announced(app_version_name, endpoint_id, storing)
+    ) -> Future[Stored]:
+        kept = as_bytes("content", content)
+        self._need_put(app_version_name, endpoint_id, content_type, config_id, if_current)
+        keeper, content_type = self._open_keeper(), content_type or CONTENT_TYPE
+        return keeper.ask(lambda: keeper.put(app_version_name, endpoint_id, kept, content_type, config_id, if_current))
 
-    async def _get(self, app_version_name: str, endpoint_id: str, config_id: str | None) -> Config:
+    def _getting(self, app_version_name: str, endpoint_id: str, config_id: str | None) -> Future[Config]:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id)
-        self._need_open()
-        config: Config | None = await self._ask_store(self._store.get, app_version_name, endpoint_id, config_id or None)
-        return found(config, app_version_name, endpoint_id, config_id)
+        keeper = self._open_keeper()
 
-    async def _history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
-        self._need_open()
-        rows: Sequence[Assignment] = await self._ask_store(self._store.history, app_version_name, endpoint_id)
-        return rows
+        def get() -> Config:
+            about = app_version_name, endpoint_id
+            return found(keeper.access.call("get", *about, config_id or None), *about, config_id)
 
-    async def _rollout(self, app_version_name: str) -> Sequence[Rollout]:
-        self._need_open()
-        rows: Sequence[Rollout] = await self._ask_store(self._store.rollout, app_version_name)
-        return rows
+        return keeper.ask(get)
 
-    async def _rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
+    def _rolling_back(self, app_version_name: str, endpoint_id: str, config_id: str) -> Future[Stored]:
         need_names(app_version_name=app_version_name, endpoint_id=endpoint_id, config_id=config_id)
-        await self._room_to_announce()
-        return await self._stored_and_announced(
-            app_version_name, endpoint_id, self._go_back(app_version_name, endpoint_id, config_id)
-        )
+        keeper = self._open_keeper()
+        return keeper.ask(lambda: keeper.roll_back(app_version_name, endpoint_id, config_id))
+
+    def _open_keeper(self) -> Keeper:
+        """The keeper of the store; refuses calls to a target that no longer uses it."""
+        self._target.check_open()
+        return self._keeper
 
     @property
     def stats(self) -> TargetStats:
         """The current counters; the final ones once closed."""
-        counts = self._counted()
-        if not inspect.iscoroutinefunction(self._store.count) and not self._pump.closed:
-            self._configs = self._store.count()
+        counts = self._target.stats()
+        if self._keeper.lost:
+            dropped = counts["dropped"]
+            counts["dropped"] = {**dropped, "queue_full": dropped.get("queue_full", 0) + self._keeper.lost}
         expired = counts["dropped"].get("expired", 0)
-        return TargetStats(**measured(counts), expired=expired, configs=self._configs)
-
-    async def _wait(self, timeout_s: float | None) -> None:
-        if not await self._pump.wait(timeout_s):
-            message = f"{self!r} is still running after {timeout_s} s"
-            raise TimeoutError(message)
+        return TargetStats(**measured(counts), expired=expired, configs=self._keeper.count())
 
 
 class Target(TargetBase, BlockingCdtRole):
     """Stores configurations of endpoints, answers pulls, accepts pushes, and announces changes (CDT-38).
 
-    It runs in a thread that all blocking roles of CDT share, until it is closed. Requests go to any replica of the
+    It runs on a thread of its own until it is closed. Requests go to any replica of the
     service `name`, or to this one. Malformed requests are answered with 400, unknown configurations with 404, and failures of
     the store with 500. Iterating over it returns the events of others: configurations that other targets
     announce, and those that endpoints have applied.
@@ -493,7 +250,7 @@ class Target(TargetBase, BlockingCdtRole):
         self,
         app_version_name: str,
         endpoint_id: str,
-        content: bytes,
+        content: Bytes,
         *,
         content_type: str = CONTENT_TYPE,
         config_id: str | None = None,
@@ -517,7 +274,8 @@ class Target(TargetBase, BlockingCdtRole):
                 fit into a message; 503: another process has been writing to the store's file for a minute.
             ClosedError: The target is closed.
         """
-        return self._run(self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current))
+        storing = self._putting(app_version_name, endpoint_id, content, content_type, config_id, if_current)
+        return storing.result().config.config_id
 
     def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
         """Returns the configuration of an endpoint, the current one or one by its id.
@@ -526,7 +284,7 @@ class Target(TargetBase, BlockingCdtRole):
             ConfigError: 404: no such configuration.
             ClosedError: The target is closed.
         """
-        return self._run(self._get(app_version_name, endpoint_id, config_id))
+        return self._getting(app_version_name, endpoint_id, config_id).result()
 
     def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
         """Returns the assignments of an endpoint, oldest first: one for each time it changed.
@@ -534,7 +292,8 @@ class Target(TargetBase, BlockingCdtRole):
         Raises:
             ClosedError: The target is closed.
         """
-        return self._run(self._history(app_version_name, endpoint_id))
+        rows: Sequence[Assignment] = self._open_keeper().read("history", app_version_name, endpoint_id).result()
+        return rows
 
     def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         """Assigns an earlier configuration to an endpoint again, announces it, and returns its id.
@@ -543,7 +302,7 @@ class Target(TargetBase, BlockingCdtRole):
             ConfigError: 404: the endpoint never had it.
             ClosedError: The target is closed.
         """
-        return self._run(self._rollback(app_version_name, endpoint_id, config_id))
+        return self._rolling_back(app_version_name, endpoint_id, config_id).result().config.config_id
 
     def rollout(self, app_version_name: str) -> Sequence[Rollout]:
         """Returns the state of each endpoint of an application version, ordered by name.
@@ -551,7 +310,8 @@ class Target(TargetBase, BlockingCdtRole):
         Raises:
             ClosedError: The target is closed.
         """
-        return self._run(self._rollout(app_version_name))
+        rows: Sequence[Rollout] = self._open_keeper().read("rollout", app_version_name).result()
+        return rows
 
     def wait(self, *, timeout_s: float | None = None) -> None:
         """Waits until the target is closed by another thread; it runs without this.
@@ -559,41 +319,86 @@ class Target(TargetBase, BlockingCdtRole):
         Raises:
             TimeoutError: It is still running.
         """
-        self._run(self._wait(timeout_s))
+        if not self._target.join(timeout_s):
+            raise self._still_runs(timeout_s)
+        self._target.raise_failure()
+
+    def close(self, *, drain_s: float = DRAIN_S) -> None:
+        """Completes what is in progress for at most `drain_s` seconds, and closes."""
+        try:
+            super().close(drain_s=drain_s)
+        finally:
+            self._keeper.finish(drain_s)
 
 
 class AsyncTarget(TargetBase, AsyncCdtRole):
-    """`Target` for asyncio: opened by ``async with``."""
+    """`Target` for asyncio: opened by ``async with``.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import cdt
+    >>> async def main():
+    ...     async with cdt.AsyncTarget("cdp", servers="memory://async-target") as target:
+    ...         await target.put("app-1", "endpoint-7", b'{"interval": 5}')
+    ...         return (await target.get("app-1", "endpoint-7")).content
+    >>> asyncio.run(main())
+    b'{"interval": 5}'
+
+    ```
+    """
 
     async def put(
         self,
         app_version_name: str,
         endpoint_id: str,
-        content: bytes,
+        content: Bytes,
         *,
         content_type: str = CONTENT_TYPE,
         config_id: str | None = None,
         if_current: str | None = None,
     ) -> str:
         """Assigns a configuration to an endpoint; see `Target.put`. If this is cancelled, it is stored and announced all the same."""
-        return await self._run(self._put(app_version_name, endpoint_id, content, content_type, config_id, if_current))
+        self._need_home()
+        storing = self._putting(app_version_name, endpoint_id, content, content_type, config_id, if_current)
+        return (await asyncio.shield(asyncio.wrap_future(storing))).config.config_id
 
     async def get(self, app_version_name: str, endpoint_id: str, config_id: str | None = None) -> Config:
         """Returns the configuration of an endpoint; see `Target.get`."""
-        return await self._run(self._get(app_version_name, endpoint_id, config_id))
+        self._need_home()
+        return await asyncio.wrap_future(self._getting(app_version_name, endpoint_id, config_id))
 
     async def history(self, app_version_name: str, endpoint_id: str) -> Sequence[Assignment]:
         """Returns the assignments of an endpoint; see `Target.history`."""
-        return await self._run(self._history(app_version_name, endpoint_id))
+        self._need_home()
+        rows: Sequence[Assignment] = await asyncio.wrap_future(
+            self._open_keeper().read("history", app_version_name, endpoint_id)
+        )
+        return rows
 
     async def rollback(self, app_version_name: str, endpoint_id: str, config_id: str) -> str:
         """Assigns an earlier configuration to an endpoint again; see `Target.rollback`."""
-        return await self._run(self._rollback(app_version_name, endpoint_id, config_id))
+        self._need_home()
+        storing = self._rolling_back(app_version_name, endpoint_id, config_id)
+        return (await asyncio.shield(asyncio.wrap_future(storing))).config.config_id
 
     async def rollout(self, app_version_name: str) -> Sequence[Rollout]:
         """Returns the state of each endpoint; see `Target.rollout`."""
-        return await self._run(self._rollout(app_version_name))
+        self._need_home()
+        rows: Sequence[Rollout] = await asyncio.wrap_future(self._open_keeper().read("rollout", app_version_name))
+        return rows
 
     async def wait(self, *, timeout_s: float | None = None) -> None:
         """Waits until the target is closed by another task; see `Target.wait`."""
-        await self._run(self._wait(timeout_s))
+        self._need_home()
+        role = self._target
+        if not await self._waits.until(lambda: role.closed, timeout_s):
+            raise self._still_runs(timeout_s)
+        role.raise_failure()
+
+    async def close(self, *, drain_s: float = DRAIN_S) -> None:
+        """Completes what is in progress for at most `drain_s` seconds, and closes."""
+        try:
+            await super().close(drain_s=drain_s)
+        finally:
+            if self.closed:
+                await asyncio.to_thread(self._keeper.finish, drain_s)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack
 
 from trunkline._arguments import need_callable, need_choices, need_flag, need_names, need_number
-from trunkline._counters import Count, Level, RunId, SenderName, TransportName
+from trunkline._metrics.counters import Count, Level, RunId, SenderName, TransportName
 from trunkline._native.cdtp import Message
 from trunkline._native.cdtp import Receiver as _Receiver
-from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, opened
-from trunkline.chirp.beacon import PORT, Cast, beacon_options, need_cast
+from trunkline._roles.base import AsyncStream, BlockingRole, Role
+from trunkline._roles.native import opened
+from trunkline._roles.notices import Dropped, Notices
+from trunkline._roles.options import native_options
+from trunkline.chirp.beacon import PORT, Cast, beacon_options, need_cast, warn_of_no_network
 from trunkline.errors import LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
 
@@ -128,6 +130,8 @@ def open_native(
     options = native_options(given, grace_s=_DRAIN_S, finds=machine["beacon"] is not None, **more)
     notices = Notices("cdtp", who, on_drop)
     native = _Receiver(options, notices.report, deliver=deliver, **machine)
+    if machine["beacon"] is not None and native.simulation is None:
+        warn_of_no_network(notices)
     return opened(native, given, notices)
 
 
@@ -175,11 +179,8 @@ class ReceiverBase(Role):
         }
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "cdtp.receiver", machine_settings(**self._settings)
-
     def _open(self) -> None:
-        _, machine = self._machine()
+        machine = machine_settings(**self._settings)
         self._native = open_native("receiver", self._options, machine, on_drop=self._on_drop, deliver=True)
 
     @property
@@ -258,13 +259,28 @@ class Receiver(ReceiverBase, BlockingRole):
     def close(self) -> None:
         """Closes the sockets; with a capture, records what has arrived first. Unread messages are dropped."""
         self._receiver.close(self._grace_s)
-        self._receiver.join()
+        self._await_end()
         self._receiver.give_up()
         self._receiver.raise_failure()
 
 
 class AsyncReceiver(ReceiverBase, AsyncStream[Message]):
-    """`Receiver` for asyncio: opened by ``async with``, iterated by ``async for``."""
+    """`Receiver` for asyncio: opened by ``async with``, iterated by ``async for``.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import cdtp
+    >>> async def main():
+    ...     async with cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*") as receiver:
+    ...         async with cdtp.AsyncSender("Detector.one", connect=receiver.endpoints[0]) as sender:
+    ...             await sender.send(b"event")
+    ...         async for message in receiver:
+    ...             return message.payload
+    >>> asyncio.run(main())
+    (b'event',)
+
+    ```
+    """
 
     async def receive(self, *, timeout_s: float | None = None) -> Message:
         """See `Receiver.receive`."""
@@ -280,6 +296,6 @@ class AsyncReceiver(ReceiverBase, AsyncStream[Message]):
         if self._native is None:
             return
         self._native.close(self._grace_s)
-        await self._join()
+        await self._await_end()
         self._native.give_up()
         self._native.raise_failure()

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack, cast
 
-from trunkline import _notices
 from trunkline._arguments import need_path
-from trunkline._counters import Count, RunId, SenderName, TransportName
+from trunkline._metrics.counters import Count, Level, RunId, SenderName, TransportName, free_bytes
 from trunkline._native.cdtp import Receiver as _Receiver
-from trunkline._notices import Dropped
-from trunkline._roles import AsyncRole, BlockingRole, Role
+from trunkline._roles.base import AsyncRole, BlockingRole, Role
+from trunkline._roles.notices import Dropped, end, watch
 from trunkline._text import counted
 from trunkline.cdtp.receiver import ALL_HEADERS, Accept, SenderCount, machine_settings, open_native, sender_counts
 from trunkline.chirp.beacon import PORT, Cast
@@ -39,6 +38,9 @@ class RecorderStats:
         recorded: Rows handed to the capture.
         durable: Rows synced to disk.
         segments: Segments published, for readers of Parquet to see.
+        deleted: Segments deleted by ``keep_bytes`` and ``keep_days``.
+        deleted_unshipped: Those of them that `trunkline.capture.ship` had not copied.
+        free_bytes: Bytes free on the disk of the capture.
         duplicate_keys: Keys that a tags map held more than once.
         chirp_dropped: Invalid CHIRP datagrams.
         senders: Counters by sender name; names are cut at 200 bytes, and there are at most 1000.
@@ -57,6 +59,9 @@ class RecorderStats:
     recorded: Count
     durable: Count
     segments: Count
+    deleted: Count
+    deleted_unshipped: Count
+    free_bytes: Level
     duplicate_keys: Count
     chirp_dropped: Count
     senders: Mapping[str, SenderCount]
@@ -159,6 +164,7 @@ class _RecorderBase(Role):
             "critical_free_bytes": critical_free_bytes,
         }
         self._options = cast("RoleOptions", {**options, **recorded})
+        self._directory = path
         # The counts that waits in progress want, in rows.
         self._wanted: list[float] = []
         self._made()
@@ -168,7 +174,7 @@ class _RecorderBase(Role):
         native = open_native(
             "recorder", self._options, machine, on_drop=self._on_drop, deliver=False, capture_overflow="end"
         )
-        _notices.watch(native, lambda: _read_notices(native))
+        watch(native, lambda: _read_notices(native))
         self._native = native
 
     @property
@@ -193,7 +199,7 @@ class _RecorderBase(Role):
         """The current counters; the final ones once closed."""
         counts = self._recorder.stats()
         own = {name: counts[name] for name in RecorderStats.__dataclass_fields__ if name in counts}
-        return RecorderStats(**{**own, "senders": sender_counts(counts)})
+        return RecorderStats(**{**own, "free_bytes": free_bytes(self._directory), "senders": sender_counts(counts)})
 
 
 def _read_notices(native: _Receiver) -> None:
@@ -238,6 +244,20 @@ class Recorder(_RecorderBase, BlockingRole):
     Raises:
         OSError: An endpoint cannot be bound or connected.
         CaptureError: The directory is in use by another recorder, or cannot be written.
+
+    ```pycon
+    >>> import tempfile
+    >>> from trunkline import capture, cdtp
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     with cdtp.Recorder(runs, bind="tcp://127.0.0.1:*") as recorder:
+    ...         with cdtp.Sender("Detector.one", connect=recorder.endpoints[0]) as sender:
+    ...             sender.send(b"event")
+    ...         recorder.wait(count=1, timeout_s=10)
+    ...     [message.payload for message in capture.open(runs).messages("cdtp")]
+    'count'
+    [(b'event',)]
+
+    ```
     """
 
     def wait(
@@ -286,13 +306,30 @@ class Recorder(_RecorderBase, BlockingRole):
             CaptureError: The capture could not be completed.
         """
         self._recorder.close(drain_s)
-        self._recorder.join()
-        _notices.end(self._recorder)
+        self._await_end()
+        end(self._recorder)
         self._recorder.raise_failure()
 
 
 class AsyncRecorder(_RecorderBase, AsyncRole):
-    """`Recorder` for asyncio: opened by ``async with``."""
+    """`Recorder` for asyncio: opened by ``async with``.
+
+    ```pycon
+    >>> import asyncio, tempfile
+    >>> from trunkline import cdtp
+    >>> async def main(runs):
+    ...     async with cdtp.AsyncRecorder(runs, bind="tcp://127.0.0.1:*") as recorder:
+    ...         async with cdtp.AsyncSender("Detector.one", connect=recorder.endpoints[0]) as sender:
+    ...             await sender.send(b"event")
+    ...         await recorder.wait(count=1, timeout_s=10)
+    ...         await recorder.flush(timeout_s=10)
+    ...         return recorder.stats.durable
+    >>> with tempfile.TemporaryDirectory() as runs:
+    ...     asyncio.run(main(runs))
+    1
+
+    ```
+    """
 
     async def wait(
         self, *, count: int | None = None, idle_s: float | None = None, timeout_s: float | None = None

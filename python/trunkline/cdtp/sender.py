@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Unpack, get_args
 
-from trunkline import _notices
 from trunkline._arguments import need_choice, need_number, need_seconds, need_text
-from trunkline._counters import Count, Level, TransportName
 from trunkline._frames import Frame, Parts
+from trunkline._metrics.counters import Count, Level, TransportName
 from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
-from trunkline._notices import Notices
-from trunkline._roles import (
-    AsyncRole,
-    BlockingRole,
-    Role,
-    endpoints,
-    give_up,
-    native_options,
-    opened,
-)
+from trunkline._roles.base import AsyncRole, BlockingRole, Role
+from trunkline._roles.native import give_up, opened
+from trunkline._roles.notices import Notices, end, watch
+from trunkline._roles.options import endpoints, native_options
 from trunkline._text import counted, were
 from trunkline.cdtp.receiver import ALL_HEADERS, Header
-from trunkline.chirp.beacon import PORT, Cast, beacon_options, need_cast
+from trunkline.chirp.beacon import PORT, Cast, beacon_options, need_cast, warn_of_no_network
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
@@ -35,6 +29,9 @@ __all__ = ["AsyncSender", "Sender", "SenderStats"]
 # The same as in released satellites.
 BATCH_BYTES = 128 << 10
 BATCH_S = 0.5
+
+# An interrupted sender that takes longer says what it waits for.
+_LONG_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +111,23 @@ class SenderBase(Role):
             )
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "cdtp.sender", {
-            "name": self.name,
-            "header": self._header,
-            "batch_bytes": self._batch_bytes,
-            "batch_s": self._batch_s,
-            "beacon": self._beacon,
-        }
-
     def _open(self) -> None:
         options = native_options(self._options, grace_s=self._linger_s)
-        native = _Sender(options, max_message_bytes=options["max_message_bytes"], **self._machine()[1])
-        notices = Notices("cdtp", self.name, None)
+        native = _Sender(
+            options,
+            self.name,
+            header=self._header,
+            max_message_bytes=options["max_message_bytes"],
+            batch_bytes=self._batch_bytes,
+            batch_s=self._batch_s,
+            beacon=self._beacon,
+        )
+        self._notices = notices = Notices("cdtp", self.name, None)
         self._unsent = Unsent(native, notices)
-        _notices.watch(native, lambda: _read_notices(native, notices), self._unsent.report)
+        watch(native, lambda: _read_notices(native, notices), self._unsent.report)
         self._native = opened(native, self._options, notices)
+        if self._beacon is not None and native.simulation is None:
+            warn_of_no_network(notices)
 
     @property
     def _sender(self) -> _Sender:
@@ -141,7 +139,11 @@ class SenderBase(Role):
         """The current counters; the final ones once closed."""
         return SenderStats(**self._sender.stats())
 
-    def _data(self, payload: Parts, tags: Mapping[str, Any] | None, timestamp_ns: int | None) -> Outgoing:
+    def _data(
+        self, payload: Parts, tags: Mapping[str, Any] | None, timestamp_ns: int | None, *, dtype: bool
+    ) -> Outgoing:
+        if dtype:
+            tags = {**(tags or {}), "dtype": _name_of_dtype(payload, tags)}
         return self._sender.data(payload, tags, timestamp_ns)
 
     def _begin(self, config: Mapping[str, Any]) -> Outgoing:
@@ -168,19 +170,23 @@ class SenderBase(Role):
         return 0.0 if self._overflow == "raise" else timeout_s
 
     def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
-        unsent = self.stats.queued
-        return TimeoutError(f"{were(unsent, 'message')} not sent within {timeout_s} s", unsent=unsent)
+        queued = self.stats.queued
+        # What is not queued any more is still with the transport.
+        return _unsent(queued, timeout_s, is_least=not queued)
 
     @contextmanager
-    def _ending(self, linger_s: float) -> Iterator[_Sender]:
+    def _ending(self, linger_s: float, *, interrupted: bool) -> Iterator[_Sender]:
         """Around the end of the engine: raises for unsent messages, or logs them if another exception is raised."""
         sender = self._sender
         was_closed = sender.closed
         if not was_closed:
             self._unsent.is_reported = True
+            if not interrupted:
+                # A run that is open when the engine ends has been interrupted.
+                sender.complete()
         try:
             yield sender
-            _notices.end(sender)
+            end(sender)
             if not was_closed:
                 sender.raise_failure()
         except BaseException:
@@ -191,13 +197,29 @@ class SenderBase(Role):
         if not was_closed:
             self._check_sent(sender, linger_s)
 
+    @contextmanager
+    def _saying_what_is_left(self) -> Iterator[None]:
+        """Around the end of an interrupted sender: logs what it goes on with, once that takes long."""
+        timer = threading.Timer(_LONG_S, self._say_what_is_left)
+        timer.daemon = True
+        if self._linger_s > _LONG_S:
+            timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _say_what_is_left(self) -> None:
+        queued = self.stats.queued
+        if queued:
+            left_s = self._linger_s - _LONG_S
+            text = f"still sends {counted(queued, 'message')}, for at most {left_s:g} s: an interrupt ends that at once"
+            self._notices.log(logging.WARNING, "lingering", text)
+
     def _check_sent(self, native: _Sender, waited_s: float) -> None:
-        # Only libzmq knows how much the transport has sent: at least one message is unsent.
-        unsent = self.stats.queued + int(native.unsent)
-        if unsent:
-            least = "at least " if native.unsent else ""
-            message = f"{least}{were(unsent, 'message')} not sent within {waited_s} s"
-            raise TimeoutError(message, unsent=unsent)
+        queued = self.stats.queued
+        if queued or native.unsent:
+            raise _unsent(queued, waited_s, is_least=native.unsent)
 
     def _log_unsent(self) -> None:
         self._unsent.is_reported = False
@@ -206,6 +228,28 @@ class SenderBase(Role):
     def _let_go(self, native: _Sender) -> None:
         # Still watched, so that unsent messages are logged.
         native.close(self._linger_s)
+
+
+def _name_of_dtype(payload: Any, tags: Mapping[str, Any] | None) -> str:
+    """The name of the type of an array, by which NumPy finds it again."""
+    if "dtype" in (tags or {}):
+        message = "dtype=True adds the tag dtype, and tags has one: leave out one of them"
+        raise LocalProtocolError(message)
+    dtype = getattr(payload, "dtype", None)
+    if dtype is None:
+        message = f"dtype=True takes a NumPy array as the payload, not {type(payload).__name__}"
+        raise LocalProtocolError(message)
+    if dtype.kind not in "iufb":
+        message = f"dtype=True takes an array of numbers, not of {dtype}"
+        raise LocalProtocolError(message)
+    return str(dtype)
+
+
+def _unsent(queued: int, waited_s: float | None, *, is_least: bool) -> TimeoutError:
+    # How many messages the transport has is not known: one at least.
+    unsent = queued + int(is_least)
+    least = "at least " if is_least else ""
+    return TimeoutError(f"{least}{were(unsent, 'message')} not sent within {waited_s} s", unsent=unsent)
 
 
 class Unsent:
@@ -279,6 +323,18 @@ class Sender(SenderBase, BlockingRole):
     Raises:
         OSError: An endpoint cannot be bound or connected.
         LocalProtocolError: The options contradict each other.
+
+    ```pycon
+    >>> from trunkline import cdtp
+    >>> with cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver:
+    ...     with cdtp.Sender("Detector.one", header="B", connect=receiver.endpoints[0]) as sender:
+    ...         sender.begin_run({"voltage": 1.5})
+    ...         sender.send(b"event", tags={"trigger": 1})
+    ...         sender.end_run({"run_id": "run_1"})
+    ...     [receiver.receive(timeout_s=10).type for _ in range(3)]
+    ['BOR', 'DAT', 'EOR']
+
+    ```
     """
 
     def send(
@@ -287,6 +343,7 @@ class Sender(SenderBase, BlockingRole):
         *,
         tags: Mapping[str, Any] | None = None,
         timestamp_ns: int | None = None,
+        dtype: bool = False,
         timeout_s: float | None = None,
     ) -> None:
         """Sends a message, or queues it.
@@ -295,6 +352,8 @@ class Sender(SenderBase, BlockingRole):
             payload: The payload: one frame, or a sequence of them.
             tags: The tags; keys are strings, values any of MessagePack's types.
             timestamp_ns: Nanoseconds since 1970; now if None (CDTP-06). Headers B and 2 have none.
+            dtype: Whether to add Constellation's tag ``dtype``: the name of the payload's type, which must be a NumPy array.
+                `Message.array` and the layout ``"dtype"`` read it.
             timeout_s: How long to wait for room in the queue.
 
         Raises:
@@ -303,7 +362,7 @@ class Sender(SenderBase, BlockingRole):
                 (CDTP-01), the header has no timestamp, or a frame is larger than ``max_message_bytes``.
             ClosedError: The sender is closed.
         """
-        self._put(self._data(payload, tags, timestamp_ns), timeout_s)
+        self._put(self._data(payload, tags, timestamp_ns, dtype=dtype), timeout_s)
         self._in_run = self._header != "S"
 
     def begin_run(self, config: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
@@ -333,13 +392,16 @@ class Sender(SenderBase, BlockingRole):
         self._in_run = False
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Sends messages that are waiting for a batch, and waits until the transport has accepted everything.
+        """Sends messages that are waiting for a batch, and waits until the system has everything.
+
+        From then on messages arrive even if this process is killed. Over libzmq and the crate ``zeromq``, which do not
+        report it, the wait ends when they have accepted everything.
 
         Args:
             timeout_s: How long to wait; None for no limit.
 
         Raises:
-            TimeoutError: Not in time; `.unsent` is the number of messages left.
+            TimeoutError: Not in time; `.unsent` is the number of messages left, at least.
             ClosedError: The sender is closed.
         """
         sender = self._sender
@@ -361,27 +423,48 @@ class Sender(SenderBase, BlockingRole):
     def _put(self, outgoing: Outgoing, timeout_s: float | None) -> None:
         self._sender.put(outgoing, self._wait_s(timeout_s))
 
-    def close(self, *, linger_s: float | None = None) -> None:
+    def close(self, *, linger_s: float | None = None, interrupted: bool = False) -> None:
         """Ends the run, sends what is queued for as long as `linger_s`, and closes (CDTP-19).
 
-        An interrupt, such as Ctrl-C, ends the wait at once. Unsent messages are logged if they cannot be reported
-        otherwise: after an interrupt or another exception, when the sender is garbage collected, or at the end of the
-        process.
+        A ``with`` that an exception leaves, ``KeyboardInterrupt`` and ``SystemExit`` included, closes with `interrupted`. So
+        does the end of a sender that is garbage collected or still open when the process exits. An interrupt, such as
+        Ctrl-C, ends the wait at once. Unsent messages are logged if they cannot be reported otherwise: after an interrupt
+        or another exception, when the sender is garbage collected, or at the end of the process.
 
         Args:
             linger_s: Replaces the sender's own `linger_s`, if given.
+            interrupted: Whether the run in progress ends with the condition INTERRUPTED; it has no metadata otherwise.
 
         Raises:
             TimeoutError: Messages were not sent; `.unsent` is their number.
         """
         linger_s = self._linger_s if linger_s is None else linger_s
-        with self._ending(linger_s) as sender:
+        with self._ending(linger_s, interrupted=interrupted) as sender:
             sender.close(linger_s)
-            sender.join()
+            self._await_end()
+
+    def _interrupt(self) -> None:
+        with self._saying_what_is_left():
+            self.close(interrupted=True)
 
 
 class AsyncSender(SenderBase, AsyncRole):
-    """`Sender` for asyncio: opened by ``async with``; what can wait is a coroutine."""
+    """`Sender` for asyncio: opened by ``async with``; what can wait is a coroutine.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import cdtp
+    >>> async def main():
+    ...     async with cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*") as receiver:
+    ...         async with cdtp.AsyncSender("Detector.one", connect=receiver.endpoints[0]) as sender:
+    ...             await sender.send(b"event")
+    ...             await sender.flush(timeout_s=10)
+    ...             return sender.stats.sent
+    >>> asyncio.run(main())
+    1
+
+    ```
+    """
 
     async def send(
         self,
@@ -389,10 +472,11 @@ class AsyncSender(SenderBase, AsyncRole):
         *,
         tags: Mapping[str, Any] | None = None,
         timestamp_ns: int | None = None,
+        dtype: bool = False,
         timeout_s: float | None = None,
     ) -> None:
         """See `Sender.send`."""
-        await self._put(self._data(payload, tags, timestamp_ns), timeout_s)
+        await self._put(self._data(payload, tags, timestamp_ns, dtype=dtype), timeout_s)
         self._in_run = self._header != "S"
 
     async def begin_run(self, config: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> None:
@@ -422,11 +506,15 @@ class AsyncSender(SenderBase, AsyncRole):
         sender = self._sender
         await self._waits.room(lambda: sender.offer(outgoing), self._wait_s(timeout_s))
 
-    async def close(self, *, linger_s: float | None = None) -> None:
+    async def close(self, *, linger_s: float | None = None, interrupted: bool = False) -> None:
         """See `Sender.close`."""
         if self._native is None:
             return
         linger_s = self._linger_s if linger_s is None else linger_s
-        with self._ending(linger_s) as sender:
+        with self._ending(linger_s, interrupted=interrupted) as sender:
             sender.close(linger_s)
-            await self._join()
+            await self._await_end()
+
+    async def _interrupt(self) -> None:
+        with self._saying_what_is_left():
+            await self.close(interrupted=True)

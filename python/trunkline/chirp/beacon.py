@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from trunkline._arguments import need_callable, need_choice, need_flag, need_names, need_port, need_text, refuse
-from trunkline._counters import Count, Level
+from trunkline._metrics.counters import Count, Level
+from trunkline._native import has_network
 from trunkline._native.chirp import Beacon as _Beacon
-from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncStream, BlockingRole, Role, native_options
+from trunkline._roles.base import AsyncStream, BlockingRole, Role
+from trunkline._roles.notices import Dropped, Notices
+from trunkline._roles.options import native_options
 from trunkline._text import readable
 from trunkline.chirp.datagram import Kind, Service, hash_name
 from trunkline.errors import ClosedError, LocalProtocolError
@@ -96,6 +98,12 @@ def beacon_options(
     }
 
 
+def warn_of_no_network(notices: Notices) -> None:
+    """Warns if no network is up, as while a host starts: peers are found later then."""
+    if not has_network():
+        notices.log(logging.WARNING, "network", "no network interface is up: peers of the group are found once one is")
+
+
 def _need_service(service: object) -> None:
     if not isinstance(service, Service):
         refuse("service", "a trunkline.chirp.Service", service)
@@ -131,9 +139,6 @@ class _BeaconBase(Role):
     def _metrics(self) -> str | None:
         return self._metrics_at
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "chirp.beacon", self._options
-
     def _open(self) -> None:
         # No reference to this role, which the callback would keep alive.
         self._notices = notices = Notices("chirp", self.name or self.group, self._on_drop)
@@ -143,6 +148,7 @@ class _BeaconBase(Role):
             notices.dropped(Dropped(*dropped), level=logging.DEBUG)
 
         self._native = _Beacon(native_options({}, grace_s=0.0, finds=True), self._options, on_drop)
+        warn_of_no_network(notices)
 
     @property
     def _beacon(self) -> _Beacon:
@@ -249,6 +255,18 @@ class Beacon(_BeaconBase, BlockingRole):
 
     Raises:
         OSError: The port cannot be shared, or no network can be joined.
+
+    ```pycon
+    >>> from trunkline import chirp
+    >>> with chirp.Beacon("tour", "Detector.two") as beacon, chirp.Beacon("tour", names=["Detector.two"]) as viewer:
+    ...     beacon.offer(chirp.Service.DATA, 23999)
+    ...     for event in viewer:
+    ...         if event.name == "Detector.two":
+    ...             break
+    >>> event.kind, event.service
+    ('offer', <Service.DATA: 4>)
+
+    ```
     """
 
     def receive(self, *, timeout_s: float | None = None) -> Event:
@@ -276,12 +294,28 @@ class Beacon(_BeaconBase, BlockingRole):
     def close(self) -> None:
         """Withdraws every offer, and closes (CHIRP-05)."""
         self._beacon.close(0)
-        self._beacon.join()
+        self._await_end()
         self._beacon.raise_failure()
 
 
 class AsyncBeacon(_BeaconBase, AsyncStream[Event]):
-    """`Beacon` for asyncio: opened by ``async with``, iterated by ``async for``."""
+    """`Beacon` for asyncio: opened by ``async with``, iterated by ``async for``.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import chirp
+    >>> async def main():
+    ...     async with chirp.AsyncBeacon("visit", "Detector.two") as beacon:
+    ...         async with chirp.AsyncBeacon("visit", names=["Detector.two"]) as viewer:
+    ...             beacon.offer(chirp.Service.DATA, 23999)
+    ...             async for event in viewer:
+    ...                 if event.name == "Detector.two":
+    ...                     return event.kind, event.service
+    >>> asyncio.run(main())
+    ('offer', <Service.DATA: 4>)
+
+    ```
+    """
 
     async def receive(self, *, timeout_s: float | None = None) -> Event:
         """See `Beacon.receive`."""
@@ -293,5 +327,5 @@ class AsyncBeacon(_BeaconBase, AsyncStream[Event]):
         if self._native is None:
             return
         self._native.close(0)
-        await self._join()
+        await self._await_end()
         self._native.raise_failure()

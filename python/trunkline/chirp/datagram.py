@@ -7,16 +7,24 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
+from trunkline._frames import Bytes
 from trunkline._native import chirp as _chirp
 
 __all__ = ["Kind", "Message", "Service", "decode", "encode", "hash_name"]
 
 Kind = Literal["offer", "request", "depart"]
-Frame = bytes | bytearray | memoryview
 
 
 class Service(IntEnum):
-    """A kind of service (CHIRP-02), by its number on the wire."""
+    """A kind of service (CHIRP-02), by its number on the wire.
+
+    ```pycon
+    >>> from trunkline import chirp
+    >>> chirp.Service.DATA, chirp.Service(3)
+    (<Service.DATA: 4>, <Service.MONITORING: 3>)
+
+    ```
+    """
 
     CONTROL = 1
     HEARTBEAT = 2
@@ -43,7 +51,7 @@ class Message:
     port: int = 0
 
 
-def decode(frames: Frame | Iterable[Frame]) -> Message:
+def decode(frames: Bytes | Iterable[Bytes]) -> Message:
     """The message in a datagram.
 
     Args:
@@ -51,6 +59,15 @@ def decode(frames: Frame | Iterable[Frame]) -> Message:
 
     Raises:
         DecodeError: The datagram is malformed (CHIRP-07).
+
+    ```pycon
+    >>> from trunkline import chirp
+    >>> offer = chirp.Message("offer", chirp.hash_name("lab"), chirp.hash_name("Detector.one"), chirp.Service.DATA, 23999)
+    >>> message = chirp.decode(chirp.encode(offer))
+    >>> message.kind, message.service, message.port
+    ('offer', <Service.DATA: 4>, 23999)
+
+    ```
     """
     kind, group, host, service, port = _chirp.decode(frames)
     return Message(kind, group, host, Service(service), port)
@@ -78,5 +95,14 @@ def hash_name(name: str, *, lower_case: bool = True) -> str:
     Args:
         name: The name.
         lower_case: Hash the name in lower case, as releases from 0.7 on do; else as it is.
+
+    ```pycon
+    >>> from trunkline import chirp
+    >>> chirp.hash_name("lab")
+    'f9664ea1803311b35f81d07d8c9e072d'
+    >>> chirp.hash_name("Lab") == chirp.hash_name("lab") != chirp.hash_name("Lab", lower_case=False)
+    True
+
+    ```
     """
     return _chirp.hash_name(name, lower_case)

@@ -1,4 +1,4 @@
 """The command line: `trunkline <protocol> <role>`.
 
-One module per protocol; `output` prints results, and `ending` handles exceptions.
+`commands` use `options`, `process` and `terminal`; `process.endings` handles exceptions.
 """

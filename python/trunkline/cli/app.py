@@ -2,63 +2,60 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import logging
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from types import ModuleType
+from typing import Annotated, Any
 
 import typer
 
-from trunkline.cli import (
-    capture,
-    cdt,
-    cdtp,
-    chirp,
-    dcp,
-    demo,
-    doctor,
-    keygen,
-    mc0,
-    middleware,
-    mtl,
-    nats_server,
-    schema,
-    spark,
-)
-from trunkline.cli.family import Family
-from trunkline.cli.options import example
-from trunkline.cli.stderr import log_as_json
+from trunkline._protocols import PROTOCOLS
+from trunkline._text import counted
+from trunkline.cli.options.commands import Commands, family_of, only
+from trunkline.cli.options.shared import example
+from trunkline.cli.terminal.stderr import log_as_json
 
 __all__ = ["app"]
 
-app = typer.Typer(
-    cls=Family,
+app = Commands(
     help=(
         "Message protocols over ZeroMQ and NATS, from a live socket to a Spark table.\n\n"
-        "Options can also be given by variables, as TRUNKLINE_MC0_MIDDLEWARE_MAX_TOPICS=1000, and by a file (--config)."
+        "Options can also be given by variables, as TRUNKLINE_MC0_MIDDLEWARE_MAX_TOPICS=1000, and by a file (--config). "
+        "Sizes and durations take units: 50MB, 1.5GiB, 500ms, 10s, 5m, 2h, 1d."
     ),
     epilog=example("trunkline demo"),
-    no_args_is_help=True,
-    rich_markup_mode=None,
     context_settings={"help_option_names": ["--help", "-h"], "auto_envvar_prefix": "TRUNKLINE"},
-    # `ending` handles exceptions, not typer.
+    # `process.endings` handles exceptions, not typer.
     pretty_exceptions_enable=False,
 )
-app.add_typer(cdt.app, name="cdt")
-app.add_typer(cdtp.app, name="cdtp")
-app.add_typer(chirp.app, name="chirp")
-app.add_typer(dcp.app, name="dcp")
-app.add_typer(mc0.app, name="mc0")
-app.add_typer(mtl.app, name="mtl")
-app.add_typer(capture.app, name="capture")
-app.add_typer(spark.app, name="spark")
-app.command(epilog=example("trunkline demo --output demo"))(demo.demo)
-mc0.app.command(epilog=middleware.EXAMPLE)(middleware.middleware)
-app.command(epilog=nats_server.EXAMPLE)(nats_server.nats)
-app.command(epilog=example("trunkline keygen daq1 --output keys"))(keygen.keygen)
-app.command(epilog=example("trunkline doctor"))(doctor.doctor)
-app.command(epilog=schema.EXAMPLE)(schema.schema)
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"trunkline.cli.commands.{name}")
+
+
+def _only(name: str, module: str) -> Any:
+    room = _module(module)
+    return only(getattr(room, name), name, epilog=room.EXAMPLE)
+
+
+def _family(name: str) -> Any:
+    return family_of(_module(name).app, name)
+
+
+for _name in ("demo", "nats", "conform", "keygen", "doctor", "schema"):
+    app.later(_name, functools.partial(_only, _name, {"nats": "nats_server"}.get(_name, _name)))
+for _name in (*sorted(each.name for each in PROTOCOLS), "capture", "spark"):
+    app.later(_name, functools.partial(_family, _name))
+
+
+# The error about the file, in the notes of the context.
+_WRONG = "trunkline.wrong"
 
 
 class LogFormat(StrEnum):
@@ -70,6 +67,7 @@ class LogFormat(StrEnum):
 
 def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
     if value:
+        doctor = _module("doctor")
         typer.echo(doctor.version())
         # An eager option, which comes before all others.
         if {"-v", "--verbose"} & set(sys.argv[1:]):
@@ -80,23 +78,41 @@ def _show_version(value: bool) -> None:  # noqa: FBT001 - typer's way to call it
 def _configure(context: typer.Context, file: Path | None) -> Path | None:
     if file is not None:
         # Imported late: most commands have no configuration file.
-        from trunkline.cli import configuration
+        from trunkline.cli.options import configuration
 
-        context.default_map = configuration.read(file, context.command)
+        try:
+            context.default_map = configuration.read(file, context.command)
+        except typer.BadParameter as error:
+            # It is raised later: a check goes on to the variables.
+            error.ctx, error.param_hint = context, "'--config'"
+            context.meta[_WRONG] = error
     return file
 
 
 def _check(context: typer.Context, value: bool) -> None:  # noqa: FBT001 - typer's way to call it
-    if value:
-        if context.default_map is None:
-            message = "it needs --config FILE before it."
-            raise typer.BadParameter(message)
-        typer.echo("all is well")
-        raise typer.Exit
+    if not value:
+        return
+    from trunkline.cli.options import variables
+
+    wrong = variables.mistakes(context.command)
+    if _WRONG in context.meta:
+        wrong = [context.meta[_WRONG].message, *wrong]
+    if wrong:
+        raise typer.BadParameter("\n".join(wrong))
+    file = context.params["config"]
+    names = [name for name in variables.used(context.command) if name != "TRUNKLINE_CONFIG"]
+    parts = [] if file is None else [str(file)]
+    parts += [f"{counted(len(names), 'variable')} ({', '.join(names)})"] if names else []
+    if not parts:
+        message = "there is nothing to check: give --config FILE, or set variables."
+        raise typer.BadParameter(message)
+    typer.echo(f"all is well: {', and '.join(parts)}")
+    raise typer.Exit
 
 
 @app.callback()
 def _trunkline(
+    context: typer.Context,
     *,
     verbose: Annotated[
         bool,
@@ -120,14 +136,14 @@ def _trunkline(
             dir_okay=False,
         ),
     ] = None,
-    check: Annotated[  # noqa: ARG001 - as above
+    # Not eager: it comes after --config, wherever that is named.
+    check: Annotated[  # noqa: ARG001 - its callback does all
         bool,
         typer.Option(
             "--check",
-            is_eager=True,
             callback=_check,
             allow_from_autoenv=False,
-            help="Check the file of --config and exit.",
+            help="Check the file of --config and the variables, and exit.",
         ),
     ] = False,
     version: Annotated[  # noqa: ARG001 - as above
@@ -145,3 +161,14 @@ def _trunkline(
         logging.getLogger("trunkline").setLevel(logging.DEBUG)
     if log_format is LogFormat.JSON:
         log_as_json()
+    if _WRONG in context.meta:
+        raise context.meta[_WRONG]
+    _warn_of_variables(context)
+
+
+def _warn_of_variables(context: typer.Context) -> None:
+    if any(name.startswith("TRUNKLINE_") for name in os.environ):
+        from trunkline.cli.options import variables
+
+        for wrong in variables.unknown(context.command):
+            logging.getLogger("trunkline").warning("%s", wrong)

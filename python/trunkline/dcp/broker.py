@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack, get_args
 
-from trunkline import _notices
 from trunkline._arguments import (
     need_bytes,
     need_callable,
@@ -18,10 +17,12 @@ from trunkline._arguments import (
     need_seconds,
     need_sequence,
 )
-from trunkline._counters import Count, Latencies, Level, TransportName, measured
+from trunkline._metrics.counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.dcp import Broker as _Broker
-from trunkline._notices import Dropped, Notices, client_fields
-from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
+from trunkline._roles.base import AsyncService, BlockingService, Role
+from trunkline._roles.native import opened
+from trunkline._roles.notices import Dropped, Notices, client_fields, watch
+from trunkline._roles.options import native_options
 from trunkline._text import client, counted, readable_bytes
 from trunkline.errors import LocalProtocolError
 from trunkline.options import RoleOptions, spelled_out
@@ -166,13 +167,10 @@ class BrokerBase(Role):
         self._options = options
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "dcp.broker", self._settings
-
     def _open(self) -> None:
         native = _Broker(native_options(self._options, grace_s=0.0), self._settings)
         self._notices = notices = Notices("dcp", "broker", self._on_drop)
-        _notices.watch(native, lambda: _read_notices(native, notices))
+        watch(native, lambda: _read_notices(native, notices))
         self._native = opened(native, self._options, notices)
 
     @property
@@ -267,4 +265,16 @@ class Broker(BrokerBase, BlockingService):
 
 
 class AsyncBroker(BrokerBase, AsyncService):
-    """`Broker` for asyncio: opened by ``async with``."""
+    """`Broker` for asyncio: opened by ``async with``.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import dcp
+    >>> async def main():
+    ...     async with dcp.AsyncBroker(bind="tcp://127.0.0.1:*", queue_ttl_s=5) as broker:
+    ...         return len(broker.endpoints), broker.services()
+    >>> asyncio.run(main())
+    (1, ())
+
+    ```
+    """

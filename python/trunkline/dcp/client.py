@@ -8,15 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack, get_args
 
-from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_heartbeat
-from trunkline._calls import AsyncCalls, Calls
-from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._frames import Frame, Parts
+from trunkline._metrics.counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.dcp import Client as _Client
 from trunkline._native.dcp import Reply
-from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncRole, BlockingRole, Role, native_options, need_client, opened
+from trunkline._roles.base import AsyncRole, BlockingRole, Role
+from trunkline._roles.calls import AsyncCalls, Calls
+from trunkline._roles.native import opened
+from trunkline._roles.notices import Dropped, Notices, end, watch
+from trunkline._roles.options import native_options, need_client
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
 __all__ = ["AsyncClient", "Client", "ClientBase", "ClientStats"]
@@ -76,20 +77,16 @@ class ClientBase(Role):
         need_callable("on_drop", on_drop)
         need_client("a client connects to its broker", options)
         self._overflow = overflow
-        self._heartbeat_interval_s = heartbeat_interval_s
-        self._liveness = liveness
+        self._settings: dict[str, Any] = {"heartbeat_interval_s": heartbeat_interval_s, "liveness": liveness}
         self._on_drop = on_drop
         self._options = options
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "dcp.client", {"heartbeat_interval_s": self._heartbeat_interval_s, "liveness": self._liveness}
-
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
-        native = _Client(options, max_message_bytes=options["max_message_bytes"], **self._machine()[1])
+        native = _Client(options, max_message_bytes=options["max_message_bytes"], **self._settings)
         notices = Notices("dcp", "client", self._on_drop)
-        _notices.watch(native, lambda: _read_notices(native, notices))
+        watch(native, lambda: _read_notices(native, notices))
         self._native = opened(native, self._options, notices)
 
     @property
@@ -131,6 +128,20 @@ class Client(ClientBase, BlockingRole):
         OSError: An endpoint cannot be connected.
         LocalProtocolError: The options contradict each other.
         CaptureError: The capture cannot be opened.
+
+    ```pycon
+    >>> import threading
+    >>> from trunkline import dcp
+    >>> with dcp.Broker(bind="tcp://127.0.0.1:*") as broker, dcp.Worker(b"upper", connect=broker.endpoints) as worker:
+    ...     serving = threading.Thread(target=worker.serve, args=(lambda request: request.data[0].upper(),))
+    ...     serving.start()
+    ...     with dcp.Client(connect=broker.endpoints) as client:
+    ...         client.request(b"upper", b"hello", timeout_s=10).data
+    ...     worker.close()
+    ...     serving.join()
+    (b'HELLO',)
+
+    ```
     """
 
     def _open(self) -> None:
@@ -198,9 +209,9 @@ class Client(ClientBase, BlockingRole):
         """
         client = self._client
         client.close(drain_s)
-        client.join()
+        self._await_end()
         self._calls.join()
-        _notices.end(client)
+        end(client)
         client.raise_failure()
 
     def _abandon(self) -> None:
@@ -215,7 +226,27 @@ class Client(ClientBase, BlockingRole):
 
 
 class AsyncClient(ClientBase, AsyncRole):
-    """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine."""
+    """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import dcp
+    >>> async def main():
+    ...     async with (
+    ...         dcp.AsyncBroker(bind="tcp://127.0.0.1:*") as broker,
+    ...         dcp.AsyncWorker(b"upper", connect=broker.endpoints) as worker,
+    ...         dcp.AsyncClient(connect=broker.endpoints) as client,
+    ...     ):
+    ...         serving = asyncio.create_task(worker.serve(lambda request: request.data[0].upper()))
+    ...         reply = await client.request(b"upper", b"hello", timeout_s=10)
+    ...         await worker.close()
+    ...         await serving
+    ...         return reply.data
+    >>> asyncio.run(main())
+    (b'HELLO',)
+
+    ```
+    """
 
     def _open(self) -> None:
         super()._open()
@@ -231,8 +262,8 @@ class AsyncClient(ClientBase, AsyncRole):
         retries: int = 0,
     ) -> Reply:
         """See `Client.request`."""
-        submitted = self.submit(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
-        return await (await submitted)
+        outgoing = self._client.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=retries)
+        return await self._calls.ask(outgoing, self._room_s(timeout_s), timeout_s)
 
     async def submit(
         self,
@@ -252,9 +283,9 @@ class AsyncClient(ClientBase, AsyncRole):
         if self._native is None:
             return
         self._native.close(drain_s)
-        await self._join()
+        await self._await_end()
         self._calls.end()
-        _notices.end(self._native)
+        end(self._native)
         self._native.raise_failure()
 
     async def _abandon(self) -> None:

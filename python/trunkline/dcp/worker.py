@@ -6,22 +6,25 @@ import asyncio
 import functools
 import inspect
 import logging
+import signal
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack
 
 from trunkline._arguments import need_bytes, need_callable, need_heartbeat, need_number
-from trunkline._calls import AsyncCalls
-from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._frames import Frame, Parts
+from trunkline._metrics.counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
-from trunkline._notices import Dropped, Notices
-from trunkline._pool import Pool
-from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, need_client, opened
+from trunkline._roles.base import AsyncStream, BlockingRole, Role
+from trunkline._roles.calls import AsyncCalls
+from trunkline._roles.native import opened
+from trunkline._roles.notices import Dropped, Notices
+from trunkline._roles.options import native_options, need_client
+from trunkline._roles.pool import Pool
+from trunkline._roles.threads import survivable
 from trunkline._text import readable_bytes
-from trunkline._threads import survivable
 from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import RoleOptions, spelled_out
 
@@ -105,24 +108,29 @@ class WorkerBase(Role):
         self._on_drop = on_drop
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "dcp.worker", {
-            "service": self.service,
-            "concurrency": self.concurrency,
-            "heartbeat_interval_s": self._heartbeat_interval_s,
-            "liveness": self._liveness,
-        }
-
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
         self._notices = Notices("dcp", self._who, self._on_drop)
         native = _Worker(
             options,
             functools.partial(report, self._notices),
+            self.service,
+            concurrency=self.concurrency,
+            heartbeat_interval_s=self._heartbeat_interval_s,
+            liveness=self._liveness,
             max_message_bytes=options["max_message_bytes"],
-            **self._machine()[1],
         )
         self._native = opened(native, self._options, self._notices)
+        self._warn_of_lost_exit_codes()
+
+    def _warn_of_lost_exit_codes(self) -> None:
+        """Warns of a process that would take a failed program for one that succeeded: `subprocess` reports 0 then."""
+        if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # Windows has none
+            text = (
+                "SIGCHLD is ignored, so a handler that starts a program never learns of its failure: "
+                "call signal.signal(signal.SIGCHLD, signal.SIG_DFL) first"
+            )
+            self._notices.log(logging.WARNING, "sigchld", text)
 
     @property
     def _worker(self) -> _Worker:
@@ -203,6 +211,9 @@ class Worker(WorkerBase, BlockingRole):
     A `Request` that is dropped unanswered frees its place and is logged; its client gets no reply. The broker notices
     when the worker registers again, with nothing in progress (DCP-15).
 
+    A handler that starts programs needs their exit codes, which are lost where the process ignores SIGCHLD: the worker warns
+    of that when it opens.
+
     Of several endpoints in ``connect`` one is used at a time: the next one if it cannot be reached within a heartbeat
     interval, is lost, or falls silent.
 
@@ -219,6 +230,19 @@ class Worker(WorkerBase, BlockingRole):
         OSError: An endpoint cannot be connected.
         LocalProtocolError: The options contradict each other.
         CaptureError: The capture cannot be opened.
+
+    ```pycon
+    >>> from trunkline import dcp
+    >>> with dcp.Broker(bind="tcp://127.0.0.1:*") as broker, dcp.Client(connect=broker.endpoints) as client:
+    ...     with dcp.Worker(b"upper", connect=broker.endpoints) as worker:
+    ...         future = client.submit(b"upper", b"hello")
+    ...         for request in worker:
+    ...             request.reply(request.data[0].upper())
+    ...             break
+    ...         future.result(timeout=10).data
+    (b'HELLO',)
+
+    ```
     """
 
     def receive(self, *, timeout_s: float | None = None) -> Request:
@@ -294,7 +318,10 @@ class Worker(WorkerBase, BlockingRole):
         """
         worker = self._worker
         was_closed = worker.closed
-        worker.finish(drain_s)
+        try:
+            worker.finish(drain_s)
+        finally:
+            self._end_scrapes()
         worker.raise_failure()
         if not was_closed:
             self._check_sent(worker, drain_s)
@@ -306,7 +333,26 @@ class Worker(WorkerBase, BlockingRole):
 
 
 class AsyncWorker(WorkerBase, AsyncStream[Request]):
-    """`Worker` for asyncio: opened by ``async with``, iterated by ``async for``."""
+    """`Worker` for asyncio: opened by ``async with``, iterated by ``async for``.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import dcp
+    >>> async def main():
+    ...     async with (
+    ...         dcp.AsyncBroker(bind="tcp://127.0.0.1:*") as broker,
+    ...         dcp.AsyncWorker(b"upper", connect=broker.endpoints) as worker,
+    ...         dcp.AsyncClient(connect=broker.endpoints) as client,
+    ...     ):
+    ...         reply = await client.submit(b"upper", b"hello")
+    ...         async for request in worker:
+    ...             request.reply(request.data[0].upper())
+    ...             return (await reply).data
+    >>> asyncio.run(main())
+    (b'HELLO',)
+
+    ```
+    """
 
     def _open(self) -> None:
         super()._open()
@@ -322,7 +368,7 @@ class AsyncWorker(WorkerBase, AsyncStream[Request]):
     ) -> Reply:
         """See `Worker.request`."""
         outgoing = self._worker.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=0)
-        return await (await self._calls.put(outgoing, timeout_s, timeout_s))
+        return await self._calls.ask(outgoing, timeout_s, timeout_s)
 
     async def serve(self, handler: AsyncHandler, *, on_error: OnError | None = None) -> None:
         """See `Worker.serve`; a coroutine function runs in this loop, any other on `concurrency` threads."""
@@ -362,7 +408,7 @@ class AsyncWorker(WorkerBase, AsyncStream[Request]):
             return
         was_closed = worker.closed
         worker.close(drain_s)
-        await self._join()
+        await self._await_end()
         self._calls.end()
         worker.raise_failure()
         if not was_closed:

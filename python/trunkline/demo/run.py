@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import select
 import shutil
 import subprocess
@@ -18,11 +19,11 @@ from typing import IO, TYPE_CHECKING
 
 from trunkline import cdtp
 from trunkline._text import amount, counted, were
-from trunkline.cli.output import Output
-from trunkline.cli.progress import Progress
-from trunkline.cli.sparking import spark_session, watched
-from trunkline.cli.whole import whole
-from trunkline.demo.traffic import PLAYERS, Player, Tally
+from trunkline.cli.process.atomic import whole
+from trunkline.cli.process.spark import spark_session, watched
+from trunkline.cli.terminal.output import Output
+from trunkline.cli.terminal.progress import Progress
+from trunkline.demo.traffic import LAYOUT, PLAYERS, Player, Tally
 from trunkline.errors import TrunklineError
 from trunkline.spark import CdtpSection
 from trunkline.spark._missing import needs_extra
@@ -56,6 +57,8 @@ def run(keep: Path | None, output: Output) -> None:
         output.note(f"{len(PLAYERS)} sender processes, {sum(player.messages for player in PLAYERS):,} messages or more")
         sent = _record(capture, output)
         output.note("starting Spark")
+        # Java's second compiler takes longer than this JVM lives.
+        os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
         page = (folder if keep is not None else Path.cwd()) / _PAGE
         with spark_session("trunkline demo") as session, watched(session, "Spark is decoding and counting (tasks)"):
             found = _report(capture, page)
@@ -152,7 +155,7 @@ def _report(capture: Path, page: Path) -> Report:
     from trunkline import spark
 
     with whole(page) as part:
-        return spark.report(capture, part, name="the demo")
+        return spark.report(capture, part, name="the demo", payload=LAYOUT)
 
 
 def _verify(sent: Tally, found: Report) -> None:
@@ -176,9 +179,15 @@ def _show(found: Report, page: Path, took_s: float, output: Output) -> None:
             output.event("sender", **{name: getattr(sender, name) for name in sender.__dataclass_fields__})
         output.event("report", path=str(page), seconds=round(took_s, 1))
         return
+    from trunkline.report.payloads import table as fields_of
+
     output.line("")
     for table in found.section(CdtpSection).tables():
         output.table(table.titles, table.cells, _LEAST)
+    output.line("")
+    output.line(f"The payloads of the layout {LAYOUT}")
+    payloads = fields_of(found.payloads or ())
+    output.table(payloads.titles, payloads.cells, ("malformed",))
     output.line("")
     output.line(f"All {found.rows:,} messages sent were found, in {took_s:.0f} s.")
     output.line(f"Plots: {page}")
@@ -199,5 +208,5 @@ def _next_steps(keep: Path | None) -> list[str]:
         "Next: inspect the capture, replay it, make a table of it",
         f"  trunkline capture cat {capture} --limit 5",
         f"  trunkline capture replay {capture} --bind tcp://127.0.0.1:23999",
-        f"  trunkline spark decode {capture} messages --protocol cdtp --tags run=bigint",
+        f"  trunkline spark decode {capture} messages --protocol cdtp --tags run=bigint --payload '{LAYOUT}'",
     ]

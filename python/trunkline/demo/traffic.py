@@ -6,6 +6,9 @@ import base64
 import gzip
 import itertools
 import json
+import math
+import random
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,9 +17,12 @@ from trunkline import cdtp, msgpack
 from trunkline.demo import DATA
 from trunkline.errors import DecodeError
 
-__all__ = ["PLAYERS", "Player", "Tally", "frames_of"]
+__all__ = ["LAYOUT", "PLAYERS", "Player", "Tally", "frames_of"]
 
 Frames = tuple[bytes, ...]
+
+# The payload of the calorimeter: the energy of an event, and the samples of its pulse. Further blocks follow.
+LAYOUT = "energy f32, adc u16[48]; …"
 
 # How often a message is left out, so that one is missing, and how often one is damaged.
 _SKIP_EVERY = 211
@@ -163,11 +169,17 @@ def _damaged(frames: Frames, tally: Tally) -> Frames:
 
 
 def _spec(player: Player, tally: Tally) -> Iterator[Frames]:
-    """A detector with the header of the specification, tags of many types and several blocks per message."""
+    """A detector with the header of the specification, tags of many types, a pulse and more blocks per message."""
     name = "Calorimeter.spec"
+    chance = random.Random(7)  # noqa: S311 - energies, not secrets
+    falling = [math.exp(-at / 11) for at in range(48)]
     for number in range(player.messages):
-        tags = {"run": 7, "event": number, "energy": (number * 7919 % 10_007) / 10.0, "trigger": number % 3 == 0}
-        blocks = [bytes(64 * (1 + number % 7))] * (1 + number % 4)
+        # A line over a background that falls.
+        energy = chance.gauss(511, 24) if number % 3 else 640 * chance.betavariate(1, 2)
+        samples = [round(chance.gauss(100, 2) + energy * of_peak) for of_peak in falling]
+        tags = {"run": 7, "event": number, "energy": energy, "trigger": number % 3 == 0}
+        pulse = struct.pack(f"<f{len(samples)}H", energy, *samples)
+        blocks = [pulse, *[bytes(64 * (1 + number % 7))] * (number % 4)]
         stamp = 1_700_000_000_000_000_000 + number * 1_000_000
         tally.wire += 1
         tally.messages[name] += 1

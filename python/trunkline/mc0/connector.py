@@ -10,16 +10,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, Unpack, get_args
 
-from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_flag, need_number
-from trunkline._calls import AsyncCalls, Calls
-from trunkline._counters import Count, Latencies, Level, TransportName, measured
 from trunkline._frames import Parts
+from trunkline._metrics.counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native import Told
 from trunkline._native.mc0 import Connector as _Connector
 from trunkline._native.mc0 import Message, OutgoingPut
-from trunkline._notices import Dropped, Notices
-from trunkline._roles import AsyncStream, BlockingRole, Role, native_options, need_client, opened
+from trunkline._roles.base import AsyncStream, BlockingRole, Role
+from trunkline._roles.calls import AsyncCalls, Calls
+from trunkline._roles.native import opened
+from trunkline._roles.notices import Dropped, Notices, watch
+from trunkline._roles.options import native_options, need_client
 from trunkline._text import counted, readable
 from trunkline.errors import PeerLostError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import Overflow, RoleOptions, spelled_out
@@ -95,24 +96,20 @@ class ConnectorBase(Role):
         need_callable("on_error", on_error)
         need_callable("on_drop", on_drop)
         need_client("a connector connects to its middleware", options)
-        self._ttl_ms = ttl_ms
-        self._leading_delimiter = leading_delimiter
+        self._settings: dict[str, Any] = {"ttl_ms": ttl_ms, "leading_delimiter": leading_delimiter}
         self._overflow = overflow
         self._on_error = on_error
         self._on_drop = on_drop
         self._options = options
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "mc0.connector", {"ttl_ms": self._ttl_ms, "leading_delimiter": self._leading_delimiter}
-
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
-        native = _Connector(options, max_message_bytes=options["max_message_bytes"], **self._machine()[1])
+        native = _Connector(options, max_message_bytes=options["max_message_bytes"], **self._settings)
         notices = Notices("mc0", "connector", self._on_drop)
         self._link = _Link(is_ours=self._options.get("socket") is None)
         pending, link, on_error = native.told, self._link, self._on_error
-        _notices.watch(pending, lambda: _report_all(pending, notices, link, on_error))
+        watch(pending, lambda: _report_all(pending, notices, link, on_error))
         self._native = opened(native, self._options, notices)
 
     @property
@@ -126,7 +123,8 @@ class ConnectorBase(Role):
         return ConnectorStats(**measured(self._connector.stats()))
 
     def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
-        unsent = self.stats.queued
+        # What is not queued any more is still with the transport.
+        unsent = max(self.stats.queued, 1)
         return TimeoutError(
             f"not sent, or not confirmed, within {timeout_s} s: {counted(unsent, 'message')}", unsent=unsent
         )
@@ -204,6 +202,17 @@ class Connector(ConnectorBase, BlockingRole):
         OSError: An endpoint cannot be connected.
         LocalProtocolError: The options contradict each other.
         CaptureError: The capture cannot be opened.
+
+    ```pycon
+    >>> from trunkline import mc0
+    >>> with mc0.Middleware(bind="tcp://127.0.0.1:*") as bus, mc0.Connector(connect=bus.endpoints) as connector:
+    ...     connector.subscribe("runs.1", timeout_s=10)
+    ...     connector.put("runs.1", b"run 1 begins", headers={"X-Origin": "daq"}, confirm=True, timeout_s=10)
+    ...     message = connector.receive(timeout_s=10)
+    ...     message.topic, message.body
+    ('runs.1', (b'run 1 begins',))
+
+    ```
     """
 
     def _open(self) -> None:
@@ -300,7 +309,7 @@ class Connector(ConnectorBase, BlockingRole):
         return self._connector.request(outgoing, room_s=self._room_s(timeout_s), timeout_s=timeout_s)
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Waits until everything was handed to the transport, and confirmed where that was asked for.
+        """Waits until the system has everything, and everything is confirmed where that was asked for.
 
         Args:
             timeout_s: How long to wait; None for no limit.
@@ -366,7 +375,23 @@ class Connector(ConnectorBase, BlockingRole):
 
 
 class AsyncConnector(ConnectorBase, AsyncStream[Message]):
-    """`Connector` for asyncio: opened by ``async with``, iterated by ``async for``; what can wait is a coroutine."""
+    """`Connector` for asyncio: opened by ``async with``, iterated by ``async for``; what can wait is a coroutine.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import mc0
+    >>> async def main():
+    ...     async with mc0.AsyncMiddleware(bind="tcp://127.0.0.1:*") as bus:
+    ...         async with mc0.AsyncConnector(connect=bus.endpoints) as connector:
+    ...             await connector.subscribe("runs.1", timeout_s=10)
+    ...             await connector.put("runs.1", b"run 1 begins")
+    ...             async for message in connector:
+    ...                 return message.topic, message.body
+    >>> asyncio.run(main())
+    ('runs.1', (b'run 1 begins',))
+
+    ```
+    """
 
     def _open(self) -> None:
         super()._open()
@@ -409,7 +434,7 @@ class AsyncConnector(ConnectorBase, AsyncStream[Message]):
         return round_trip_s
 
     async def _ask(self, outgoing: Any, timeout_s: float | None) -> Any:
-        return await (await self._calls.put(outgoing, self._room_s(timeout_s), timeout_s))
+        return await self._calls.ask(outgoing, self._room_s(timeout_s), timeout_s)
 
     async def flush(self, *, timeout_s: float | None = None) -> None:
         """See `Connector.flush`."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack, get_args
 
-from trunkline import _notices
 from trunkline._arguments import need_callable, need_choice, need_flag, need_number, need_path
-from trunkline._counters import Count, Level, TransportName
+from trunkline._metrics.counters import Count, Level, TransportName
 from trunkline._native.mc0 import Middleware as _Middleware
-from trunkline._notices import Dropped, Notices, client_fields
-from trunkline._roles import AsyncService, BlockingService, Role, native_options, opened
+from trunkline._roles.base import AsyncService, BlockingService, Role
+from trunkline._roles.native import opened
+from trunkline._roles.notices import Dropped, Notices, client_fields, watch
+from trunkline._roles.options import native_options
+from trunkline._roles.reloads import difference, reading, report_reload
 from trunkline._text import client, counted
 from trunkline.errors import LocalProtocolError
 from trunkline.mc0.policy import Entry, read_policy
@@ -99,6 +101,9 @@ class MiddlewareBase(Role):
 
     _native: _Middleware | None = None
 
+    # The policy in effect.
+    _policed: list[Entry] | None = None
+
     @spelled_out(RoleOptions, without="connect")
     def __init__(
         self,
@@ -137,9 +142,6 @@ class MiddlewareBase(Role):
         self._options = options
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "mc0.middleware", {**self._settings, "policy": self._entries()}
-
     def _entries(self, names: Mapping[bytes, str] | None = None) -> list[Entry] | None:
         """The current policy; `names` are those of a new allow-list."""
         if self._policy is None:
@@ -148,14 +150,14 @@ class MiddlewareBase(Role):
         return read_policy(self._policy, names if names is not None else {} if curve is None else curve.names)
 
     def _open(self) -> None:
-        settings = self._machine()[1]
+        self._policed = self._entries()
         options = native_options(self._options, grace_s=0.0)
         if self._policy is not None and "allow" in options and options["allow"] is None:
             # Admit all clients: the policy knows them by their keys.
             options["allow"] = True
-        native = _Middleware(options, settings)
+        native = _Middleware(options, {**self._settings, "policy": self._policed})
         self._notices = notices = Notices("mc0", "middleware", self._on_drop)
-        _notices.watch(native, lambda: _read_notices(native, notices))
+        watch(native, lambda: _read_notices(native, notices))
         self._native = opened(native, self._options, notices)
 
     @property
@@ -184,15 +186,23 @@ class MiddlewareBase(Role):
         """
         native, curve = self._middleware, self._options.get("curve")
         native.check_open()
-        try:
+        with reading():
             allowed = None if curve is None else curve.read()
             entries = self._entries(allowed if isinstance(allowed, dict) else None)
-        except OSError as error:
-            message = f"{error.filename} cannot be read: {error.strerror}"
-            raise LocalProtocolError(message) from error
-        if curve is not None:
-            curve.admit(allowed)
+        read = [] if curve is None else curve.admit(allowed)
         native.enforce(entries)
+        if self._policy is not None and entries is not None:
+            before, self._policed = self._policed or [], entries
+            read.append(difference(self._policy, "rule", *map(_by_client, (before, entries))))
+        report_reload(read)
+
+
+def _by_client(entries: list[Entry]) -> list[tuple[Hashable, str]]:
+    """The rules of a policy, each with its client."""
+    return [
+        ((tuple(publish), tuple(subscribe)), client.decode(errors="backslashreplace"))
+        for client, _, publish, subscribe in entries
+    ]
 
 
 def _read_notices(native: _Middleware, notices: Notices) -> None:
@@ -259,4 +269,16 @@ class Middleware(MiddlewareBase, BlockingService):
 
 
 class AsyncMiddleware(MiddlewareBase, AsyncService):
-    """`Middleware` for asyncio: opened by ``async with``."""
+    """`Middleware` for asyncio: opened by ``async with``.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import mc0
+    >>> async def main():
+    ...     async with mc0.AsyncMiddleware(bind="tcp://127.0.0.1:*", client_queue_messages=100) as bus:
+    ...         return len(bus.endpoints), bus.stats.topics
+    >>> asyncio.run(main())
+    (1, ())
+
+    ```
+    """

@@ -36,7 +36,7 @@ def read_policy(path: str | os.PathLike[str], names: Mapping[bytes, str]) -> lis
         parsed = tomllib.loads(text.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         _refuse(path, 1 + text[: error.start].count(b"\n"), "it is not UTF-8")
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         message = f"{os.fspath(path)} is not a valid policy: {error}"
         raise LocalProtocolError(message) from None
     lines = text.decode("utf-8-sig").splitlines()

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from trunkline._counters import NO_LATENCIES, Count, Latencies, Level, TransportName, measured
-from trunkline._endpoints import what_is_wrong
+from trunkline._metrics.counters import NO_LATENCIES, Count, Latencies, Level, TransportName, measured
+from trunkline._roles.endpoints import what_is_wrong
 from trunkline.errors import LeaseRefusedError, RemoteProtocolError
 
 if TYPE_CHECKING:
     from trunkline._native import Outgoing
     from trunkline._native.mtl import Client, Flow, Reply
-    from trunkline._notices import Dropped
+    from trunkline._roles.notices import Dropped
     from trunkline.options import RoleOptions
 
 __all__ = ["ClientStats", "Connections", "Leasing", "Terms", "checked"]
@@ -66,7 +66,8 @@ class Connections:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: set[Flow] = set()
+        # In the order they were opened.
+        self._open: dict[Flow, None] = {}
         self._ended: list[dict[str, Any]] = []
         # Connections that were never closed: the garbage collector adds them at any time, so without a lock.
         self._collected: deque[Flow] = deque()
@@ -80,7 +81,7 @@ class Connections:
         """Adds an open one."""
         with self._lock:
             self._end_collected()
-            self._open.add(flow)
+            self._open[flow] = None
 
     def end(self, flow: Flow) -> None:
         """Removes a closed one and keeps its final counters."""
@@ -105,7 +106,7 @@ class Connections:
 
     def _end(self, flow: Flow) -> None:
         if flow in self._open:
-            self._open.remove(flow)
+            del self._open[flow]
             self._ended = [_shown(summed([measured(flow.stats()), *self._ended]))]
 
 

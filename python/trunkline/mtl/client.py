@@ -7,24 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, Unpack
 
-from trunkline import _notices
 from trunkline._arguments import named, need_callable, need_choice, need_flag, need_number, need_seconds, refuse
-from trunkline._calls import AsyncCalls
 from trunkline._native.mtl import Client as _Client
 from trunkline._native.mtl import Reply
-from trunkline._notices import Dropped, Notices
-from trunkline._questions import answer_questions
-from trunkline._reachability import unreached
-from trunkline._roles import (
-    AsyncRole,
-    BlockingRole,
-    RoleWithQuestions,
-    endpoints,
-    give_up,
-    native_options,
-    need_client,
-    opened,
-)
+from trunkline._roles.base import AsyncRole, BlockingRole, RoleWithQuestions
+from trunkline._roles.calls import AsyncCalls
+from trunkline._roles.native import give_up, opened
+from trunkline._roles.notices import Dropped, Notices, unwatch, watch
+from trunkline._roles.options import endpoints, native_options, need_client
+from trunkline._roles.questions import answer_questions
+from trunkline._roles.reachability import unreached
 from trunkline.errors import (
     AuthenticationError,
     LocalProtocolError,
@@ -37,7 +29,7 @@ from trunkline.mtl.sasl import ANONYMOUS, EXTERNAL, PLAIN
 from trunkline.mtl.saslprep import saslprep
 from trunkline.options import DEFAULTS, RoleOptions, spelled_out
 
-__all__ = ["Answerer", "AsyncClient", "Client", "ClientBase", "ClientStats", "Confirm", "confirmation"]
+__all__ = ["AsyncClient", "Client", "ClientBase", "ClientStats", "Confirm", "confirmation"]
 
 Confirm: TypeAlias = Literal["none", "full"]
 
@@ -110,16 +102,13 @@ class ClientBase(RoleWithQuestions):
         self._connections = Connections()
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "mtl.client", self._settings
-
     def _open(self) -> None:
-        options = {**native_options({**self._options, "queue_messages": _COMMANDS}, grace_s=0.0)}
+        options = native_options({**self._options, "queue_messages": _COMMANDS}, grace_s=0.0)
         native = _Client(options, **self._settings)
         notices = Notices("mtl", "client", self._on_drop)
         pending = native.told
-        _notices.watch(pending, lambda: _report_all(pending, notices))
-        answerer = Answerer(native, self._credentials, notices)
+        watch(pending, lambda: _report_all(pending, notices))
+        answerer = _Answerer(native, self._credentials, notices)
         answer_questions(native.asked, answerer.answer, "trunkline-mtl-login", 1)
         opened(native, self._options, notices)
         self._opening = native
@@ -127,7 +116,7 @@ class ClientBase(RoleWithQuestions):
             self._enter(native)
         except BaseException:
             give_up(native)
-            _notices.unwatch(pending)
+            unwatch(pending)
             raise
         self._native = native
 
@@ -136,7 +125,9 @@ class ClientBase(RoleWithQuestions):
         try:
             reply: Reply | None = native.request(native.call(None, None, None), room_s=None, timeout_s=self._timeout_s)
         except TimeoutError:
-            where = unreached(endpoints("connect", self._options.get("connect", ()))) or native.endpoint
+            # A simulated server is not to be probed for.
+            dialled = () if native.simulation is not None else endpoints("connect", self._options.get("connect", ()))
+            where = unreached(dialled) or native.endpoint
             text = f"no session with a server at {where} within {self._timeout_s:g} s"
             if native.logs_in:
                 text += ": the login was not answered; after several failed ones, a wrong password is answered late"
@@ -220,7 +211,7 @@ class _Credentials:
         return f"<credentials of {self.user}>"
 
 
-class Answerer:
+class _Answerer:
     """Answers the challenges of logins."""
 
     def __init__(self, native: _Client, credentials: _Credentials, notices: Notices) -> None:
@@ -283,6 +274,18 @@ class Client(ClientBase, BlockingRole):
         TimeoutError: The server did not answer.
         LocalProtocolError: The options contradict each other.
         CaptureError: The capture cannot be opened.
+
+    ```pycon
+    >>> from trunkline import mtl
+    >>> with mtl.Server(bind="tcp://127.0.0.1:*", users={"ada": "sesame"}, resources=["jobs"]) as server:
+    ...     with mtl.Client(connect=server.endpoints, user="ada", password="sesame") as client:
+    ...         with client.writer("jobs") as writer:
+    ...             writer.send(b"build 7")
+    ...             writer.flush(timeout_s=10)
+    ...         client.command("Queue.Info", {"name": "jobs"}).body["messages"]
+    1
+
+    ```
     """
 
     def command(self, name: str, body: Mapping[str, Any] | None = None, *, timeout_s: float | None = None) -> Reply:
@@ -353,7 +356,21 @@ class Client(ClientBase, BlockingRole):
 
 
 class AsyncClient(ClientBase, AsyncRole):
-    """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine."""
+    """`Client` for asyncio: opened by ``async with``; what can wait is a coroutine.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import mtl
+    >>> async def main():
+    ...     async with mtl.AsyncServer(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
+    ...         async with mtl.AsyncClient(connect=server.endpoints) as client:
+    ...             reply = await client.command("Queue.List", timeout_s=10)
+    ...             return reply.status, reply.body["queues"]
+    >>> asyncio.run(main())
+    (200, ['jobs'])
+
+    ```
+    """
 
     def _open(self) -> None:
         super()._open()
@@ -365,7 +382,7 @@ class AsyncClient(ClientBase, AsyncRole):
         """See `Client.command`."""
         outgoing = self._client.call(name, None if body is None else dict(body), timeout_s)
         shown_s = self._timeout_s if timeout_s is None else timeout_s
-        return checked(name, await (await self._calls.put(outgoing, shown_s, shown_s)))
+        return checked(name, await self._calls.ask(outgoing, shown_s, shown_s))
 
     def writer(
         self, resources: str | Sequence[str] = (), *, confirm: Confirm | None = None, window: int = 1000

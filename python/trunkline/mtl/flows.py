@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from trunkline import _notices
-from trunkline._arguments import named
-from trunkline._calls import AsyncCalls
-from trunkline._counters import Count, Latencies, Level, TransportName, measured
+from trunkline._metrics.counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.mtl import Content
 from trunkline._native.mtl import Flow as _Flow
-from trunkline._notices import Notices
-from trunkline._questions import answer_questions
-from trunkline._roles import AsyncRole, AsyncStream, BlockingRole, RoleWithQuestions, give_up, native_options
+from trunkline._roles.base import AsyncRole, AsyncStream, BlockingRole, RoleWithQuestions
+from trunkline._roles.calls import AsyncCalls
+from trunkline._roles.native import give_up
+from trunkline._roles.notices import Notices, unwatch, watch
+from trunkline._roles.options import native_options
+from trunkline._roles.questions import answer_questions
 from trunkline._text import counted
 from trunkline.errors import (
     ClosedError,
@@ -26,15 +26,13 @@ from trunkline.errors import (
     TimeoutError,  # noqa: A004 - trunkline's
     TrunklineError,
 )
-from trunkline.mtl._leases import Connections, Terms
-from trunkline.options import DEFAULTS
+from trunkline.mtl._leases import Terms
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
+    from trunkline._frames import Bytes
     from trunkline.options import RoleOptions
 
-__all__ = ["AsyncReader", "AsyncWriter", "FlowBase", "FlowStats", "Reader", "Writer", "report"]
+__all__ = ["AsyncReader", "AsyncWriter", "FlowBase", "FlowStats", "Reader", "Writer"]
 
 _DRAIN_S = 5.0
 
@@ -88,36 +86,6 @@ class FlowBase(RoleWithQuestions):
         self._told_rejects = 0
         self._made()
 
-    @classmethod
-    def _driven(
-        cls,
-        resources: str | Sequence[str] = (),
-        *,
-        connect: str,
-        lease: str,
-        confirm: Literal["none", "full"] = "none",
-        window: int = 1000,
-        timeout_s: float = 5.0,
-        ping_interval_s: float = 2.5,
-        liveness: int = 3,
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The settings of its machine where the caller owns the sockets and has obtained the lease; and its endpoints."""
-        terms = Terms(
-            connections=Connections(),
-            control=_none,
-            reads=issubclass(cls, Reader | AsyncReader),
-            resources=named("resources", resources),
-            is_confirmed=confirm == "full",
-            window=window,
-            says_window=False,
-            timeout_s=timeout_s,
-            capture_secrets=False,
-            heartbeat={"ping_interval_s": ping_interval_s, "liveness": liveness},
-            options={},
-            on_drop=None,
-        )
-        return terms.settings(connect, lease, DEFAULTS["max_message_bytes"]), {"connect": connect}
-
     def _open(self) -> None:
         terms = self._terms
         self._opening = leasing = terms.leasing()
@@ -129,26 +97,19 @@ class FlowBase(RoleWithQuestions):
         most = min(options["max_message_bytes"], leasing.max_message_bytes)
         settings = terms.settings(endpoint, lease, most)
         native = _Flow(options, settings, terms.control())
-        notices = Notices("mtl", terms.who, terms.on_drop)
+        notices = Notices("mtl", terms.who, terms.on_drop, is_simulated=native.simulation is not None)
         pending = native.told
-        _notices.watch(pending, lambda: _report_all(pending, notices))
+        watch(pending, lambda: _report_all(pending, notices))
         self._keeper.keep(native)
         self._opening = native
         try:
-            self._show(native)
+            native.request(native.call("open", "", None), room_s=None, timeout_s=terms.timeout_s)
         except BaseException:
             give_up(native)
-            _notices.unwatch(pending)
+            unwatch(pending)
             raise
-        self._began(native)
-
-    def _show(self, native: _Flow) -> None:
-        """Redeems the lease; raises if the server refuses it."""
-        native.request(native.call("open", "", None), room_s=None, timeout_s=self._terms.timeout_s)
-
-    def _began(self, native: _Flow) -> None:
         self._native = native
-        self._terms.connections.begin(native)
+        terms.connections.begin(native)
 
     def _settled(self, native: Any) -> None:
         super()._settled(native)
@@ -181,13 +142,12 @@ class FlowBase(RoleWithQuestions):
 
     def _check_rejects(self) -> None:
         """Raises once for contents that were rejected since the last time."""
-        flow = self._flow
-        rejected = flow.stats()["rejected"]
+        rejected, sequences = self._flow.rejects(self._told_rejects)
         new = rejected - self._told_rejects
         if new:
             self._told_rejects = rejected
             message = f"the server rejected {counted(new, 'content')}"
-            raise RemoteProtocolError(message, sequences=tuple(flow.rejects()[-new:]))
+            raise RemoteProtocolError(message, sequences=tuple(sequences))
 
     def _not_flushed(self, timeout_s: float | None) -> TimeoutError:
         unsent = self.stats.unconfirmed
@@ -209,10 +169,6 @@ class FlowBase(RoleWithQuestions):
             raise self._not_flushed(drain_s)
 
 
-def _none() -> Any:
-    """None: there is no control connection, as the lease is given."""
-
-
 class _Keeper:
     """Obtains a new lease for a data connection that was lost."""
 
@@ -221,10 +177,10 @@ class _Keeper:
         self.failure: TrunklineError | None = None
 
     def keep(self, native: _Flow) -> None:
-        answer = functools.partial(self.answer, native)
+        answer = functools.partial(self._answer, native)
         answer_questions(native.asked, answer, f"trunkline-mtl-{self._terms.who}", 1)
 
-    def answer(self, native: _Flow, _kind: str, token: int) -> None:
+    def _answer(self, native: _Flow, _kind: str, token: int) -> None:
         try:
             native.granted(token, *self._terms.leasing().wait())
         except (TimeoutError, PeerLostError):
@@ -238,10 +194,10 @@ class _Keeper:
 
 def _report_all(pending: Any, notices: Notices) -> None:
     for kind, *details in pending.read():
-        report(notices, kind, *details)
+        _report(notices, kind, *details)
 
 
-def report(notices: Notices, kind: str, *details: Any) -> None:
+def _report(notices: Notices, kind: str, *details: Any) -> None:
     """Logs a notice of the engine of a data connection."""
     if kind == "lost":
         notices.log(logging.WARNING, kind, "the server is silent or disconnected: requesting a new lease")
@@ -266,6 +222,13 @@ class _WriterBase(FlowBase):
     # Whether the user has closed it: one that ended by itself reports then what was left unsent.
     _is_ended = False
 
+    def _outbound(self, body: Bytes, properties: Mapping[str, Any] | None, resource: str | None) -> Any:
+        """A content to send; raises first for those that were rejected meanwhile."""
+        flow = self._flow
+        if flow.rejected > self._told_rejects:
+            self._check_rejects()
+        return flow.outbound(body, None if properties is None else dict(properties), resource)
+
     @property
     def times_s(self) -> list[float]:
         """Seconds from sending a content until it was confirmed or rejected: those of the last ten thousand."""
@@ -277,11 +240,22 @@ class Writer(_WriterBase, BlockingRole):
 
     With confirmation, contents that were unconfirmed when the connection was lost are sent again, with ``redelivered`` in
     their properties: they are delivered at least once.
+
+    ```pycon
+    >>> from trunkline import mtl
+    >>> with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
+    ...     with mtl.Client(connect=server.endpoints) as client, client.writer("jobs") as writer:
+    ...         writer.send(b"build 7", properties={"priority": 3})
+    ...         writer.flush(timeout_s=10)
+    ...         writer.stats.confirmed
+    1
+
+    ```
     """
 
     def send(
         self,
-        body: Buffer,
+        body: Bytes,
         *,
         properties: Mapping[str, Any] | None = None,
         resource: str | None = None,
@@ -298,11 +272,12 @@ class Writer(_WriterBase, BlockingRole):
         Raises:
             LocalProtocolError: The resource is missing or not leased, the properties cannot be encoded, or a frame would exceed
                 `max_message_bytes`, the client's own or the server's.
+            RemoteProtocolError: Earlier contents were rejected since the last call; `.sequences` has their numbers, as with
+                `flush`. This one was not sent.
             TimeoutError: The window was still full after `timeout_s`.
             ClosedError: The writer is closed.
         """
-        flow = self._flow
-        outbound = flow.outbound(body, None if properties is None else dict(properties), resource)
+        flow, outbound = self._flow, self._outbound(body, properties, resource)
         try:
             flow.put_outbound(outbound, timeout_s)
         except ClosedError as error:
@@ -353,19 +328,33 @@ class Writer(_WriterBase, BlockingRole):
 
 
 class AsyncWriter(_WriterBase, AsyncRole):
-    """`Writer` for asyncio: opened by ``async with``; what can wait is a coroutine."""
+    """`Writer` for asyncio: opened by ``async with``; what can wait is a coroutine.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import mtl
+    >>> async def main():
+    ...     async with mtl.AsyncServer(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
+    ...         async with mtl.AsyncClient(connect=server.endpoints) as client, client.writer("jobs") as writer:
+    ...             await writer.send(b"build 7")
+    ...             await writer.flush(timeout_s=10)
+    ...             return writer.stats.confirmed
+    >>> asyncio.run(main())
+    1
+
+    ```
+    """
 
     async def send(
         self,
-        body: Buffer,
+        body: Bytes,
         *,
         properties: Mapping[str, Any] | None = None,
         resource: str | None = None,
         timeout_s: float | None = None,
     ) -> None:
         """See `Writer.send`."""
-        flow = self._flow
-        outbound = flow.outbound(body, None if properties is None else dict(properties), resource)
+        flow, outbound = self._flow, self._outbound(body, properties, resource)
         try:
             await self._waits.room(lambda: flow.offer_outbound(outbound), timeout_s)
         except ClosedError as error:
@@ -404,6 +393,20 @@ class Reader(FlowBase, BlockingRole):
 
     If the connection is lost, it obtains a new lease and summons its resources again by itself. Contents that were unconfirmed
     are delivered again; confirming or rejecting their first delivery then has no effect.
+
+    ```pycon
+    >>> from trunkline import mtl
+    >>> with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
+    ...     with mtl.Client(connect=server.endpoints) as client, client.reader("jobs") as reader:
+    ...         reader.summon("jobs")
+    ...         with client.writer("jobs") as writer:
+    ...             writer.send(b"build 7", properties={"priority": 3})
+    ...         content = reader.receive(timeout_s=10)
+    ...         content.confirm()
+    ...         content.body, content.properties
+    (b'build 7', {'priority': 3})
+
+    ```
     """
 
     def _ask(self, what: Literal["summon", "dismiss"], resource: str, timeout_s: float | None) -> None:
@@ -482,7 +485,25 @@ class Reader(FlowBase, BlockingRole):
 
 
 class AsyncReader(FlowBase, AsyncStream[Content]):
-    """`Reader` for asyncio: opened by ``async with``, iterated by ``async for``; what can wait is a coroutine."""
+    """`Reader` for asyncio: opened by ``async with``, iterated by ``async for``; what can wait is a coroutine.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import mtl
+    >>> async def main():
+    ...     async with mtl.AsyncServer(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
+    ...         async with mtl.AsyncClient(connect=server.endpoints) as client:
+    ...             async with client.reader("jobs") as reader, client.writer("jobs") as writer:
+    ...                 await reader.summon("jobs")
+    ...                 await writer.send(b"build 7")
+    ...                 async for content in reader:
+    ...                     content.confirm()
+    ...                     return content.body
+    >>> asyncio.run(main())
+    b'build 7'
+
+    ```
+    """
 
     def _open(self) -> None:
         super()._open()
@@ -491,7 +512,7 @@ class AsyncReader(FlowBase, AsyncStream[Content]):
     async def _ask(self, what: Literal["summon", "dismiss"], resource: str, timeout_s: float | None) -> None:
         shown_s = self._terms.timeout_s if timeout_s is None else timeout_s
         try:
-            await (await self._calls.put(self._flow.call(what, resource, timeout_s), shown_s, shown_s))
+            await self._calls.ask(self._flow.call(what, resource, timeout_s), shown_s, shown_s)
         except ClosedError as error:
             raise self._ended_by(error) from None
 

@@ -11,10 +11,10 @@ from trunkline._arguments import need_callable, need_choice, need_text
 from trunkline._native.mtl import Reply
 from trunkline.errors import LocalProtocolError
 
-__all__ = ["Handler", "Profile", "Session", "known", "need_leasable"]
+__all__ = ["NAME_BYTES", "Handler", "Profile", "Session", "is_resource_name", "known", "need_leasable"]
 
 # The longest name of a resource, in bytes (MTL-59).
-_NAME_BYTES = 255
+NAME_BYTES = 255
 
 Routing: TypeAlias = Literal["queue", "fanout"]
 
@@ -48,6 +48,16 @@ class Profile:
         commands: Handlers by command name, e.g. ``"Bank.Transfer"``. A handler is called with the `Session` and the body, in a
             thread of the server, and returns a `Reply`, or a dict for a reply with status 200. An exception is logged, and
             answered with 500.
+
+    ```pycon
+    >>> from trunkline import mtl
+    >>> bank = mtl.Profile("bank", commands={"Bank.Transfer": lambda session, body: {"amount": body["amount"]}})
+    >>> with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, profiles=[bank], resources=["ledger"]) as server:
+    ...     with mtl.Client(connect=server.endpoints, profile="bank") as client:
+    ...         client.command("Bank.Transfer", {"amount": 5}).body
+    {'status': 'OK', 'amount': 5}
+
+    ```
     """
 
     name: str
@@ -64,6 +74,12 @@ class Profile:
             need_callable(f"commands[{name!r}]", handler)
 
 
+def is_resource_name(name: str) -> bool:
+    """Whether a resource may have this name (MTL-59)."""
+    size = len(name.encode(errors="surrogatepass"))
+    return 0 < size <= NAME_BYTES and not re.search("[\x00-\x1f\x7f\ud800-\udfff]", name)
+
+
 def need_leasable(resources: Sequence[str]) -> None:
     """Refuses invalid names of resources (MTL-59).
 
@@ -71,9 +87,8 @@ def need_leasable(resources: Sequence[str]) -> None:
         LocalProtocolError: A name is empty, too long, or not printable.
     """
     for name in resources:
-        size = len(name.encode(errors="surrogatepass"))
-        if not 0 < size <= _NAME_BYTES or re.search("[\x00-\x1f\x7f\ud800-\udfff]", name):
-            message = f"{name!r} is not a resource name: use printable text of 1 to {_NAME_BYTES} bytes"
+        if not is_resource_name(name):
+            message = f"{name!r} is not a resource name: use printable text of 1 to {NAME_BYTES} bytes"
             raise LocalProtocolError(message)
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from trunkline import _notices
 from trunkline._arguments import (
     named,
     need_callable,
@@ -20,22 +19,25 @@ from trunkline._arguments import (
     need_sequence,
     refuse,
 )
-from trunkline._counters import Count, Latencies, Level, TransportName, measured
-from trunkline._endpoints import need_endpoints
+from trunkline._metrics.counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.mtl import Reply
 from trunkline._native.mtl import Server as _Server
-from trunkline._notices import Dropped, Notices, client_fields
-from trunkline._questions import answer_questions
-from trunkline._roles import AsyncService, BlockingService, RoleWithQuestions, endpoints, native_options, opened
-from trunkline._text import client, readable
-from trunkline._threads import survivable
+from trunkline._roles.base import AsyncService, BlockingService, RoleWithQuestions
+from trunkline._roles.endpoints import need_endpoints
+from trunkline._roles.native import opened
+from trunkline._roles.notices import Dropped, Notices, client_fields, watch
+from trunkline._roles.options import endpoints, native_options
+from trunkline._roles.questions import answer_questions
+from trunkline._roles.reloads import difference, reading, report_reload
+from trunkline._roles.threads import survivable
+from trunkline._text import client, counted, readable, were
 from trunkline.errors import LocalProtocolError
 from trunkline.mtl.profiles import Handler, Profile, Session, known, need_leasable
 from trunkline.mtl.sasl import Authenticator, Challenge, Welcome
 from trunkline.mtl.users import Users
 from trunkline.options import Endpoints, RoleOptions, spelled_out
 
-__all__ = ["Answerer", "AsyncServer", "ResourceStats", "Server", "ServerBase", "ServerStats", "report"]
+__all__ = ["AsyncServer", "ResourceStats", "Server", "ServerBase", "ServerStats"]
 
 # The largest count that the engine accepts.
 _MOST = 2**32 - 1
@@ -226,9 +228,6 @@ class ServerBase(RoleWithQuestions):
         self._options = options
         self._made()
 
-    def _machine(self) -> tuple[str, dict[str, Any]]:
-        return "mtl.server", {**self._settings, "is_durable": self._settings["durable"] is not None}
-
     def _open(self) -> None:
         options = native_options(self._options, grace_s=0.0)
         if self._options.get("socket") is not None:
@@ -240,8 +239,8 @@ class ServerBase(RoleWithQuestions):
         native = _Server(options, self._settings)
         self._notices = notices = Notices("mtl", "server", self._on_drop)
         pending = native.told
-        _notices.watch(pending, lambda: _report_all(pending, notices))
-        answerer = Answerer(native, self._authenticator, self._handlers, notices)
+        watch(pending, lambda: _report_all(pending, notices))
+        answerer = _Answerer(native, self._authenticator, self._handlers, notices)
         answer_questions(native.asked, answerer.answer, "trunkline-mtl-server", _THREADS, apart=["login"])
         self._native = opened(native, self._options, notices)
 
@@ -283,29 +282,27 @@ class ServerBase(RoleWithQuestions):
         """
         native, curve = self._server, self._options.get("curve")
         native.check_open()
-        try:
+        with reading():
             allowed = None if curve is None else curve.read()
             users = self._users if self._given_users is None else Users.read(self._given_users)
-        except OSError as error:
-            message = f"{error.filename} cannot be read: {error.strerror}"
-            raise LocalProtocolError(message) from error
+        read = []
         if curve is not None:
-            curve.admit(allowed)
+            read += curve.admit(allowed)
             self._proved.update(curve.names.values())
             native.bar(sorted(self._proved - set(curve.names.values())))
-        if users is None or self._users is None:
-            return
-        before, self._users = self._users, users
-        self._authenticator.users = users
-        if users == before:
-            return
-        gone = before.changed(users)
-        others = [name for name in before if name not in gone and before.get(name) != users.get(name)]
-        native.revoke(sorted(gone), leases=True)
-        native.revoke(others, leases=False)
+        if users is not None and self._users is not None:
+            before, self._users = self._users, users
+            self._authenticator.users = users
+            gone = before.changed(users)
+            others = [name for name in before if name not in gone and before.get(name) != users.get(name)]
+            native.revoke(sorted(gone), leases=True)
+            native.revoke(others, leases=False)
+            by_name = [[(each.get(name), name) for name in each] for each in (before, users)]
+            read.append(difference(self._given_users, "user", *by_name))
+        report_reload(read)
 
 
-class Answerer:
+class _Answerer:
     """Answers the questions of the engine: logins, and commands of custom profiles."""
 
     def __init__(
@@ -368,10 +365,10 @@ def _listed(patterns: Sequence[str] | None) -> list[str] | None:
 
 def _report_all(pending: Any, notices: Notices) -> None:
     for kind, *details in pending.read():
-        report(notices, kind, *details)
+        _report(notices, kind, *details)
 
 
-def report(notices: Notices, kind: str, *details: Any) -> None:
+def _report(notices: Notices, kind: str, *details: Any) -> None:
     """Logs a notice of the engine."""
     if kind == "logged_in":
         (who,) = details
@@ -397,6 +394,13 @@ def report(notices: Notices, kind: str, *details: Any) -> None:
         notices.log(logging.WARNING, f"{kind} {details[0]}", text)
     elif kind == "store_failed":
         notices.log(logging.ERROR, kind, f"contents cannot be stored, and are not confirmed: {details[0]}")
+    elif kind == "not_restored":
+        queues, contents = details
+        text = (
+            f"{were(queues, 'stored queue')} not restored, with {counted(contents, 'content')}: this server does not have "
+            "their virtual host or profile; they stay in the store"
+        )
+        notices.log(logging.WARNING, kind, text)
     else:
         notices.report(kind, *details)
 
@@ -451,4 +455,16 @@ class Server(ServerBase, BlockingService):
 
 
 class AsyncServer(ServerBase, AsyncService):
-    """`Server` for asyncio: opened by ``async with``."""
+    """`Server` for asyncio: opened by ``async with``.
+
+    ```pycon
+    >>> import asyncio
+    >>> from trunkline import mtl
+    >>> async def main():
+    ...     async with mtl.AsyncServer(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
+    ...         return len(server.endpoints), server.stats.sessions
+    >>> asyncio.run(main())
+    (1, 0)
+
+    ```
+    """

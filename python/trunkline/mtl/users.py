@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+from trunkline._locations import begun_name
 from trunkline.errors import LocalProtocolError
 from trunkline.mtl.saslprep import saslprep
 from trunkline.mtl.scram import DEFAULT_ITERATIONS, Verifier, digest, unbase64
@@ -83,8 +84,21 @@ class Users:
             return cls(User(_checked(name), _verifier(name, password)) for name, password in source.items())
         path = os.fspath(source)
         try:
-            parsed = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            text = Path(path).read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            _refuse(path, f"not valid TOML: {error}")
+        return cls.parse(text, path, may_be_empty=may_be_empty)
+
+    @classmethod
+    def parse(cls, text: str, path: str, *, may_be_empty: bool = False) -> Self:
+        """The users in the text of a file.
+
+        Raises:
+            LocalProtocolError: As by `read`; `path` is what the message names.
+        """
+        try:
+            parsed = tomllib.loads(text)
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
             _refuse(path, f"not valid TOML: {error}")
         if not parsed and not may_be_empty:
             _refuse(path, "it is empty: users are [users.NAME], as written by `trunkline mtl users add`")
@@ -113,10 +127,17 @@ class Users:
             text = target.read_text(encoding="utf-8")
             head = "".join(re.match(r"(?:[ \t]*#.*\n)*", text).group())  # type: ignore[union-attr]
             owner = target.stat()
+        try:
+            _replace(target, (head + self.to_toml()).encode(), owner)
+        except OSError as error:
+            # Not of the file that is written first.
+            raise OSError(error.errno, error.strerror, str(target)) from None
+
+    def to_toml(self) -> str:
+        """The text of a file of these users."""
         secret = os.urandom(_SEED_BYTES) if self._secret is None else self._secret
         line = f"{_SEED} = {_quoted(base64.b64encode(secret).decode())}\n"
-        tables = [_table(self._users[name]) for name in sorted(self._users)]
-        _replace(target, "\n".join(filter(None, [head + line, *tables])).encode(), owner)
+        return "\n".join([line, *(_table(self._users[name]) for name in sorted(self._users))])
 
     def get(self, name: str) -> User | None:
         """The user of this name; None if unknown."""
@@ -322,7 +343,7 @@ def _quoted(text: str) -> str:
 
 def _replace(target: Path, text: bytes, owner: os.stat_result | None) -> None:
     """Replaces a file atomically and durably."""
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    scratch = target.with_name(f"{begun_name(target)}{os.getpid()}")
     with suppress(FileNotFoundError):
         scratch.unlink()
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+from trunkline.report.model import Report, Section
+
+__all__ = ["Report", "Section"]
+
+# Of all protocols, written by tools/lists.py.
 from trunkline.report.cdt import CdtSection, LaggingEndpoint, RefusedPull, VersionReport
-from trunkline.report.cdtp import CdtpSection
-from trunkline.report.cdtp_counts import SenderReport
-from trunkline.report.cdtp_runs import RunReport
+from trunkline.report.cdtp import CdtpSection, RunReport, SenderReport
 from trunkline.report.dcp import DcpSection, ServiceReport
 from trunkline.report.mc0 import Mc0Section, RefusalReport, TopicReport
-from trunkline.report.model import Report, Section
 from trunkline.report.mtl import MtlSection, RefusedLogin, ResourceReport
 
-__all__ = [
+__all__ += [
     "CdtSection",
     "CdtpSection",
     "DcpSection",
@@ -24,13 +26,13 @@ __all__ = [
     "RefusalReport",
     "RefusedLogin",
     "RefusedPull",
-    "Report",
     "ResourceReport",
     "RunReport",
-    "Section",
     "SenderReport",
     "ServiceReport",
     "TopicReport",
     "VersionReport",
 ]
+# End of what tools/lists.py writes.
+
 __dir__ = __all__.copy

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from trunkline._text import latency, readable
 from trunkline.report.charts import Chart
 from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
-from trunkline.report.tables import SEEN, Column, Table, count, not_listed, times, when
+from trunkline.report.tables import SEEN, Column, Table, count, times, when
 
 __all__ = ["CdtSection", "LaggingEndpoint", "RefusedPull", "VersionReport"]
 
@@ -27,7 +27,7 @@ def _id(config_id: str) -> str:
 
 
 _COLUMNS = (
-    Column("application", "app_version_name", readable),
+    Column("application", "application"),
     Column("version", "config_id", _id, is_text=True),
     when("first seen", "first_received_at_ns"),
     count("announced", "announced"),
@@ -37,16 +37,16 @@ _COLUMNS = (
     *times(TIMES),
 )
 _LAGGING_COLUMNS = (
-    Column("endpoint", "endpoint_id", readable),
+    Column("endpoint", "endpoint"),
     Column("application", "app_version_name", readable, is_text=True),
     Column("announced", "announced", _id, is_text=True),
     when("since", "announced_at_ns", is_text=True),
     Column("lag", "lag_ns", latency, is_bad=bool),
     Column("pulled", "pulled", lambda pulled: "yes" if pulled else "no", is_text=True),
-    Column("in use", "applied", _id, is_text=True, none="(none)"),
+    Column("in use", "in_use", is_text=True),
 )
 _REFUSED_COLUMNS = (
-    Column("status", "status_code"),
+    Column("status", "status"),
     Column("reason", "reason", is_text=True),
     count("count", "errors", is_bad=True),
     count("endpoints", "endpoints"),
@@ -71,7 +71,7 @@ class VersionReport:
     """The progress of one configuration of an application.
 
     Attributes:
-        app_version_name: The application, cut at 200 characters.
+        app_version_name: The application, cut at 200 characters; None for the row of all others.
         config_id: The configuration, likewise.
         announced: Endpoints it was announced to.
         pulled: Endpoints it was answered for.
@@ -81,10 +81,11 @@ class VersionReport:
         p50_ns: The time to applied that half of the endpoints stay below, in nanoseconds; None without any.
         p99_ns: Likewise 99 of 100.
         max_ns: The longest.
+        others: How many versions this row stands for, beside the first 200, whose endpoints it adds up; 0 for a row of one.
     """
 
-    app_version_name: str
-    config_id: str
+    app_version_name: str | None
+    config_id: str | None
     announced: int
     pulled: int
     applied: int
@@ -93,11 +94,17 @@ class VersionReport:
     p50_ns: int | None = None
     p99_ns: int | None = None
     max_ns: int | None = None
+    others: int = 0
+
+    @property
+    def application(self) -> str:
+        """The application as text."""
+        return f"{self.others:,} older versions" if self.app_version_name is None else readable(self.app_version_name)
 
     @property
     def title(self) -> str:
         """The application and its configuration as text."""
-        return f"{readable(self.app_version_name)} · {_id(self.config_id)}"
+        return self.application + (f" · {_id(self.config_id)}" if self.config_id is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +112,37 @@ class LaggingEndpoint:
     """An endpoint that has not applied the last configuration announced to it.
 
     Attributes:
-        app_version_name: The application, cut at 200 characters.
+        app_version_name: The application, cut at 200 characters; None for the row of all others.
         endpoint_id: The endpoint, likewise.
         announced: The configuration that was last announced, likewise.
         announced_at_ns: When, in nanoseconds since 1970.
         pulled: Whether it was answered with that one.
         applied: The configuration that it has reported last; None without any.
         lag_ns: How long the announcement was ago when the last row of the capture was received, in nanoseconds.
+        others: How many endpoints this row stands for, beside the first 100: its times are those of the one that lags most; 0
+            for a row of one.
     """
 
-    app_version_name: str
-    endpoint_id: str
-    announced: str
+    app_version_name: str | None
+    endpoint_id: str | None
+    announced: str | None
     announced_at_ns: int
-    pulled: bool
+    pulled: bool | None
     applied: str | None
     lag_ns: int
+    others: int = 0
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint as text."""
+        return f"{self.others:,} more endpoints" if self.endpoint_id is None else readable(self.endpoint_id)
+
+    @property
+    def in_use(self) -> str:
+        """The configuration that it has reported last, or a placeholder, as text."""
+        if self.others:
+            return ""
+        return "(none)" if self.applied is None else _id(self.applied)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,24 +150,33 @@ class RefusedPull:
     """Error responses with one status and one reason.
 
     Attributes:
-        status_code: The status, as of HTTP.
+        status_code: The status, as of HTTP; None for the row of all others.
         reason_phrase: Why, cut at 200 characters; None where nothing is said.
         errors: How many there are.
         endpoints: Endpoints they were for, about.
         first_received_at_ns: When the first passed, in nanoseconds since 1970.
         last_received_at_ns: When the last did.
+        others: How many statuses and reasons this row stands for, beside the first 100; 0 for a row of one.
     """
 
-    status_code: int
+    status_code: int | None
     reason_phrase: str | None
     errors: int
     endpoints: int
     first_received_at_ns: int
     last_received_at_ns: int
+    others: int = 0
+
+    @property
+    def status(self) -> str:
+        """The status as text."""
+        return f"{self.others:,} more" if self.status_code is None else str(self.status_code)
 
     @property
     def reason(self) -> str:
         """The reason, or a placeholder, as text."""
+        if self.others:
+            return ""
         return readable(self.reason_phrase or "") or "(no reason)"
 
 
@@ -154,13 +185,13 @@ class CdtSection(Section):
     """What was recorded of CDT.
 
     Attributes:
-        versions: The 200 configurations that were last seen to begin their way.
+        versions: The 200 configurations that were last seen to begin their way, and a row of all others.
         version_count: How many there are in all.
         endpoints: Endpoints that something was announced to, or that reported something.
-        lagging: The 100 endpoints that have waited longest with what was last announced to them.
+        lagging: The 100 endpoints that have waited longest with what was last announced to them, and a row of all others.
         lagging_count: How many there are in all.
         pulls: Answers of success.
-        refused: The 100 statuses and reasons with most answers that were none.
+        refused: The 100 statuses and reasons with most answers that were none, and a row of all others.
         refused_count: How many such answers there are in all.
         errors: Messages that do not decode, by kind of error.
         is_cut: Whether only messages of some kinds are covered, which do not determine versions and endpoints.
@@ -222,11 +253,9 @@ class CdtSection(Section):
         """The versions, and the lagging endpoints."""
         shown = []
         if self.versions:
-            notes = _NOTES + not_listed(self.version_count - len(self.versions), "older versions")
-            shown.append(Table("versions", "Versions", _COLUMNS, self.versions, notes))
+            shown.append(Table("versions", "Versions", _COLUMNS, self.versions, _NOTES))
         if self.lagging:
-            notes = _LAGGING_NOTES + not_listed(self.lagging_count - len(self.lagging), "more")
-            shown.append(Table("lagging", "Lagging endpoints", _LAGGING_COLUMNS, self.lagging, notes))
+            shown.append(Table("lagging", "Lagging endpoints", _LAGGING_COLUMNS, self.lagging, _LAGGING_NOTES))
         return shown
 
     def charts(self) -> Sequence[Chart]:
@@ -257,9 +286,7 @@ class CdtSection(Section):
         """The error responses, if any."""
         if not self.refused:
             return ()
-        more = self.refused_count - sum(refusal.errors for refusal in self.refused)
-        notes = _REFUSED_NOTES + not_listed(more, "more")
-        return (Table("refused-pulls", "Refused pulls", _REFUSED_COLUMNS, self.refused, notes),)
+        return (Table("refused-pulls", "Refused pulls", _REFUSED_COLUMNS, self.refused, _REFUSED_NOTES),)
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:

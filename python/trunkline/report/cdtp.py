@@ -13,7 +13,7 @@ from trunkline.report.colours import COLOURS, OTHERS
 from trunkline.report.model import Counted, Scope, Section, Tile, Total, to_plain
 from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, count, ranked
 
-__all__ = ["CdtpSection"]
+__all__ = ["CdtpSection", "RunReport", "SenderReport"]
 
 # The most senders in the plot of runs.
 TIMELINE = 24
@@ -58,6 +58,7 @@ class CdtpSection(Section):
 
     protocol: ClassVar[str] = "cdtp"
     title: ClassVar[str] = "CDTP"
+    options: ClassVar[Mapping[str, Any]] = {"tags": None}
 
     counts: Counts
     run_counts: RunCounts
@@ -70,7 +71,7 @@ class CdtpSection(Section):
 
     @property
     def runs(self) -> tuple[RunReport, ...]:
-        """200 runs: those that are not GOOD first, then the others, of each the latest first."""
+        """200 runs: bad ones first, then those in progress, then the others, of each the latest first."""
         return self.run_counts.listed
 
     @property
@@ -214,7 +215,7 @@ class CdtpSection(Section):
 
         plotted = [sender.sender for sender in self.senders if sender.sender is not None][:TIMELINE]
         drawn = [run for run in self.run_counts.drawn if run.sender in plotted]
-        caption = "One bar for each run, from its first message to its last; runs that are not GOOD are red and taller."
+        caption = "One bar for each run, from its first message to its last; bad runs are red and taller, those in progress grey."
         if len(drawn) < self.run_count:
             caption += (
                 f" {len(drawn):,} of {self.run_count:,} runs, of the {len(plotted)} senders with the most messages:"

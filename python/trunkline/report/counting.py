@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Any, cast
+from typing import cast
 
 from trunkline._native.analysis import Summary
 from trunkline.report.model import BUCKETS, Clock, Counted, Scope
 
-__all__ = ["AROUND", "DECADE", "OPTIONS", "counted_of", "levels", "summary"]
-
-# The options of decoding for the counts.
-OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "cdtp": {"tags": None},
-    "dcp": {},
-    "mc0": {},
-    "mtl": {"properties": {"redelivered": "boolean", "*": "json"}, "json": None},
-    "cdt": {},
-}
-
-# The protocols in which messages outside a selection may be answers to selected ones.
-AROUND = ("dcp", "mc0", "mtl")
+__all__ = ["DECADE", "counted_of", "levels", "summary"]
 
 # Classes of times per decade, so that 1, 2 and 5 of a unit begin a class.
 DECADE = Summary.DECADE

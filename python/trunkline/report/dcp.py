@@ -10,7 +10,7 @@ from trunkline._text import OWN, readable
 from trunkline.report.charts import Chart, named
 from trunkline.report.counting import levels
 from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
-from trunkline.report.tables import Column, Table, about_others, count, not_listed, ranked, times
+from trunkline.report.tables import Column, Table, about_others, count, ranked, times
 
 __all__ = ["DcpSection", "ServiceReport"]
 
@@ -39,8 +39,9 @@ class ServiceReport:
     """What was recorded of the requests of one service of DCP, as one role saw it.
 
     Attributes:
-        service: Its name, cut at 200 bytes.
-        seen_by: The role that recorded it: ``"broker"``, ``"client"`` or ``"worker"``; see `pair_requests`.
+        service: Its name, cut at 200 bytes; None for the row of all others.
+        seen_by: The role that recorded it: ``"broker"``, ``"client"`` or ``"worker"``; see `pair_requests`. None if there are
+            several.
         requests: Its requests.
         replies: Those that were replied to.
         forwards: Those that a worker sent on.
@@ -48,10 +49,11 @@ class ServiceReport:
         p90_ns: Likewise nine of ten.
         p99_ns: Likewise 99 of 100.
         max_ns: The longest.
+        others: How many services this row stands for, beside the first 200; 0 for a row of one.
     """
 
-    service: bytes
-    seen_by: str
+    service: bytes | None
+    seen_by: str | None
     requests: int
     replies: int
     forwards: int
@@ -59,10 +61,13 @@ class ServiceReport:
     p90_ns: int | None = None
     p99_ns: int | None = None
     max_ns: int | None = None
+    others: int = 0
 
     @property
     def title(self) -> str:
         """The name of the service, or a placeholder, as text."""
+        if self.service is None:
+            return f"{self.others:,} more services"
         return readable(self.service.decode(errors="backslashreplace")) or "(empty name)"
 
     @property
@@ -76,7 +81,7 @@ class DcpSection(Section):
     """What was recorded of DCP.
 
     Attributes:
-        services: The 200 services with most requests, as each role saw them.
+        services: The 200 services with most requests, as each role saw them, and a row of all others.
         service_count: How many there are in all.
         beyond: Requests of services beyond the first 100,000, counted together.
         left_out: Whether there are others, which are trunkline's own.
@@ -90,6 +95,7 @@ class DcpSection(Section):
 
     protocol: ClassVar[str] = "dcp"
     title: ClassVar[str] = "DCP"
+    has_answers: ClassVar[bool] = True
 
     services: tuple[ServiceReport, ...] = ()
     service_count: int = 0
@@ -118,17 +124,22 @@ class DcpSection(Section):
             return ()
         unanswered = sum(service.unanswered for service in self.services)
         return (
-            Tile("Services", f"{len({service.service for service in self.services}):,}"),
+            Tile("Services", f"{self._known:,}"),
             Tile("Requests", f"{sum(service.requests for service in self.services):,}"),
             Tile("Unanswered", f"{unanswered:,}", not unanswered),
         )
+
+    @property
+    def _known(self) -> int:
+        """The number of services; each of the others counts once for each role that saw it."""
+        named = {service.service for service in self.services if not service.others}
+        return len(named) + sum(service.others for service in self.services)
 
     def tables(self) -> Sequence[Table]:
         """The services, if any."""
         if not self.services:
             return ()
-        notes = _NOTES + not_listed(self.service_count - len(self.services), "services with fewer requests")
-        notes += about_others(self.beyond, "requests")
+        notes = _NOTES + about_others(self.beyond, "requests")
         notes += f" Services of the broker itself, {OWN}*, are left out." if self.left_out else ""
         return (Table("services", "Services", _COLUMNS, self.services, notes, ranked),)
 

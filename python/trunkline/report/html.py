@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from trunkline._native import __version__
 from trunkline._text import amount, moment, readable, span
+from trunkline.report import payloads
 from trunkline.report.bars import Bars
 from trunkline.report.charts import Chart
 from trunkline.report.colours import COLOURS, OTHERS
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from trunkline.report.tables import Column, Table
 
 __all__ = ["page"]
+
+# The most tiles in a row of a wide screen, and of a narrower one.
+_IN_ROW = (8, 4)
+
+# From so many tables and plots on a page has a list of them.
+_LONG = 8
 
 _PAGE = Path(__file__).with_name("page.html")
 _SCRIPT = Path(__file__).with_name("hover.js")
@@ -34,16 +41,20 @@ def page(report: Report, name: str | None, refresh_s: float | None = None) -> st
     charts = [*_volumes(report), *(chart for section in sections for chart in section.charts())]
     if report.rows:
         charts.append(_errors(report))
+    fields = [*(report.payloads or ())]
+    charts += payloads.charts(fields)
+    of_payloads = [payloads.table(fields)] if fields else []
     scripts = [_SCRIPT] if refresh_s is None else [_SCRIPT, _REFRESH]
     script = "\n" + "".join(script.read_text("utf-8") for script in scripts)
     return Template(_PAGE.read_text("utf-8")).substitute(
         title=escape("Recorded messages" if name is None else f"Recorded in {readable(name)}"),
         subtitle=escape(_period(report, name)),
         selection=f"<p>Selected: {escape(report.selected)}</p>" if report.selected else "",
+        parts=_parts(sections, charts, of_payloads),
         tiles=_tiles(_head(report)),
         sections="".join(_own_tiles(report, section) + _tables(section.tables()) for section in sections),
         plots="\n".join(map(_figure, charts)),
-        details="".join(_tables(section.details()) for section in sections),
+        details="".join(_tables(section.details()) for section in sections) + _tables(of_payloads),
         version=escape(__version__),
         refresh="" if refresh_s is None else f' data-refresh="{refresh_s:g}"',
         script=script,
@@ -99,11 +110,26 @@ def _own_tiles(report: Report, section: Section) -> str:
     messages, volumes = report.messages[section.protocol], report.volumes[section.protocol]
     whole = (Tile("Messages", f"{messages:,}"), Tile("Bytes", amount(sum(volumes.values()))))
     tiles = _tiles([*whole, *section.tiles()])
-    return f'<section aria-label="{section.title}"><h2>{section.title}</h2><dl class="tiles">{tiles}</dl></section>'
+    return f'<section aria-label="{section.title}"><h2>{section.title}</h2>{tiles}</section>'
 
 
-def _tiles(tiles: Iterable[Tile]) -> str:
-    return "\n".join(map(_tile, tiles))
+def _parts(sections: Sequence[Section], charts: Sequence[Chart], others: Sequence[Table]) -> str:
+    """Links to the tables and plots of a long page."""
+    parts = [(table.key, table.title) for section in sections for table in section.tables()]
+    parts += [(chart.key, chart.title) for chart in charts]
+    parts += [(table.key, table.title) for section in sections for table in section.details()]
+    parts += [(table.key, table.title) for table in others]
+    if len(parts) < _LONG:
+        return ""
+    links = "".join(f'<a href="#{key}">{escape(title)}</a>' for key, title in parts)
+    return f'<nav aria-label="Parts">{links}</nav>'
+
+
+def _tiles(tiles: Sequence[Tile]) -> str:
+    """Tiles in rows of about equal length, so that none stands alone."""
+    wide, middle = (-(-len(tiles) // -(-len(tiles) // most)) if tiles else 1 for most in _IN_ROW)
+    style = f"--wide: {wide}; --middle: {middle}"
+    return f'<dl class="tiles" style="{style}">' + "\n".join(map(_tile, tiles)) + "</dl>"
 
 
 def _tile(tile: Tile) -> str:
@@ -115,10 +141,16 @@ def _tables(tables: Iterable[Table]) -> str:
     return "".join(map(_table, tables))
 
 
+def _columns(table: Table) -> list[Column]:
+    """The columns of a table: after the first one those that may be bad, which a narrow screen is to show."""
+    first, *others = table.columns
+    return [first, *sorted(others, key=lambda column: column.is_bad is None)]
+
+
 def _table(table: Table) -> str:
     """A table with its title and notes."""
     heads = "".join(
-        f'<th scope="col"{_class(left=column.is_text)}>{escape(column.title)}</th>' for column in table.columns
+        f'<th scope="col"{_class(left=column.is_text)}>{escape(column.title)}</th>' for column in _columns(table)
     )
     counts = " · ".join(f"<span{_class(bad=is_bad)}>{escape(words)}</span>" for words, is_bad in table.counts)
     return (
@@ -133,7 +165,7 @@ def _table(table: Table) -> str:
 
 def _row(table: Table, at: int, row: object) -> str:
     """A row of a table; a click on its first cell shows its details."""
-    title, *others = table.columns
+    title, *others = _columns(table)
     colour = table.colour(at) if table.colour else None
     opened = table.opens(row) if table.opens else {}
     head = ("" if colour is None else _key(colour)) + escape(title.cell(row))

@@ -7,6 +7,7 @@ import itertools
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,19 +15,22 @@ from typing import TYPE_CHECKING
 from trunkline._extras import needs
 from trunkline.capture.decoding import read_batches
 from trunkline.capture.folding import Selected
-from trunkline.capture.reading import Capture, parts
+from trunkline.capture.reading import Capture, native, parts
 from trunkline.capture.reading import open as open_capture
 from trunkline.capture.selecting import Selection, protocols_of
-from trunkline.report.counting import OPTIONS
+from trunkline.columns import layout_of
 from trunkline.report.model import Clock, Counted, Report, Scope, Total
+from trunkline.report.payloads import PayloadCounts
 from trunkline.report.protocols import Counter, read, within
+from trunkline.report.sections import SECTIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from trunkline._native.capture import Capture as Part
+    from trunkline.columns import Payload
 
-__all__ = ["report", "total_of"]
+__all__ = ["now_of", "report", "total_of"]
 
 # The most batches of a protocol in its queue.
 _AHEAD = 2
@@ -42,6 +46,7 @@ def report(
     *,
     name: str | None = None,
     selection: Selection | None = None,
+    payload: Payload | None = None,
     on_progress: Callable[[int], object] = lambda _rows: None,
 ) -> Report:
     """Writes the same page as `trunkline.spark.report`, without Spark and Java.
@@ -53,6 +58,7 @@ def report(
         out_html: The file to write. It replaces an older one once it is complete.
         name: The title of the page; the capture's path if None.
         selection: Which messages to report; all if None.
+        payload: The layout of payloads, whose fields are reported too: as `trunkline.columns.CdtpOptions.payload`.
         on_progress: Called with the number of messages read so far.
 
     Returns:
@@ -62,14 +68,37 @@ def report(
         CaptureError: There is no capture, or it cannot be read.
         LocalProtocolError: The extra ``report`` is not installed, or no run is selected.
         OSError: The file cannot be written.
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from trunkline import capture
+    >>> from trunkline.demo import DATA
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs, page = pathlib.Path(folder, "runs"), pathlib.Path(folder, "runs.html")
+    ...     imported = capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", runs)
+    ...     report = capture.report(runs, page)
+    ...     report.rows, page.exists()
+    (12, True)
+
+    ```
     """
     from trunkline.report.making import checked, made
 
+    layout = layout_of(payload)
     out, opened = checked(out_html), open_capture(capture)
     scope = Scope() if selection is None else Scope.of(selection, opened)
     total = total_of(opened, selection)
     counting = _Counting(opened, selection, scope, total.clock)
-    return made(counting.run(on_progress), total, out, name or str(opened.path), scope)
+    counted = counting.run(on_progress)
+    payloads = None if layout is None else PayloadCounts(layout)
+    if payloads is not None:
+        payloads.count(opened, selection)
+    return made(counted, total, out, name or str(opened.path), scope, payloads=payloads)
+
+
+def now_of(capture: Capture) -> int | None:
+    """Now, in nanoseconds since 1970, if the recorder of a capture may go on."""
+    return None if native(capture).is_over() else time.time_ns()
 
 
 def total_of(capture: Capture, selection: Selection | None) -> Total:
@@ -82,7 +111,7 @@ def total_of(capture: Capture, selection: Selection | None) -> Total:
     found = []
     for protocol in protocols_of(selection):
         only = dataclasses.replace(selection, protocol=protocol)
-        selected = Selected(capture, only, OPTIONS[protocol], columns=("seq",))
+        selected = Selected(capture, only, SECTIONS[protocol].options, columns=("seq",))
         around = within(selection, [protocol], capture)
         columns = ["seq", "received_at_ns", "n_bytes"]
         readers = (part.reader(columns, around) for part in parts(capture))
@@ -100,7 +129,8 @@ class _Counting:
     def __init__(self, capture: Capture, selection: Selection | None, scope: Scope, clock: Clock) -> None:
         self._parts = parts(capture)
         spoken = [name for name in protocols_of(selection or Selection()) if name in capture.info().protocols]
-        self._protocols = {name: Counter(name, capture, selection, scope, clock) for name in spoken}
+        now_ns = now_of(capture)
+        self._protocols = {name: Counter(name, capture, selection, scope, clock, now_ns) for name in spoken}
         self._queues: dict[str, queue.Queue[tuple[Part, pa.RecordBatch] | None]] = {
             name: queue.Queue(_AHEAD) for name in spoken
         }

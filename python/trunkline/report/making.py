@@ -8,20 +8,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trunkline._locations import need_local
-from trunkline.report.cdt import CdtSection
+from trunkline._locations import begun_name, need_local
 from trunkline.report.cdtp import CdtpSection
 from trunkline.report.counting import counted_of, summary
-from trunkline.report.dcp import DcpSection
 from trunkline.report.html import page
-from trunkline.report.mc0 import Mc0Section
 from trunkline.report.model import Counted, Report, Scope, Section, Total
-from trunkline.report.mtl import MtlSection
+from trunkline.report.payloads import PayloadCounts
+from trunkline.report.sections import SECTIONS
 
 __all__ = ["checked", "made"]
-
-# The sections, in the order of the page.
-_SECTIONS = (CdtpSection, DcpSection, Mc0Section, MtlSection, CdtSection)
 
 
 def checked(out_html: str | os.PathLike[str]) -> Path:
@@ -45,14 +40,14 @@ def made(
     title: str | None,
     scope: Scope,
     refresh_s: float | None = None,
+    payloads: PayloadCounts | None = None,
 ) -> Report:
     """Writes the page from the counts of each protocol, and returns its content.
 
     With `refresh_s` the page reloads itself at this interval.
     """
     sections: dict[str, Section] = {}
-    for section in _SECTIONS:
-        name = section.protocol
+    for name, section in SECTIONS.items():
         found = counted.get(name) or counted_of(summary(name, scope, total.clock))
         sections[name] = section.of(found, total, scope)
     # CDTP has its volumes by sender.
@@ -69,6 +64,7 @@ def made(
         messages={protocol: found["rows"] for protocol, found in known.items()},
         selected=scope.said,
         bucket_ns=max((found["bucket_ns"] for found in counted.values()), default=total.bucket_ns),
+        payloads=None if payloads is None else payloads.found(),
     )
     _write(out, page(result, title, refresh_s))
     return result
@@ -76,7 +72,7 @@ def made(
 
 def _write(out: Path, text: str) -> None:
     """Writes a file atomically."""
-    handle, name = tempfile.mkstemp(prefix=f".{out.name}.", dir=out.parent)
+    handle, name = tempfile.mkstemp(prefix=begun_name(out), dir=out.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from trunkline._text import OWN, readable, text_or_digits
 from trunkline.report.charts import Chart, named
 from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
-from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, count, not_listed, ranked, times
+from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, count, ranked, times
 
 __all__ = ["Mc0Section", "RefusalReport", "TopicReport"]
 
@@ -55,8 +55,8 @@ class TopicReport:
     """What was recorded of one topic of mc0, as one role saw it; see `trunkline.spark.topics`.
 
     Attributes:
-        topic: Its name, cut at 200 characters.
-        seen_by: The role that recorded it: ``"middleware"`` or ``"connector"``.
+        topic: Its name, cut at 200 characters; None for the row of all others.
+        seen_by: The role that recorded it: ``"middleware"`` or ``"connector"``; None if there are both.
         puts: What was put.
         deliveries: What was delivered.
         bytes: The bytes of the bodies, each as it was put.
@@ -67,10 +67,11 @@ class TopicReport:
         p50_ns: The way through the middleware that half of the deliveries stay below, in nanoseconds; None without any.
         p99_ns: Likewise 99 of 100.
         max_ns: The longest.
+        others: How many topics this row stands for, beside the first 200; 0 for a row of one.
     """
 
-    topic: str
-    seen_by: str
+    topic: str | None
+    seen_by: str | None
     puts: int
     deliveries: int
     bytes: int
@@ -81,10 +82,13 @@ class TopicReport:
     p50_ns: int | None = None
     p99_ns: int | None = None
     max_ns: int | None = None
+    others: int = 0
 
     @property
     def title(self) -> str:
         """The topic, or a placeholder, as text."""
+        if self.topic is None:
+            return f"{self.others:,} more topics"
         return readable(self.topic) or "(empty name)"
 
     @property
@@ -105,11 +109,12 @@ class RefusalReport:
     """ERRORs of one text to one peer of a middleware.
 
     Attributes:
-        text: What they say, cut at 200 characters; None where they say nothing.
+        text: What they say, cut at 200 characters; None where they say nothing, and for the row of all others.
         peer: The peer's routing id, cut at 200 bytes; None for a connector, which received them itself.
         errors: How many there are.
         first_received_at_ns: When the first passed, in nanoseconds since 1970.
         last_received_at_ns: When the last did.
+        others: How many texts and peers this row stands for, beside the first 100; 0 for a row of one.
     """
 
     text: str | None
@@ -117,15 +122,20 @@ class RefusalReport:
     errors: int
     first_received_at_ns: int
     last_received_at_ns: int
+    others: int = 0
 
     @property
     def title(self) -> str:
         """The text, or a placeholder."""
+        if self.others:
+            return f"{self.others:,} more texts and peers"
         return readable(self.text or "") or "(no text)"
 
     @property
     def peer_name(self) -> str:
         """The peer as text."""
+        if self.others:
+            return ""
         return "(this connector)" if self.peer is None else text_or_digits(self.peer)
 
 
@@ -134,13 +144,13 @@ class Mc0Section(Section):
     """What was recorded of mc0.
 
     Attributes:
-        topics: The 200 topics with most messages, as each role saw them.
+        topics: The 200 topics with most messages, as each role saw them, and a row of all others.
         topic_count: How many there are in all.
         beyond: Messages of topics beyond the first 100,000, counted together.
         left_out: Whether there are others, which are trunkline's own.
         puts: What was put to all of them.
         deliveries: What was delivered of all of them.
-        refusals: The 100 texts of ERRORs and peers they were sent to with most of them.
+        refusals: The 100 texts of ERRORs and peers they were sent to with most of them, and a row of all others.
         refused: How many ERRORs there are in all.
         cuts: What of a selection may keep a message and not what belongs to it.
         errors: Messages that do not decode, by kind of error.
@@ -152,6 +162,7 @@ class Mc0Section(Section):
 
     protocol: ClassVar[str] = "mc0"
     title: ClassVar[str] = "mc0"
+    has_answers: ClassVar[bool] = True
 
     topics: tuple[TopicReport, ...] = ()
     topic_count: int = 0
@@ -200,8 +211,7 @@ class Mc0Section(Section):
         if not self.topics:
             return ()
         columns = [column for column in _COLUMNS if self._has_both or column.field != "fan_out"]
-        notes = _NOTES + not_listed(self.topic_count - len(self.topics), "topics with fewer messages")
-        notes += about_others(self.beyond, "messages")
+        notes = _NOTES + about_others(self.beyond, "messages")
         notes += f" Topics of the middleware itself, {OWN}*, are left out." if self.left_out else ""
         notes = notes if self._has_both else f"{_SOME} {notes}"
         return (Table("topics", "Topics", columns, self.topics, notes, ranked),)
@@ -234,9 +244,7 @@ class Mc0Section(Section):
         """The ERRORs, if any."""
         if not self.refusals:
             return ()
-        more = self.refused - sum(refusal.errors for refusal in self.refusals)
-        notes = _REFUSAL_NOTES + not_listed(more, "more ERRORs")
-        return (Table("refusals", "Refused", _REFUSAL_COLUMNS, self.refusals, notes),)
+        return (Table("refusals", "Refused", _REFUSAL_COLUMNS, self.refusals, _REFUSAL_NOTES),)
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NotRequired, Self, TypedDict, TypeVar
 
 from trunkline._jsonable import text_of_bytes
-from trunkline._text import OWN
+from trunkline._text import OWN, amount, counted, facts_table, moment
 
 if TYPE_CHECKING:
     from trunkline.capture.reading import Capture
     from trunkline.capture.selecting import Selection
     from trunkline.report.charts import Chart
+    from trunkline.report.payloads import FieldReport
     from trunkline.report.tables import Table
 
 __all__ = [
@@ -165,10 +166,27 @@ class Section(ABC):
     Attributes:
         protocol: The protocol.
         title: What people call it.
+        options: The options of decoding for the counts.
+        has_answers: Whether messages outside a selection may be answers to selected ones.
+
+    ```pycon
+    >>> import pathlib, tempfile
+    >>> from trunkline import capture, report
+    >>> from trunkline.demo import DATA
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs, page = pathlib.Path(folder, "runs"), pathlib.Path(folder, "runs.html")
+    ...     imported = capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", runs)
+    ...     section = capture.report(runs, page).section(report.CdtpSection)
+    >>> section.title, [run.condition for run in section.runs]
+    ('CDTP', ['GOOD', 'GOOD', 'GOOD', 'GOOD'])
+
+    ```
     """
 
     protocol: ClassVar[str]
     title: ClassVar[str]
+    options: ClassVar[Mapping[str, Any]] = {}
+    has_answers: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -210,7 +228,7 @@ class Section(ABC):
 S = TypeVar("S", bound=Section)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """What was recorded.
 
@@ -227,6 +245,7 @@ class Report:
         messages: Rows by protocol, likewise.
         selected: What was selected, in words; None where all was.
         bucket_ns: What time is divided into, in nanoseconds, from the first receipt on.
+        payloads: The fields of payloads; None without a layout. In `to_dict` they are the section ``"payloads"``.
     """
 
     path: Path
@@ -239,6 +258,25 @@ class Report:
     messages: Mapping[str, int] = field(default_factory=dict)
     selected: str | None = None
     bucket_ns: int = 1
+    payloads: Sequence[FieldReport] | None = None
+
+    def __repr__(self) -> str:
+        parts = [f"{section.title} ({', '.join(_said(section))})" for section in self.shown]
+        return f"<Report {str(self.path)!r}: {'; '.join([counted(self.rows, 'message'), *parts])}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a table of what the tiles of the page say."""
+        first, last = self.first_received_at_ns, self.last_received_at_ns
+        facts = {
+            "page": str(self.path),
+            "selected": self.selected or "",
+            "messages": f"{self.rows:,}",
+            "bytes": amount(self.bytes),
+            "received (UTC)": "" if first is None or last is None else f"{moment(first)} to {moment(last)}",
+            "malformed": f"{sum(self.malformed.values()):,}",
+            **{section.title: ", ".join(_said(section)) for section in self.shown},
+        }
+        return facts_table({name: fact for name, fact in facts.items() if fact})
 
     @property
     def malformed(self) -> Mapping[str, int]:
@@ -257,16 +295,23 @@ class Report:
 
         Bytes, as the name of a service, are text where they are printable UTF-8, else ``{"base64": …}``.
         """
-        names = (field.name for field in fields(self) if field.name != "sections")
+        names = (field.name for field in fields(self) if field.name not in {"sections", "payloads"})
         found = {name: to_plain(getattr(self, name)) for name in names}
         found["malformed"] = dict(self.malformed)
         found["sections"] = {section.protocol: section.to_dict() for section in self.shown}
+        if self.payloads is not None:
+            found["sections"]["payloads"] = to_plain(list(self.payloads))
         return found
 
     @property
     def shown(self) -> list[Section]:
         """The sections with messages."""
         return [section for section in self.sections.values() if section.spoken]
+
+
+def _said(section: Section) -> list[str]:
+    """What the tiles of a section say."""
+    return [f"{tile.title.lower()} {tile.value}" for tile in section.tiles()]
 
 
 def to_plain(value: Any) -> Any:

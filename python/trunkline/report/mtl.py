@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from trunkline._text import latency, readable, text_or_digits
 from trunkline.report.charts import Chart
 from trunkline.report.colours import COLOURS, OTHERS
 from trunkline.report.model import Clock, Counted, Scope, Section, Tile, Total, largest_first
-from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, count, not_listed, ranked, times
+from trunkline.report.tables import BYTES, SEEN, Column, Table, about_others, count, ranked, times
 
 __all__ = ["MtlSection", "RefusedLogin", "ResourceReport"]
 
@@ -53,7 +53,7 @@ class ResourceReport:
     """What a server recorded of one resource of MTL; those of its virtual hosts and profiles that share a name are one.
 
     Attributes:
-        resource: Its name, cut at 200 characters.
+        resource: Its name, cut at 200 characters; None for the row of all others.
         received: Contents that came of writers.
         sent: Contents that went to readers.
         bytes: The bytes of the bodies that came.
@@ -66,9 +66,10 @@ class ResourceReport:
         p99_ns: Likewise 99 of 100.
         max_ns: The longest.
         stored_p99_ns: The time that 99 of 100 of the writers' contents were confirmed in; None without any.
+        others: How many resources this row stands for, beside the first 200; 0 for a row of one.
     """
 
-    resource: str
+    resource: str | None
     received: int
     sent: int
     bytes: int
@@ -81,10 +82,13 @@ class ResourceReport:
     p99_ns: int | None = None
     max_ns: int | None = None
     stored_p99_ns: int | None = None
+    others: int = 0
 
     @property
     def title(self) -> str:
         """The name, or a placeholder, as text."""
+        if self.resource is None:
+            return f"{self.others:,} more resources"
         return readable(self.resource) or "(no name)"
 
 
@@ -97,16 +101,20 @@ class RefusedLogin:
         refused: How many there are.
         first_received_at_ns: When the first passed, in nanoseconds since 1970.
         last_received_at_ns: When the last did.
+        others: How many peers this row stands for, beside the first 100; 0 for a row of one.
     """
 
     peer: bytes | None
     refused: int
     first_received_at_ns: int
     last_received_at_ns: int
+    others: int = 0
 
     @property
     def title(self) -> str:
         """The peer as text."""
+        if self.others:
+            return f"{self.others:,} more peers"
         return "(this client)" if self.peer is None else text_or_digits(self.peer)
 
 
@@ -116,14 +124,14 @@ class MtlSection(Section):
 
     Attributes:
         messages: Messages of both flows.
-        resources: The 200 resources with most contents.
+        resources: The 200 resources with most contents, and a row of all others.
         resource_count: How many there are in all.
         beyond: Contents of resources beyond the first 100,000, counted together.
         received: Contents that came to all of them.
         sent: Contents that went out of all of them.
         redelivered: Contents that went out not for the first time.
         dead_lettered: Contents that are known to have become dead letters.
-        logins: The 100 peers with most refused logins.
+        logins: The 100 peers with most refused logins, and a row of all others.
         logins_refused: How many steps of logins were refused in all.
         is_cut: Whether only messages of some kinds are covered: that none refuses a login says nothing then.
         errors: Messages that do not decode, by kind of error.
@@ -138,6 +146,8 @@ class MtlSection(Section):
 
     protocol: ClassVar[str] = "mtl"
     title: ClassVar[str] = "MTL"
+    options: ClassVar[Mapping[str, Any]] = {"properties": {"redelivered": "boolean", "*": "json"}, "json": None}
+    has_answers: ClassVar[bool] = True
 
     messages: int = 0
     resources: tuple[ResourceReport, ...] = ()
@@ -183,8 +193,7 @@ class MtlSection(Section):
         """The resources, if any."""
         if not self.resources:
             return ()
-        notes = _NOTES + not_listed(self.resource_count - len(self.resources), "resources with fewer contents")
-        notes += about_others(self.beyond, "contents")
+        notes = _NOTES + about_others(self.beyond, "contents")
         return (Table("resources", "Resources", _COLUMNS, self.resources, notes, ranked),)
 
     def charts(self) -> Sequence[Chart]:
@@ -238,10 +247,7 @@ class MtlSection(Section):
         """The refused logins, if any."""
         if not self.logins:
             return ()
-        more = self.logins_refused - sum(login.refused for login in self.logins)
-        return (
-            Table("logins", "Logins refused", _LOGIN_COLUMNS, self.logins, _LOGIN_NOTES + not_listed(more, "more")),
-        )
+        return (Table("logins", "Logins refused", _LOGIN_COLUMNS, self.logins, _LOGIN_NOTES),)
 
     @classmethod
     def of(cls, counted: Counted, total: Total, scope: Scope) -> Self:

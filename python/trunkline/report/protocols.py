@@ -13,8 +13,9 @@ from trunkline.capture.reading import Capture
 from trunkline.capture.selecting import Selection
 from trunkline.columns import Decoder, reading
 from trunkline.report.cdtp_runs import Tally
-from trunkline.report.counting import AROUND, OPTIONS, counted_of, summary
+from trunkline.report.counting import counted_of, summary
 from trunkline.report.model import BUCKETS, Clock, Counted, Scope
+from trunkline.report.sections import SECTIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,23 +34,31 @@ class Counter:
         selection: Which messages; all if None.
         scope: The scope of the selection.
         clock: The time buckets.
+        now_ns: Now, if runs without an EOR may go on, in nanoseconds since 1970.
     """
 
     def __init__(
-        self, name: str, capture: Capture | None, selection: Selection | None, scope: Scope, clock: Clock
+        self,
+        name: str,
+        capture: Capture | None,
+        selection: Selection | None,
+        scope: Scope,
+        clock: Clock,
+        now_ns: int | None = None,
     ) -> None:
         self._summary = summary(name, scope, clock)
         self._scope = scope
-        options = OPTIONS[name]
+        options = SECTIONS[name].options
         # The columns to read from the capture.
         self.columns, self._decode = reading(Decoder(name, **options), self._summary.needs)
         self._selected = None
         if capture is not None and selection is not None:
             self._selected = Selected(capture, dataclasses.replace(selection, protocol=name), options)
         # Two summaries: of selected messages only, and with possible answers to them.
-        self._is_around = name in AROUND
+        self._is_around = SECTIONS[name].has_answers
         has_runs = name == "cdtp" and scope.has_runs
         self._runs = Fold("runs", json=True) if has_runs else None
+        self._now_ns = now_ns
         self._tally = Tally()
 
     def count(self, part: Part, batch: pa.RecordBatch) -> None:
@@ -81,6 +90,8 @@ class Counter:
         """Counts things that are still open."""
         self._summary.finish()
         if self._runs is not None:
+            if self._now_ns is not None:
+                self._runs.at(self._now_ns)
             for over in self._runs.finish():
                 self._tally.add(over)
 

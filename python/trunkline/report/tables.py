@@ -10,7 +10,7 @@ from trunkline._native.analysis import Summary
 from trunkline._text import amount, latency, moment
 from trunkline.report.colours import COLOURS
 
-__all__ = ["BYTES", "SEEN", "Column", "Table", "about_others", "count", "not_listed", "ranked", "times", "when"]
+__all__ = ["BYTES", "SEEN", "Column", "Table", "about_others", "count", "ranked", "times", "when"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +114,6 @@ SEEN = (when("first", "first_received_at_ns"), when("last", "last_received_at_ns
 def times(marks: Sequence[str]) -> tuple[Column, ...]:
     """Columns of percentiles in nanoseconds, by their names, as ``p50``."""
     return tuple(Column(mark, f"{mark}_ns", latency) for mark in marks)
-
-
-def not_listed(number: int, what: str) -> str:
-    """The note on rows that are not in a table, as a sentence."""
-    return f" {number:,} {what} are not listed." if number else ""
 
 
 def about_others(beyond: int, what: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trunkline._conditions import IN_PROGRESS, condition_text, is_bad
 from trunkline._text import moment, readable, span
 from trunkline.report.clock import seconds, ticks
 from trunkline.report.model import BUCKETS, Clock
@@ -44,15 +45,15 @@ class Timeline:
         each = (canvas.bottom - canvas.top) / len(names)
         # Bad runs are drawn last, so that good ones do not hide them.
         for run in reversed(self.runs):
-            is_good = run.condition == "GOOD"
+            tone = "bad" if is_bad(run.condition) else "open" if run.condition == IN_PROGRESS else "good"
             begin, end = (across(seconds(self.clock, at)) for at in (run.first_received_at_ns, run.last_received_at_ns))
-            height = (0.5 if is_good else 0.8) * each
+            height = (0.8 if tone == "bad" else 0.5) * each
             canvas.bar(
                 begin,
                 middles[run.sender] - height / 2,
                 max(end - begin, _LEAST),
                 height,
-                "good" if is_good else "bad",
+                tone,
                 # Distinguishes consecutive runs.
                 opacity=1 if run.ordinal % 2 else 0.6,
                 tip=_words(run),
@@ -63,4 +64,4 @@ class Timeline:
 def _words(run: RunBar) -> str:
     name = f"{readable(run.sender)}, run {run.ordinal:,}" + (f" ({readable(run.run_id)})" if run.run_id else "")
     took = span(run.last_received_at_ns - run.first_received_at_ns)
-    return f"{name}: {run.condition.replace('|', ', ')}, from {moment(run.first_received_at_ns)}, {took}"
+    return f"{name}: {condition_text(run.condition, ', ')}, from {moment(run.first_received_at_ns)}, {took}"

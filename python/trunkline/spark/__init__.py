@@ -21,7 +21,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trunkline.spark import pandas_udfs
-from trunkline.spark.columns import capture_schema, decode, from_cdt, from_cdtp, from_dcp, from_mc0, from_mtl
+from trunkline.spark._paths import capture_schema
+from trunkline.spark.columns import decode
 from trunkline.spark.contents import contents
 from trunkline.spark.keys import keys_of
 from trunkline.spark.report import report
@@ -31,7 +32,43 @@ from trunkline.spark.runs import gaps, runs
 from trunkline.spark.session import configure, session
 from trunkline.spark.sql import register
 from trunkline.spark.topics import topics
-from trunkline.spark.writing import to_cdt, to_cdtp, to_dcp, to_mc0, to_mtl
+
+__all__ = [
+    "capture_schema",
+    "configure",
+    "contents",
+    "decode",
+    "gaps",
+    "keys_of",
+    "pair_requests",
+    "pandas_udfs",
+    "register",
+    "report",
+    "rollout",
+    "runs",
+    "session",
+    "topics",
+]
+
+# Of all protocols, written by tools/lists.py.
+from trunkline.spark.cdt import from_cdt, to_cdt
+from trunkline.spark.cdtp import from_cdtp, to_cdtp
+from trunkline.spark.dcp import from_dcp, to_dcp
+from trunkline.spark.mc0 import from_mc0, to_mc0
+from trunkline.spark.mtl import from_mtl, to_mtl
+
+__all__ += [
+    "from_cdt",
+    "from_cdtp",
+    "from_dcp",
+    "from_mc0",
+    "from_mtl",
+    "to_cdt",
+    "to_cdtp",
+    "to_dcp",
+    "to_mc0",
+    "to_mtl",
+]
 
 if TYPE_CHECKING:
     from trunkline.report import (
@@ -53,7 +90,7 @@ if TYPE_CHECKING:
         VersionReport,
     )
 
-__all__ = [
+__all__ += [
     "CdtSection",
     "CdtpSection",
     "DcpSection",
@@ -70,31 +107,9 @@ __all__ = [
     "ServiceReport",
     "TopicReport",
     "VersionReport",
-    "capture_schema",
-    "configure",
-    "contents",
-    "decode",
-    "from_cdt",
-    "from_cdtp",
-    "from_dcp",
-    "from_mc0",
-    "from_mtl",
-    "gaps",
-    "keys_of",
-    "pair_requests",
-    "pandas_udfs",
-    "register",
-    "report",
-    "rollout",
-    "runs",
-    "session",
-    "to_cdt",
-    "to_cdtp",
-    "to_dcp",
-    "to_mc0",
-    "to_mtl",
-    "topics",
 ]
+# End of what tools/lists.py writes.
+
 __dir__ = __all__.copy
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trunkline.errors import LocalProtocolError
 
-__all__ = ["java_home"]
+__all__ = ["java_home", "runs_code", "scratch_advice"]
 
 OLDEST = 17
 
@@ -27,6 +27,19 @@ for option do
 done
 exec '{java}' "$@"
 """
+
+
+def runs_code(folder: str | os.PathLike[str]) -> bool:
+    """Whether libraries in a folder can be loaded, which a file system that is mounted with ``noexec`` prevents."""
+    return not os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)
+
+
+def scratch_advice(folder: str | os.PathLike[str]) -> str:
+    """What is wrong with a directory for temporary files that Java cannot load its libraries from."""
+    return (
+        f"the directory for temporary files, {os.fspath(folder)}, is mounted with noexec, and Spark loads native libraries "
+        "from there: set TMPDIR to another directory"
+    )
 
 
 def java_home(scratch: Path) -> Path | None:

@@ -10,11 +10,13 @@ from urllib.parse import unquote, urlsplit
 
 from trunkline.columns import names_of
 from trunkline.errors import CaptureError, LocalProtocolError
+from trunkline.spark._missing import needs_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
 
-__all__ = ["capture_rows", "spark_path", "tables", "warn_unless_recorded"]
+__all__ = ["capture_rows", "capture_schema", "spark_path", "tables", "warn_unless_recorded"]
 
 _logger = logging.getLogger("trunkline.spark")
 
@@ -51,6 +53,25 @@ def tables(session: SparkSession) -> DataFrameReader:
     return session.read.options(**_AS_NAMED)
 
 
+@needs_extra
+def capture_schema() -> StructType:
+    """The columns of a capture: with them Spark reads a directory that has no segments yet.
+
+    ```python
+    from trunkline import spark
+
+    stream = spark.session().readStream.schema(spark.capture_schema()).parquet("runs/")
+    messages = spark.decode(stream, "cdtp")
+    ```
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from trunkline import capture
+
+    # As in Parquet, without comments.
+    return from_arrow_schema(capture.schema())
+
+
 def capture_rows(session: SparkSession, directory: str | os.PathLike[str]) -> DataFrame:
     """The published rows of a capture; with a scheme, of one or several that Spark finds.
 
@@ -58,7 +79,6 @@ def capture_rows(session: SparkSession, directory: str | os.PathLike[str]) -> Da
         LocalProtocolError: The name is not text: Java takes no other.
     """
     from trunkline.capture import reading
-    from trunkline.spark.columns import capture_schema
 
     name = os.fspath(directory)
     reader, path = (session.read, name) if "://" in name else (tables(session), spark_path(name))

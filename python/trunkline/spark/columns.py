@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from trunkline import columns as _columns
 from trunkline._arguments import refuse
-from trunkline._text import counted
 from trunkline.columns import BESIDE, COUNTS, RECEIVED_AT, Decoder
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._comments import comment, commented
@@ -20,23 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField, StructType
 
-    from trunkline.columns import CdtOptions, CdtpOptions, DcpOptions, Mc0Options, Mode, MtlOptions, Tags
+    from trunkline.columns import Mode
 
 __all__ = [
     "as_columns",
-    "capture_schema",
-    "cdt_columns",
     "decode",
     "decode_keeping",
-    "from_cdt",
-    "from_cdtp",
-    "from_dcp",
-    "from_mc0",
-    "from_mtl",
-    "mc0_columns",
     "need_columns",
     "sent",
 ]
+
+# Of all protocols, written by tools/lists.py.
+if TYPE_CHECKING:
+    from trunkline.columns import CdtOptions, CdtpOptions, DcpOptions, Mc0Options, MtlOptions
+# End of what tools/lists.py writes.
 
 _TYPES = {
     "envelope": ("array<binary>",),
@@ -50,6 +46,7 @@ _TYPES = {
 _TEXTS = {"topic": ("string",)}
 
 
+# Of all protocols, written by tools/lists.py.
 @overload
 def decode(
     df: DataFrame,
@@ -103,6 +100,9 @@ def decode(
     columns: Sequence[str] | None = ...,
     **options: Unpack[CdtOptions],
 ) -> DataFrame: ...
+
+
+# End of what tools/lists.py writes.
 
 
 @overload
@@ -195,15 +195,24 @@ def decode(
         options: The options of the protocol. CDTP: `tags`, which columns the tags become; `accept`, the header that is
             a message, or several; `strict`, whether bytes after a header are an error. DCP: `compat_dagbox`, whether types
             of four bytes are taken as well (DCP-11). MTL: `properties` and `json`. CDT: `codec`, `bytes_encoding` and `strict`. All: `payload`, whether to add the payload frames, of DCP the parts
-            of the data, of mc0 and MTL the body, of CDT the content, which then pass through Python. See `trunkline.columns.CdtpOptions` and those of the others.
+            of the data, of mc0 and MTL the body, of CDT the content, which then pass through Python; or their layout, such as ``"adc u16[]"``, which adds a column
+            `payload_<field>` for each field. See `trunkline.columns.CdtpOptions` and those of the others.
         columns: The columns to return, in any order; all of them if None. Spark cannot tell a function which of its
             columns a query uses, so each one is moved to Python and back unless it is left out here.
 
     Raises:
         LocalProtocolError: There is no such protocol, mode or type, the protocol has no such option, a column is
             missing or of another type, a column of your own has the name of one that is made, or the names of two tags differ only in case, which Spark ignores.
+
+    ```python
+    from trunkline import spark
+
+    rows = spark.session().read.parquet("runs/")
+    messages = spark.decode(rows, "cdtp", tags={"run": "bigint", "*": "variant"})
+    messages.where("type = 'DAT'").groupBy("sender", "tag_run").count().show()
+    ```
     """
-    decoder = Decoder(protocol, mode=mode, **options)
+    decoder = Decoder(protocol, types="spark", mode=mode, **options)
     if not hasattr(df, "mapInArrow"):
         refuse("df", "a Spark DataFrame", df)
     decoded = decode_keeping(df, decoder, (*decoder.protocol.kept, *_own(df, decoder)), columns)
@@ -227,253 +236,6 @@ def _own(df: DataFrame, decoder: Decoder) -> list[str]:
         message = f"decode makes a column {taken[0].lower()} itself: rename or drop that of the table"
         raise LocalProtocolError(message)
     return own
-
-
-@needs_extra
-def from_cdtp(
-    header: Column | str,
-    n_frames: Column | str | None = None,
-    *,
-    n_bytes: Column | str | None = None,
-    tags: Tags = "variant",
-    mode: Mode = "PERMISSIVE",
-    accept: str | Sequence[str] = ("S", "A", "B", "2"),
-    strict: bool = True,
-) -> Column:
-    """Decodes a column of CDTP headers into a column of structs.
-
-    The fields are those of `decode` from `variant` to `_corrupt_record`, and `records`, an array of structs
-    ``sequence``, tags, ``payload_frames``, ``payload_bytes``: null but for CDTP2, whose `sequence` and tags are null
-    themselves. A null header gives a null struct, an invalid one a struct with only `error` and `_corrupt_record`.
-
-    It runs on `arrow_udf` and takes about one and a half times as long as `decode`, since Spark copies whole structs.
-    It is marked nondeterministic, so that Spark evaluates it once however often its fields are used; filter by a column
-    made of it, not by the call.
-
-    Args:
-        header: The header frames, binary.
-        n_frames: The number of frames of each message, its header among them; without it frame counts are null and a
-            missing payload is no error.
-        n_bytes: The bytes of all frames of each message; without it `payload_bytes` is null but for CDTP2.
-        tags: Which fields the tags become, as in `decode`.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
-        accept: One or more headers to accept.
-        strict: Whether bytes after a header are an error.
-
-    Raises:
-        LocalProtocolError: There is no such mode or type, or the names of two tags differ only in case.
-    """
-    decoder = Decoder("cdtp", tags=tags, mode=mode, accept=accept, strict=strict)
-    return _structs(decoder, {"header": header, "n_frames": n_frames, "n_bytes": n_bytes})
-
-
-@needs_extra
-def from_dcp(
-    envelope: Column | str,
-    header: Column | str,
-    payload: Column | str,
-    *,
-    n_head: Column | str | None = None,
-    mode: Mode = "PERMISSIVE",
-    compat_dagbox: bool = False,
-    data: bool = False,
-) -> Column:
-    """Decodes columns of DCP frames into a column of structs.
-
-    The fields are those of `decode` from `type` to `_corrupt_record`. Where all three columns are null the struct is; of
-    an invalid message it has `error` and `_corrupt_record` only.
-
-    It runs on `arrow_udf`, and the remarks on `from_cdtp` apply.
-
-    Args:
-        envelope: The frames before the header, an array: one empty frame for what a DEALER sends or gets.
-        header: The frames that name the protocol, binary.
-        payload: The frames after it, an array: the type and what follows.
-        n_head: How many of these stand before the data, as a capture has it: unless data is asked for, it then stays in
-            the JVM, which counts it. Without, all of it passes through Python.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
-        compat_dagbox: Whether to accept types of four bytes too (DCP-11).
-        data: Whether to add the parts of the data as a field.
-
-    Raises:
-        LocalProtocolError: There is no such mode.
-    """
-    decoder = Decoder("dcp", mode=mode, compat_dagbox=compat_dagbox, payload=data)
-    return _structs(decoder, {"envelope": envelope, "header": header, "payload": payload, "n_head": n_head})
-
-
-@overload
-def from_mc0(
-    header: Column | str,
-    payload: Column | str,
-    /,
-    *,
-    n_head: Column | str | None = ...,
-    mode: Mode = ...,
-    body: bool = ...,
-) -> Column: ...
-
-
-@overload
-def from_mc0(
-    envelope: Column | str,
-    header: Column | str,
-    payload: Column | str,
-    /,
-    *,
-    n_head: Column | str | None = ...,
-    mode: Mode = ...,
-    body: bool = ...,
-) -> Column: ...
-
-
-@needs_extra
-def from_mc0(
-    *frames: Column | str, n_head: Column | str | None = None, mode: Mode = "PERMISSIVE", body: bool = False
-) -> Column:
-    """Decodes columns of mc0 frames into a column of structs.
-
-    The fields are those of `decode` from `verb` to `_corrupt_record`. Where all columns are null the struct is; of
-    an invalid message it has `error` and `_corrupt_record` only.
-
-    It runs on `arrow_udf`, and the remarks on `from_cdtp` apply.
-
-    Args:
-        frames: Three columns, or the last two of them: the frames before the verb, an array with the empty frame that
-            leads or nothing (MC0-07); the frames of the verb, binary; the frames after it, an array.
-        n_head: How many of these stand before the body, as a capture has it: unless the body is asked for, it then
-            stays in the JVM, which counts it. Without, all of it passes through Python.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
-        body: Whether to add the frames of the body as a field.
-
-    Raises:
-        LocalProtocolError: There is no such mode, or there are not two columns or three.
-    """
-    return _structs(Decoder("mc0", mode=mode, payload=body), mc0_columns(frames, n_head))
-
-
-def mc0_columns(frames: Sequence[Column | str], n_head: Column | str | None) -> dict[str, Column | str | None]:
-    """The columns of mc0 messages; by default no frame comes before the verb.
-
-    Raises:
-        LocalProtocolError: There are not two columns or three.
-    """
-    if len(frames) not in {2, 3}:
-        message = f"{counted(len(frames), 'column')}: expected the header and the payload, and before them the envelope if any"
-        raise LocalProtocolError(message)
-    named = as_columns(dict(zip(("envelope", "header", "payload")[-len(frames) :], frames, strict=True)))
-    nothing = F.when(named["header"].isNotNull() | named["payload"].isNotNull(), F.array().cast("array<binary>"))
-    return {"envelope": nothing, **named, "n_head": n_head}
-
-
-@needs_extra
-def from_mtl(
-    envelope: Column | str,
-    header: Column | str,
-    payload: Column | str,
-    *,
-    n_head: Column | str | None = None,
-    topic: Column | str | None = None,
-    properties: Tags = "variant",
-    json: Tags = "variant",
-    mode: Mode = "PERMISSIVE",
-    body: bool = False,
-) -> Column:
-    """Decodes columns of MTL frames into a column of structs.
-
-    The fields are those of `decode` from `flow` to `_corrupt_record`. Where the columns of frames are all null the struct
-    is; of an invalid message it has `error` and `_corrupt_record` only.
-
-    It runs on `arrow_udf`, and the remarks on `from_cdtp` apply.
-
-    Args:
-        envelope: The frames before the header, an array: for the data flow none.
-        header: The names of commands, the statuses of replies, or the headers of data, binary.
-        payload: The frames after it, an array.
-        n_head: How many of these stand before the body of a content, as a capture has it: unless that is asked for, it
-            then stays in the JVM, which counts it. Without, all of it passes through Python.
-        topic: The resource of contents that do not name it, as a capture has it.
-        properties: Which fields the properties become, as in `decode`.
-        json: Which fields the JSON becomes, as in `decode`.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
-        body: Whether to add the bodies of contents as a field.
-
-    Raises:
-        LocalProtocolError: There is no such mode or type, or two names differ only in case.
-    """
-    decoder = Decoder("mtl", properties=properties, json=json, mode=mode, payload=body)
-    frames = {"envelope": envelope, "header": header, "payload": payload}
-    return _structs(decoder, {**frames, "n_head": n_head, "topic": topic})
-
-
-@needs_extra
-def from_cdt(
-    body: Column | str,
-    topic: Column | str,
-    *,
-    codec: Literal["json", "avro"] = "json",
-    bytes_encoding: Literal["base64", "latin1"] = "base64",
-    strict: bool = True,
-    mode: Mode = "PERMISSIVE",
-    content: bool = False,
-) -> Column:
-    """Decodes columns of CDT bodies into a column of structs.
-
-    The fields are those of `decode` from `type` to `_corrupt_record`. Where the body is null the struct is; of an invalid message
-    it has `error` and `_corrupt_record` only.
-
-    It runs on `arrow_udf`, and the remarks on `from_cdtp` apply.
-
-    Args:
-        body: The bodies, binary.
-        topic: The subjects they were sent to, which determine their kinds.
-        codec: Their encoding.
-        bytes_encoding: The encoding of bytes in JSON.
-        strict: Whether a timeout is required, and content has to be declared as bytes.
-        mode: PERMISSIVE or FAILFAST, as in `decode`: a column function cannot drop rows.
-        content: Whether to add the contents as a field.
-
-    Raises:
-        LocalProtocolError: There is no such mode.
-        ValueError: There is no such codec or encoding.
-    """
-    decoder = Decoder("cdt", codec=codec, bytes_encoding=bytes_encoding, strict=strict, mode=mode, payload=content)
-    return _structs(decoder, cdt_columns(body, topic))
-
-
-def cdt_columns(body: Column | str, topic: Column | str) -> dict[str, Column | str | None]:
-    """The columns of CDT messages, which are one frame each."""
-    given = as_columns({"body": body, "topic": topic})
-    is_there = given["body"].isNotNull()
-    return {
-        "envelope": F.when(is_there, F.array().cast("array<binary>")),
-        "header": F.lit(None).cast("binary"),
-        "payload": F.when(is_there, F.array(given["body"])),
-        "topic": given["topic"],
-    }
-
-
-@needs_extra
-def capture_schema() -> StructType:
-    """The columns of a capture: with them Spark reads a directory that has no segments yet."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from trunkline import capture
-
-    # As in Parquet, without comments.
-    return from_arrow_schema(capture.schema())
-
-
-def _structs(decoder: Decoder, given: Mapping[str, Column | str | None]) -> Column:
-    from pyspark.sql.pandas.functions import arrow_udf
-
-    named = sent(decoder, as_columns(given), set(decoder.struct_schema().names))
-    # pyspark's types lack functions of several columns.
-    make: Any = arrow_udf
-    function = make(_columns.structs_of(decoder, list(named)), decoder.struct_ddl())
-    # Spark may evaluate a deterministic function again for each use of its fields.
-    decoded: Column = function.asNondeterministic()(*named.values())
-    return decoded
 
 
 def as_columns(given: Mapping[str, Column | str | None]) -> dict[str, Column]:
@@ -636,6 +398,10 @@ def _known(schema: Iterable[StructField], names: AbstractSet[str]) -> dict[str, 
         fields[name] = field
         types = (_TYPES | _TEXTS).get(name)
         if types and field.dataType.simpleString() not in types:
-            message = f"the column {name} is {field.dataType.simpleString()}, but must be {types[0]}"
+            kind = field.dataType.simpleString()
+            # As Hive and Impala wrote them.
+            is_text = kind == types[0].replace("binary", "string")
+            hint = ": set spark.sql.parquet.binaryAsString to false where it is read" if is_text else ""
+            message = f"the column {name} is {kind}, but must be {types[0]}{hint}"
             raise LocalProtocolError(message)
     return fields

@@ -8,8 +8,8 @@ from trunkline._native.analysis import Fold
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
-from trunkline.spark._together import folded
 from trunkline.spark.columns import need_columns
+from trunkline.spark.related.batch import folded
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -42,7 +42,7 @@ def contents(decoded: DataFrame) -> DataFrame:
       same body where `decoded` has the column `body`;
     - `fate`: ``"confirmed"``; ``"rejected"``, for good, and ``"recycled"``, to be sent again; ``"refused"``, by a Response;
       ``"dead_lettered"``: rejected or recycled, and one alike went out later of the resource named likewise and ``.dead``;
-      or ``"open"``, without any of these, as where nothing is confirmed;
+      ``"open"``, without any of these, as where nothing is confirmed; or ``"evicted"``: it made way for others before it had any;
     - `status`: of the Response that refused it;
     - `latency_ns`: from the content to what settled it;
     - `seq` and `settled_seq`: the rows of both; `sent_at_ns` and `settled_at_ns`: when they were recorded, in nanoseconds
@@ -51,11 +51,11 @@ def contents(decoded: DataFrame) -> DataFrame:
     A Confirm or Reject that is ``multiple`` settles all of its connection up to its sequence that are not settled (MTL-51); a
     connection begins with the lease that is shown on it. A client's capture does not distinguish its connections to one
     endpoint: its contents are paired as long as it has one writer and one reader there at a time. The order of the rows does
-    not matter. Of those that are open at a time a task keeps a million, and 256 MiB: the oldest of more leave as they stand.
+    not matter. Of those that are open at a time a task keeps a million, and 256 MiB: the oldest of more are evicted, and a warning says so.
 
     Of a stream a content is given when it comes and again when something becomes of it, by `capture_id` and `seq`: the last row is that
     of the batch. It is kept until it and those before it are settled, and one that was rejected until a dead letter is; at most until
-    there are 65,536 of a capture, and 16 MiB, or until it is older than the watermark: then it stays as it stood. Rows that come
+    there are more than a bucket keeps, and then it is evicted, or until it is older than the watermark: then it stays as it stood. Rows that come
     late are taken as they come.
 
     Args:
@@ -64,6 +64,13 @@ def contents(decoded: DataFrame) -> DataFrame:
 
     Raises:
         LocalProtocolError: A column is missing, or a stream has no RocksDB to keep its state in.
+
+    ```python
+    from trunkline import spark
+
+    messages = spark.decode(spark.session().read.parquet("queue/"), "mtl")
+    spark.contents(messages).groupBy("resource", "direction", "fate").count().show()
+    ```
     """
     need_columns(decoded, _NEEDED, "contents need what `decode` makes of")
     redelivered, properties = _properties(decoded)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from trunkline._native.analysis import Fold
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
-from trunkline.spark._together import folded
 from trunkline.spark.columns import need_columns
+from trunkline.spark.related.batch import folded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,8 +38,8 @@ def rollout(decoded: DataFrame) -> DataFrame:
     does not matter. A task follows a million, and 256 MiB of their names: of more those that come later are left out, and counted.
 
     Of a stream a configuration is given again with each change, by `app_version_name`, `endpoint_id` and `config_id`: the last row is
-    that of the batch. It is kept until nothing was seen of it since the watermark; without one it always is, of a million, and 256 MiB
-    of names. What comes late, of one that is not kept, is left out, and counted in the log.
+    that of the batch. It is kept until nothing was seen of it since the watermark; without one it always is, as long as a bucket has
+    room: of more those that come later are left out. What comes late, of one that is not kept, is left out too, and both are counted in the metrics.
 
     Args:
         decoded: What `decode` gives for ``"cdt"``, with the columns `received_at_ns`, `direction`, `type`, `correlation_id`,
@@ -47,6 +47,13 @@ def rollout(decoded: DataFrame) -> DataFrame:
 
     Raises:
         LocalProtocolError: A column is missing, or a stream has no RocksDB to keep its state in.
+
+    ```python
+    from trunkline import spark
+
+    messages = spark.decode(spark.session().read.parquet("fleet/"), "cdt")
+    spark.rollout(messages).where("applied_at is null").select("endpoint_id", "config_id", "available_at").show()
+    ```
     """
     need_columns(decoded, _NEEDED, "a rollout needs what `decode` makes of")
     # Without row numbers, times give the order.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ from trunkline.columns import Decoder
 from trunkline.spark._comments import declared
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
-from trunkline.spark._together import folded
-from trunkline.spark.columns import decode_keeping, from_cdtp, need_columns
+from trunkline.spark.cdtp import from_cdtp
+from trunkline.spark.columns import decode_keeping, need_columns
+from trunkline.spark.related.batch import folded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,18 +36,26 @@ def runs(rows: DataFrame) -> DataFrame:
     """The runs in rows of a capture, one row per run: a sender from one BOR to the next (CDTP-21).
 
     The columns are those of `trunkline.capture.Run`, with `config` and `metadata` as VARIANTs, and the values are those
-    that `Capture.runs` gives. Two differences: only runs whose rows are in `rows` are here, numbered from the first BOR
-    among them; and all senders are, however many and however long their names. The order of `rows` does not matter.
+    that `Capture.runs` gives. Three differences: only runs whose rows are in `rows` are here, numbered from the first BOR
+    among them; all senders are, however many and however long their names; and as rows do not say whether their recorder has ended, a
+    run without an EOR is ``IN_PROGRESS`` until its sender was silent for ten minutes. The order of `rows` does not matter.
 
     Of a stream a run is given again with each change, by `capture_id`, `sender` and `ordinal`: the last row is that of the batch. It is
-    kept until the next BOR of its sender, of up to 131,072 senders and 64 MiB: beyond that the oldest sender makes way, and one that comes
-    again is numbered anew. A watermark ends nothing, and rows that come late are taken as they come.
+    kept until the next BOR of its sender, of as many senders as a bucket keeps: beyond that the oldest makes way, its run is ``EVICTED``, and
+    if it comes again its runs are numbered anew. A watermark ends nothing, and rows that come late are taken as they come.
 
     Args:
         rows: A capture, or rows of one or several; a batch or a stream.
 
     Raises:
         LocalProtocolError: A column of a capture is missing, or a stream has no RocksDB to keep its state in.
+
+    ```python
+    from trunkline import spark
+
+    runs = spark.runs(spark.session().read.parquet("runs/"))
+    runs.where("condition <> 'GOOD'").select("sender", "run_id", "condition", "missed").show()
+    ```
     """
     need_columns(rows, _NEEDED, "runs need")
     if rows.isStreaming:
@@ -84,6 +94,7 @@ def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     fold = Fold("runs")
     for batch in batches:
         yield from fold.record(batch)
+    fold.at(time.time_ns())
     yield from fold.finish()
 
 
@@ -95,14 +106,21 @@ def gaps(rows: DataFrame) -> DataFrame:
     numbers were skipped, counted from the highest before; a BOR begins anew. They are those of `Capture.gaps`. The order of
     `rows` does not matter.
 
-    Of a stream a row is given once, and is final. What is known of a sender is the highest number so far, of up to 131,072 senders and
-    64 MiB: beyond that the oldest makes way. A watermark ends nothing; a message that comes late fills no gap.
+    Of a stream a row is given once, and is final. What is known of a sender is the highest number so far, of as many senders as
+    a bucket keeps: beyond that the oldest makes way, which the metrics count. A watermark ends nothing; a message that comes late fills no gap.
 
     Args:
         rows: A capture, or rows of one or several; a batch or a stream.
 
     Raises:
         LocalProtocolError: A column of a capture is missing, or a stream has no RocksDB to keep its state in.
+
+    ```python
+    from trunkline import spark
+
+    gaps = spark.gaps(spark.session().read.parquet("runs/"))
+    gaps.groupBy("sender").sum("missed").show()
+    ```
     """
     need_columns(rows, (*_NEEDED, "endpoint"), "gaps need")
     kept = ("capture_id", "seq", "received_at_ns", "endpoint")

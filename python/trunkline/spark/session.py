@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from trunkline.spark._java import java_home
+from trunkline.spark._java import java_home, runs_code, scratch_advice
 from trunkline.spark._missing import needs_extra
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _LONGEST_SOCKET_DIR = 104 - len("/.00000000-0000-0000-0000-000000000000.sock") -
 
 # Options for any session.
 NEEDED = {
+    # Filters of a DataFrame reach the source.
+    "spark.sql.python.filterPushdown.enabled": "true",
     # Limits the batches of column functions in bytes instead of the rows of the Parquet reader: rows of CDTP2 may have 128 KiB
     # each, and the result is as large again.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
@@ -94,6 +97,13 @@ def session(
 
     Raises:
         LocalProtocolError: There is no Java that Spark can run on.
+
+    ```python
+    from trunkline import spark
+
+    session = spark.session(master="local[2]", memory="4g", options={"spark.sql.shuffle.partitions": 8})
+    session.read.parquet("runs/").groupBy("protocol").count().show()
+    ```
     """
     # In its own process group: we handle signals, and pyspark prints errors about a JVM that is gone.
     return begin(app_name, master=master, memory=memory, options=options, process_group=0)
@@ -232,6 +242,8 @@ def _prepare(*, local: bool) -> Path:
     if _scratch is None:
         _scratch = tempfile.TemporaryDirectory(prefix="trunkline-spark-", ignore_cleanup_errors=True)
     scratch = Path(_scratch.name)
+    if not runs_code(scratch):
+        logging.getLogger("trunkline").warning("%s", scratch_advice(scratch.parent))
     home = java_home(scratch)
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trunkline._arguments import refuse
+from trunkline._protocols import rooms
 from trunkline.columns import Decoder, structs_of
 from trunkline.errors import LocalProtocolError
+from trunkline.spark._faces import encoding
 from trunkline.spark._missing import needs_extra
-from trunkline.spark.columns import from_cdt, from_cdtp, from_dcp, from_mc0, from_mtl
-from trunkline.spark.pandas_udfs import cdt, cdtp, dcp, mc0, mtl
-from trunkline.spark.writing import encoding, to_cdt, to_cdtp, to_dcp, to_mc0, to_mtl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,23 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_FRAMES = ("envelope", "header", "payload")
-
-# The arguments of each function, and how many are required.
-_ARGUMENTS = {
-    "cdtp": (("header", "n_frames", "n_bytes"), 1),
-    "dcp": (_FRAMES, 3),
-    "mc0": (_FRAMES, 3),
-    "mtl": ((*_FRAMES, "topic"), 3),
-    "cdt": (("body", "topic"), 2),
-}
+# What each protocol has in Spark.
+_ROOMS = dict(rooms(__package__))
 
 
 @needs_extra
 def register(session: SparkSession, **options: Mapping[str, Any]) -> None:
     """Registers functions of SQL that do what the column functions do, under their names.
 
-    They are `from_cdtp(header[, n_frames[, n_bytes]])`, `from_dcp(envelope, header, payload)`, `from_mc0(envelope, header,
+    They are `from_cdtp(header[, n_frames[, n_bytes[, payload]]])`, `from_dcp(envelope, header, payload)`, `from_mc0(envelope, header,
     payload)`, `from_mtl(envelope, header, payload[, topic])` and `from_cdt(body, topic)`, and `to_cdtp(message)` to `to_cdt(message)`,
     which take such a struct, until the session ends; each gives a struct, as its column function does. All frames that they are given pass through Python. As functions of SQL take no options,
     those are chosen here; to have others under the same name, register again.
@@ -47,20 +38,29 @@ def register(session: SparkSession, **options: Mapping[str, Any]) -> None:
 
     Raises:
         LocalProtocolError: There is no such protocol, or it has no such option.
+
+    ```python
+    from trunkline import spark
+
+    session = spark.session()
+    spark.register(session, cdtp={"tags": {"run": "bigint"}})
+    session.read.parquet("runs/").createOrReplaceTempView("rows")
+    session.sql("select d.sender, d.tag_run from (select from_cdtp(header, n_frames) as d from rows)").show()
+    ```
     """
     from pyspark.sql.pandas.functions import arrow_udf
 
     if not hasattr(session, "udf"):
         refuse("session", "a Spark session", session)
-    unknown = sorted(options.keys() - _ARGUMENTS.keys())
+    unknown = sorted(options.keys() - _ROOMS.keys())
     if unknown:
-        message = f"{unknown[0]} cannot be decoded: choose from {', '.join(_ARGUMENTS)}"
+        message = f"{unknown[0]} cannot be decoded: choose from {', '.join(_ROOMS)}"
         raise LocalProtocolError(message)
     # pyspark's types lack functions of several columns.
     make: Any = arrow_udf
-    for protocol, (names, least) in _ARGUMENTS.items():
-        decoder = Decoder(protocol, **options.get(protocol, {}))
-        function = make(_decoding(decoder, names, least), decoder.struct_ddl())
+    for protocol, room in _ROOMS.items():
+        decoder = Decoder(protocol, types="spark", **options.get(protocol, {}))
+        function = make(_decoding(decoder, room.ARGUMENTS, room.REQUIRED), decoder.struct_ddl())
         session.udf.register(f"from_{protocol}", function.asNondeterministic())
         session.udf.register(f"to_{protocol}", make(encoding(decoder), Decoder.frames_ddl()))
 
@@ -112,25 +112,8 @@ class _NoFunctionOfValues:
         return hash(self._name)
 
 
-_FUNCTIONS = (
-    from_cdt,
-    from_cdtp,
-    from_dcp,
-    from_mc0,
-    from_mtl,
-    to_cdt,
-    to_cdtp,
-    to_dcp,
-    to_mc0,
-    to_mtl,
-    cdt,
-    cdtp,
-    dcp,
-    mc0,
-    mtl,
-)
-for _function in _FUNCTIONS:
-    # `session.udf.register` takes an object with the first attribute for a UDF, and reads the second.
-    vars(_function)["asNondeterministic"] = None
-    vars(_function)["evalType"] = _NoFunctionOfValues(_function.__name__)
-del _function
+for _name, _room in _ROOMS.items():
+    for _function in (getattr(_room, f"from_{_name}"), getattr(_room, f"to_{_name}"), getattr(_room, _name)):
+        # `session.udf.register` takes an object with the first attribute for a UDF, and reads the second.
+        vars(_function)["asNondeterministic"] = None
+        vars(_function)["evalType"] = _NoFunctionOfValues(_function.__name__)

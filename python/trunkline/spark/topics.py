@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from trunkline._native.analysis import Fold
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
-from trunkline.spark._together import folded
 from trunkline.spark.columns import need_columns
+from trunkline.spark.related.batch import folded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,8 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     - `publishers` and `subscribers`: how many peers put something and had something delivered, at a middleware; null at a
       connector, which has one peer;
     - `p50_ns`, `p99_ns`: percentiles of the way through a middleware, from the receipt of a PUT to the moment its
-      MESSAGE was handed to a subscriber's connection, of the MESSAGEs of the window; null at a connector.
+      MESSAGE was handed to a subscriber's connection, of the MESSAGEs of the window; null at a connector;
+    - `evicted`: whether the window made way for others, or some of its peers did: then it counts too few.
 
     A MESSAGE does not identify its PUT, so the latency is measured by position: of the PUTs before it that have the
     same topic, headers and sizes, and the same body where `decoded` has the column `body`, it is the latest that
@@ -43,8 +44,8 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     256 MiB: of more the oldest are let go, and counted without a latency.
 
     Of a stream a window is given again with each change, by `window`, `seen_by` and `topic`: the last row is that of the batch. It is
-    kept until it ends before the watermark, or until a million are, and 256 MiB in all: the oldest make way. A row that comes
-    late, of a window that is not kept any more, is left out, and counted in the log.
+    kept until it ends before the watermark, or until there are more than a bucket keeps: the oldest are evicted. A row that comes
+    late, of a window that is not kept any more, is left out, and counted in the metrics.
 
     Args:
         decoded: What `decode` gives for ``"mc0"``, with the columns up to `body_bytes`; with `payload`, PUTs that differ
@@ -53,6 +54,13 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
 
     Raises:
         LocalProtocolError: A column is missing, or a stream has no RocksDB to keep its state in.
+
+    ```python
+    from trunkline import spark
+
+    messages = spark.decode(spark.session().read.parquet("bus/"), "mc0")
+    spark.topics(messages, "10 seconds").select("window.start", "topic", "puts", "deliveries", "p99_ns").show()
+    ```
     """
     need_columns(decoded, _NEEDED, "topics need what `decode` makes of")
     # Only a hash of the body is shuffled.

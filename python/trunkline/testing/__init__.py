@@ -17,12 +17,24 @@ What happens depends on nothing but the seed and your calls: a test that fails o
 the ``with`` bears the seed and the time as a note.
 """
 
-from trunkline.testing._calls import Future
-from trunkline.testing._cdt import Source, Target, Watch
-from trunkline.testing._cdtp import Receiver, Sender
-from trunkline.testing._dcp import Broker, Client, Worker, echo
-from trunkline.testing._mc0 import Connector, Middleware
-from trunkline.testing._mtl import QueueClient, QueueServer, Reader, Writer
+from trunkline._roles.calls import Future
+from trunkline.cdt import Watch
+from trunkline.testing._roles import (
+    Broker,
+    Client,
+    Connector,
+    Middleware,
+    QueueClient,
+    QueueServer,
+    Reader,
+    Receiver,
+    Sender,
+    Source,
+    Target,
+    Worker,
+    Writer,
+    echo,
+)
 from trunkline.testing._simulation import Simulation, pair
 from trunkline.testing._world import Peer
 

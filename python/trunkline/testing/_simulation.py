@@ -9,11 +9,21 @@ from typing import Any, Literal, Self, TypeAlias, TypeVar, overload
 from trunkline import cdt, cdtp, dcp, mc0, mtl
 from trunkline.dcp.worker import Handler, OnError
 from trunkline.errors import LocalProtocolError
-from trunkline.testing._cdt import Source, Target
-from trunkline.testing._cdtp import Receiver, Sender
-from trunkline.testing._dcp import ENDPOINT, Broker, Client, Worker, echo
-from trunkline.testing._mc0 import Connector, Middleware
-from trunkline.testing._mtl import QueueClient, QueueServer
+from trunkline.testing._roles import (
+    BROKER,
+    Broker,
+    Client,
+    Connector,
+    Middleware,
+    QueueClient,
+    QueueServer,
+    Receiver,
+    Sender,
+    Source,
+    Target,
+    Worker,
+    echo,
+)
 from trunkline.testing._world import Peer, World
 
 __all__ = ["Simulation", "pair"]
@@ -102,6 +112,19 @@ class Simulation:
 
     Raises:
         ValueError: A time is negative, or a share not from 0 to 1.
+
+    ```pycon
+    >>> from trunkline import dcp, testing
+    >>> with testing.Simulation(seed=7, latency_s=0.01) as sim:
+    ...     broker = sim.add(dcp.Broker, requeue=True)
+    ...     first, second = (sim.add(dcp.Worker, b"upper", lambda request: b"X", work_s=5) for _ in range(2))
+    ...     future = sim.add(dcp.Client).submit(b"upper", b"x")
+    ...     sim.advance(1)
+    ...     sim.crash(first)
+    ...     future.result().data, second.stats.replies
+    ((b'X',), 1)
+
+    ```
     """
 
     def __init__(
@@ -202,7 +225,7 @@ class Simulation:
     ) -> Peer:
         """Adds a raw socket, to send your own frames: by default a DEALER that connects to the broker."""
         if connect is None:
-            connect = () if bind else [ENDPOINT]
+            connect = () if bind else [BROKER]
         return Peer(self._world, kind, bind, connect)
 
     @property
@@ -305,7 +328,7 @@ class Simulation:
 
     def restart(self, who: Who) -> None:
         """Restarts a role without its memory; one that has not crashed is crashed first."""
-        self._world.crash(who).engine.restart()
+        self._world.crash(who).restart()
 
     def _first(self, kind: type[Kind]) -> Kind:
         found = self._world.first(kind)

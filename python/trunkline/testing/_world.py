@@ -2,48 +2,73 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from trunkline import _native
 from trunkline._frames import Frame
-from trunkline._native import Simulated
-from trunkline._notices import Notices
-from trunkline._roles import Role
-from trunkline.errors import ClosedError, LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
+from trunkline._roles.base import Role
+from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 
-__all__ = ["Engine", "Member", "Peer", "SimulatedNotices", "World", "need_open"]
+__all__ = ["Entry", "Peer", "Simulated", "World"]
 
 _S = 1_000_000_000
+
+# Queues between a role and its user.
+_UNLIMITED = {"queue_messages": sys.maxsize, "queue_bytes": sys.maxsize}
 
 Kind = TypeVar("Kind")
 
 
-@dataclass(frozen=True, slots=True)
 class Entry:
-    """A member of the simulation: its engine, its event handler, and what discards its state in a crash."""
+    """A role of a simulation: what reads the events that are delivered to it, and what a crash loses.
 
-    who: object
-    engine: Simulated
-    handle: Callable[..., None]
-    lose: Callable[[], None]
+    Attributes:
+        role: The role.
+        simulation: The native simulation, for the engine of the role.
+    """
 
+    def __init__(self, world: World, role: object, lose: Callable[[], None] = lambda: None) -> None:
+        self.role = role
+        self.lose = lose
+        self.simulation = world.native
+        self._world = world
+        self._number = -1
+        self._readers: list[Callable[[], None]] = []
 
-class Closable(Protocol):
-    """Something that can end."""
+    def join(self, number: int) -> None:
+        """Gives the role its number in the simulation."""
+        self._number = number
+        self._world.entries[number] = self
 
-    @property
-    def closed(self) -> bool:
-        """Whether it has ended."""
+    def watch(self, read: Callable[[], None]) -> None:
+        """Calls this from now on after each event that is delivered to the role."""
+        self._readers.append(read)
 
+    def read(self) -> None:
+        """Calls the readers."""
+        for read in self._readers:
+            read()
 
-def need_open(engine: Closable) -> None:
-    """Refuses calls on a role that has crashed or ended."""
-    if engine.closed:
-        message = "this role is closed"
-        raise ClosedError(message)
+    def until(self, ready: Callable[[], object], timeout_s: float | None) -> bool:
+        """See `World.until`."""
+        return self._world.until(ready, timeout_s)
+
+    def step(self, until_ns: int | None) -> bool:
+        """See `World.step`."""
+        return self._world.step(until_ns)
+
+    def crash(self) -> None:
+        """Ends the role without notice."""
+        self.simulation.crash(self._number)
+        self.lose()
+        self.read()
+
+    def restart(self) -> None:
+        """Starts the role again, without its memory."""
+        self.simulation.restart(self._number)
 
 
 class World:
@@ -52,30 +77,23 @@ class World:
     def __init__(self, seed: int, steps: int) -> None:
         self.native = _native.Simulation(seed, steps)
         self._seed = seed
-        self._parts: dict[int, Entry] = {}
-        self._events: deque[tuple[int | None, tuple[Any, ...]]] = deque()
+        self.entries: dict[int, Entry] = {}
+        # What was reported and is not dispatched yet.
+        self._due: deque[tuple[int | None, int]] = deque()
         self._planned: dict[int, Callable[[], object]] = {}
         self._plans = 0
-
-    def add(self, kind: str, settings: Mapping[str, Any], *, bind: Sequence[str], connect: Sequence[str]) -> Simulated:
-        return self.native.add(kind, {**settings, "bind": list(bind), "connect": list(connect)})
-
-    def join(self, who: object, engine: Simulated, handle: Callable[..., None], lose: Callable[[], None]) -> Simulated:
-        self._parts[engine.number] = Entry(who, engine, handle, lose)
-        return engine
 
     @property
     def now_ns(self) -> int:
         return self.native.now_ns
 
     def first(self, kind: type[Kind]) -> Kind | None:
-        return next((part.who for part in self._parts.values() if isinstance(part.who, kind)), None)
+        return next((entry.role for entry in self.entries.values() if isinstance(entry.role, kind)), None)
 
     def crash(self, who: object) -> Entry:
-        part = next(part for part in self._parts.values() if part.who is who)
-        part.engine.crash()
-        part.lose()
-        return part
+        entry = next(entry for entry in self.entries.values() if entry.role is who)
+        entry.crash()
+        return entry
 
     def after(self, seconds: float, function: Callable[[], object]) -> None:
         self._plans += 1
@@ -85,21 +103,21 @@ class World:
     def until(self, ready: Callable[[], object], timeout_s: float | None = None) -> bool:
         end = None if timeout_s is None else self._end_ns(timeout_s)
         while not ready():
-            if not self._pass(end, once=True):
-                if end is None and not ready():
-                    message = f"seed {self._seed}: nothing more will ever happen"
-                    raise RuntimeError(message)
+            if not self.step(end):
                 return bool(ready())
         return True
 
-    def take(self, waiting: deque[Kind], engine: Closable, timeout_s: float | None, what: str) -> Kind:
-        """Advances the clock until there is something to take, or the role is closed; `what` begins the error of a timeout."""
-        self.until(lambda: waiting or engine.closed, timeout_s)
-        if waiting:
-            return waiting.popleft()
-        need_open(engine)
-        message = f"{what} within {timeout_s} s"
-        raise TimeoutError(message)
+    def step(self, until_ns: int | None) -> bool:
+        """Does what is due next, by then at most; False if nothing is.
+
+        Raises:
+            RuntimeError: Nothing more happens, and there is no end.
+        """
+        is_due = self._pass(until_ns, once=True)
+        if until_ns is None and not is_due:
+            message = f"seed {self._seed}: nothing more will ever happen"
+            raise RuntimeError(message)
+        return is_due
 
     def advance(self, seconds: float) -> None:
         end = self._end_ns(seconds)
@@ -112,119 +130,90 @@ class World:
     def _pass(self, end_ns: int | None, *, once: bool) -> bool:
         """Runs what is due by then and dispatches the events; returns whether anything was due."""
         is_due = False
-        if not self._events:
-            events, is_due = self.native.run(end_ns, once=once)
-            self._events.extend(events)
-        is_due |= bool(self._events)
-        while self._events:
-            self._dispatch(*self._events.popleft())
+        if not self._due:
+            due, is_due = self.native.run(end_ns, once=once)
+            self._due.extend(due)
+        is_due |= bool(self._due)
+        while self._due:
+            self._dispatch(*self._due.popleft())
         return is_due
 
-    def _dispatch(self, number: int | None, event: tuple[Any, ...]) -> None:
-        kind, *details = event
+    def _dispatch(self, number: int | None, plan: int) -> None:
         if number is None:
-            self._planned.pop(details[0])()
+            self._planned.pop(plan)()
         else:
-            self._parts[number].handle(kind, *details)
+            self.native.deliver(number)
+            self.entries[number].read()
 
 
-class SimulatedNotices(Notices):
-    """Notices that log every line at once: there is no thread, and simulated time does not limit lines."""
+class Simulated(Role):
+    """The base class of simulated roles: they are the live ones, on the clock of a world."""
 
-    def log(
-        self,
-        level: int,
-        kind: str,  # noqa: ARG002 - all kinds
-        text: str,
-        error: BaseException | None = None,
-        fields: Mapping[str, object] | None = None,
-        lines: int | None = None,  # noqa: ARG002 - all lines
-    ) -> None:
-        self._logger.log(level, "%s: %s", self._who, text, exc_info=error, extra={"fields": fields or {}})
-
-
-class Engine:
-    """What runs one role of those that take part, as its public face knows engines. Its waits move the clock."""
-
-    def __init__(self, world: World, who: Any, bind: Sequence[str], connect: Sequence[str]) -> None:
-        self._world = world
-        kind, settings = who._machine()  # noqa: SLF001 - what both faces of a role share
-        self._native = world.add(kind, settings, bind=bind, connect=connect)
-        world.join(who, self._native, self._handle, self._lose)
-
-    # What is sent in a simulation is with its network at once.
-    unsent = False
-
-    @property
-    def endpoints(self) -> list[str]:
-        return self._native.endpoints
-
-    @property
-    def closed(self) -> bool:
-        return self._native.closed
-
-    def close(self, grace_s: float) -> None:
-        self._native.close(grace_s)
-
-    def join(self, timeout_s: float | None = None) -> bool:
-        return self._world.until(lambda: self.closed, timeout_s)
-
-    def check_open(self) -> None:
-        need_open(self._native)
-
-    def raise_failure(self) -> None:
-        """Nothing: a simulated engine does not fail by itself."""
-
-    def stats(self) -> dict[str, Any]:
-        return self._native.stats()
-
-    def ask(self, verb: str, **given: Any) -> None:
-        self.check_open()
-        self._native.ask(verb, **given)
-
-    def _handle(self, kind: str, *details: Any) -> None:
-        raise NotImplementedError
-
-    def _lose(self) -> None:
-        """Lets go of what is lost with a crash."""
-
-
-class Member(Role):
-    """What those that take part have in common."""
-
-    _native: Any = None
-    _options: Any = None
-    _world: World
+    # Where it listens or connects: the option, and the endpoint.
+    _at: tuple[str, str]
     # The options it may be given: for all others there would have to be sockets.
     _takes: frozenset[str] = frozenset()
+    _options: Any
+
+    def __init__(self, world: World, /, *given: Any, **settings: Any) -> None:
+        self._world = world
+        super().__init__(*given, **settings)
 
     def _made(self) -> None:
         refused = [name for name in self._options if name not in self._takes]
         if refused:
             message = f"a simulation has no sockets: leave out {', '.join(f'{name}=' for name in refused)}"
             raise LocalProtocolError(message)
+        self._join()
         self._open()
+
+    def _join(self) -> None:
+        """Enters the world, once the options are known to be right."""
+        side, endpoint = self._at
+        at = {} if self._is_placed else {side: endpoint}
+        entry = Entry(self._world, self, self._lose)
+        self._options = {**at, **self._options, **_UNLIMITED, "simulation": entry}
+
+    @property
+    def _is_placed(self) -> bool:
+        """Whether it has endpoints of its own, or finds its peers."""
+        return bool(self._options.get("bind") or self._options.get("connect"))
+
+    def _lose(self) -> None:
+        """Discards what a crash loses of what it has handed to Python."""
 
     def __del__(self) -> None:
         """Holds nothing that is to be closed."""
 
 
 class Peer:
-    """A raw socket, to send your own frames: it sends what you give it, and keeps what it receives.
+    r"""A raw socket, to send your own frames: it sends what you give it, and keeps what it receives.
 
     Attributes:
         received: The messages it received, each as its socket gets it: a DEALER gets those of a broker from the empty
             frame on.
+
+    ```pycon
+    >>> from trunkline import dcp, testing
+    >>> with testing.pair(dcp.Broker, dcp.Worker) as sim:
+    ...     peer = sim.peer()
+    ...     peer.send([b"", b"DGBX\x01", b"\x04", b"echo", b"", b"", b"hello"])
+    ...     peer.receive()[-1]
+    b'hello'
+
+    ```
     """
 
     received: list[tuple[bytes, ...]]
 
     def __init__(self, world: World, kind: str, bind: Sequence[str], connect: Sequence[str], /) -> None:
         self._world = world
-        engine = world.add("bare", {"kind": kind}, bind=bind, connect=connect)
-        # `received` belongs to the test, and outlives a crash.
-        self._native = world.join(self, engine, self._handle, lambda: None)
+        self._native = world.native.peer(kind, list(bind), list(connect))
+        # It belongs to the test, and outlives a crash.
         self.received = []
+        entry = Entry(world, self)
+        entry.watch(self._read)
+        entry.join(self._native.number)
 
     @property
     def address(self) -> bytes | None:
@@ -242,7 +231,7 @@ class Peer:
         Raises:
             LocalProtocolError: It has no frames.
         """
-        self._native.ask("send", frames=frames, to=to)
+        self._native.send(frames, to)
 
     def receive(self, *, timeout_s: float | None = None) -> tuple[bytes, ...]:
         """Advances the clock until a message has arrived, and takes the oldest one from `received`.
@@ -255,5 +244,6 @@ class Peer:
             raise TimeoutError(message)
         return self.received.pop(0)
 
-    def _handle(self, _kind: str, frames: tuple[bytes, ...], _peer: bytes | None) -> None:
-        self.received.append(frames)
+    def _read(self) -> None:
+        while (frames := self._native.poll()) is not None:
+            self.received.append(frames)

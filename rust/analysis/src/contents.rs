@@ -11,13 +11,13 @@ use serde_bytes::ByteBuf;
 use trunkline_columns::ColumnError;
 
 use crate::{
-    alike::Alike,
+    budget::Budget,
+    deliveries::{Delivered, Deliveries},
+    fingerprint::Fingerprints,
     fold::Fold,
     ordered::{Id, Ordered, Weigh},
-    room::Room,
     rows::{Chosen, binary, bytes_at, flags, number_at, numbers, small, text, text_at},
     table::{Cell, Columns, Kind},
-    tries::{Tried, Tries},
 };
 
 /// The property of contents that are redelivered.
@@ -32,16 +32,19 @@ const PEERS: usize = 1 << 17;
 /// How many messages wait until it is known whether a lease presented on their connection is accepted.
 const UNKNOWN: usize = 1 << 12;
 
-/// Pairs contents with what settles them, connection by connection, and then distinguishes the tries of each.
+/// Pairs contents with what settles them, connection by connection, and then distinguishes the deliveries of each.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Contents {
-    room: Room,
+    #[serde(skip)]
+    budget: Budget,
     peers: HashMap<Peer, Connection, RandomState>,
     sent: Ordered<Content>,
-    tries: Tries,
-    /// How many contents left that connections may still have open.
+    deliveries: Deliveries,
+    /// How many emitted contents connections may still have open.
     stale: usize,
-    let_go: u64,
+    /// How many messages settled what had left before, or came in a connection that waited too long for its lease.
+    #[serde(alias = "evicted")]
+    left_out: u64,
 }
 
 /// A data connection, as a server identifies it.
@@ -71,9 +74,22 @@ struct Flow {
     open: BTreeMap<u64, Id>,
     /// The latest of each sequence, which a Response may refuse.
     latest: HashMap<u64, Id, RandomState>,
+    /// Those that left before they were settled, and are not among these any more.
+    #[serde(default)]
+    gone: Gone,
+}
+
+/// Contents that left before they were settled, as far as one must know to count what settles them.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Gone {
+    count: u64,
+    /// Their sequences are in this range.
+    first: u64,
+    last: u64,
 }
 
 /// A content, and what settled it.
+#[allow(clippy::struct_excessive_bools)] // none depends on another
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Content {
     pub(crate) capture_id: String,
@@ -84,11 +100,13 @@ pub(crate) struct Content {
     pub(crate) sequence: Option<u64>,
     pub(crate) body_bytes: Option<i64>,
     pub(crate) is_redelivered: bool,
-    pub(crate) alike: u128,
+    pub(crate) fingerprint: u128,
     pub(crate) seq: i64,
     pub(crate) at_ns: i64,
     pub(crate) is_chosen: bool,
     pub(crate) settled: Option<Settled>,
+    #[serde(default)]
+    pub(crate) is_evicted: bool,
 }
 
 /// What settled a content.
@@ -120,11 +138,14 @@ impl Weigh for Content {
         let texts = [&self.endpoint, &self.resource].into_iter().flatten().map(String::len).sum::<usize>();
         size_of::<Self>() + 100 + texts + self.capture_id.len() + self.peer.as_ref().map_or(0, |peer| peer.len())
     }
+
+    fn evict(&mut self) {
+        self.is_evicted = true;
+    }
 }
 
 impl Fold for Contents {
     const NAME: &'static str = "contents";
-    const VERSION: u16 = 3;
     const PROTOCOL: &'static str = "mtl";
     const NEEDS: &'static [&'static str] = &[
         "capture_id",
@@ -163,7 +184,7 @@ impl Fold for Contents {
     ];
     const KEY: &'static [&'static str] = &["capture_id", "seq"];
 
-    fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
+    fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let [capture_id, endpoint, direction] =
             [text(batch, "capture_id")?, text(batch, "endpoint")?, text(batch, "direction")?];
         let (kinds, resource, peers) = (text(batch, "type")?, text(batch, "resource")?, binary(batch, "peer")?);
@@ -177,7 +198,7 @@ impl Fold for Contents {
             .and_then(|column| Ok(cast(column, &DataType::Decimal128(20, 0))?))?;
         let sequences = sequences.as_primitive::<Decimal128Type>();
         let is_property = |name: &str| name != REDELIVERED && (name.starts_with("property_") || name == "properties");
-        let alike = Alike::of(batch, |name| is_property(name) || ["body_bytes", "body"].contains(&name));
+        let fingerprints = Fingerprints::of(batch, |name| is_property(name) || ["body_bytes", "body"].contains(&name));
         let chosen = Chosen::of(batch)?;
         for row in 0..batch.num_rows() {
             let Some(kind @ ("lease" | "response" | "content" | "confirm" | "reject")) = text_at(&kinds, row) else {
@@ -215,14 +236,15 @@ impl Fold for Contents {
                         sequence,
                         body_bytes: number_at(&body_bytes, row),
                         is_redelivered: is(&redelivered),
-                        alike: alike.at(row)?,
+                        fingerprint: fingerprints.at(row)?,
                         seq: seq.value(row),
                         at_ns: received_at_ns.value(row),
                         is_chosen: chosen.has(row),
                         settled: None,
+                        is_evicted: false,
                     });
                     let Some(sequence) = sequence else {
-                        self.sent.settle(id); // No message can name it.
+                        self.sent.complete(id); // No message can name it.
                         continue;
                     };
                     Message::Content { id, is_out, sequence }
@@ -237,23 +259,33 @@ impl Fold for Contents {
         Ok(())
     }
 
-    fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
+    fn emit(&mut self, is_end: bool) -> Option<Vec<Cell>> {
         loop {
-            let tried = self.leave(is_end)?;
-            if tried.content.is_chosen {
-                return Some(tried.cells());
+            let delivered = self.next_delivery(is_end)?;
+            if delivered.content.is_chosen {
+                return Some(delivered.cells());
             }
         }
     }
 
     fn forget(&mut self, before_ns: i64) {
-        let over = self.sent.settle_those(|content| content.let_go_if_older(before_ns));
+        let over = self.sent.complete_where(|content| content.expire(before_ns));
         self.stale = self.stale.saturating_add(over);
-        self.tries.let_older_go(before_ns);
+        self.deliveries.expire(before_ns);
     }
 
-    fn let_go(&self) -> u64 {
-        self.let_go.saturating_add(self.sent.let_go()).saturating_add(self.tries.let_go())
+    fn resize(&mut self, budget: Budget) {
+        self.budget = budget;
+        self.sent.resize(budget);
+        self.deliveries.resize(budget);
+    }
+
+    fn evicted(&self) -> u64 {
+        self.sent.evicted().saturating_add(self.deliveries.evicted())
+    }
+
+    fn left_out(&self) -> u64 {
+        self.left_out.saturating_add(self.deliveries.left_out())
     }
 }
 
@@ -265,9 +297,36 @@ impl Connection {
     }
 }
 
+impl Gone {
+    fn add(&mut self, sequence: u64) {
+        self.first = if self.count == 0 { sequence } else { self.first.min(sequence) };
+        self.last = self.last.max(sequence);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// How many of them this sequence settles: one, as far as is known.
+    const fn settle(&mut self, sequence: u64) -> u64 {
+        let is_one = self.count > 0 && self.first <= sequence && sequence <= self.last;
+        self.count -= is_one as u64;
+        is_one as u64
+    }
+
+    /// How many the sequences up to this one settle, as far as is known: all in between were theirs.
+    fn settle_to(&mut self, sequence: u64) -> u64 {
+        if self.count == 0 || sequence < self.first {
+            return 0;
+        }
+        let covered = (sequence - self.first).saturating_add(1);
+        let settled = if sequence >= self.last { self.count } else { self.count.min(covered) };
+        self.count -= settled;
+        self.first = sequence.saturating_add(1);
+        settled
+    }
+}
+
 impl Content {
-    /// Whether it is older than this moment: then it is complete, and not given again.
-    pub(crate) fn let_go_if_older(&mut self, before_ns: i64) -> bool {
+    /// Whether it is older than this moment: then it is complete, and not emitted again.
+    pub(crate) fn expire(&mut self, before_ns: i64) -> bool {
         let is_older = self.at_ns < before_ns;
         self.is_chosen &= !is_older;
         is_older
@@ -275,39 +334,51 @@ impl Content {
 }
 
 impl Contents {
-    /// Contents leave in order in any room: the try number of one depends on equal ones before it.
-    pub(crate) fn in_room(room: Room) -> Self {
-        Self { room, sent: Ordered::in_room(room).in_order(), tries: Tries::in_room(room), ..Self::default() }
+    /// Contents are emitted in order within any budget: the number of a delivery depends on equal ones before it.
+    pub(crate) fn within(budget: Budget) -> Self {
+        Self {
+            budget,
+            sent: Ordered::within(budget).in_order(),
+            deliveries: Deliveries::within(budget),
+            ..Self::default()
+        }
     }
 
-    /// The next delivery that leaves, selected or not.
-    pub(crate) fn leave(&mut self, is_end: bool) -> Option<Tried> {
+    /// The next delivery to emit, selected or not.
+    pub(crate) fn next_delivery(&mut self, is_end: bool) -> Option<Delivered> {
         if is_end {
             self.settle_leases();
         }
-        let let_go = self.sent.let_go();
-        while let Some(content) = if is_end { self.sent.end() } else { self.sent.leave() } {
-            self.tries.take(content);
+        let evicted = self.sent.evicted();
+        while let Some(content) = if is_end { self.sent.drain() } else { self.sent.emit() } {
+            self.deliveries.add(content);
         }
-        let gone = usize::try_from(self.sent.let_go().saturating_sub(let_go)).unwrap_or(usize::MAX);
+        let gone = usize::try_from(self.sent.evicted().saturating_sub(evicted)).unwrap_or(usize::MAX);
         self.stale = self.stale.saturating_add(gone);
-        if self.stale > self.room.share(STALE_MAX) {
+        if self.stale > self.budget.share(STALE_MAX) {
             self.stale = 0;
             self.clean();
         }
-        self.tries.next(is_end)
+        self.deliveries.emit(is_end)
     }
 
-    /// Removes open entries of connections whose contents have left, and idle connections if there are many.
+    /// Removes open entries of connections whose contents are gone, and idle connections if there are many.
     fn clean(&mut self) {
-        let Self { room, peers, sent, .. } = self;
+        let Self { budget, peers, sent, .. } = self;
         for connection in peers.values_mut() {
             for flow in [&mut connection.to_reader, &mut connection.from_writer] {
-                flow.open.retain(|_, id| sent.get(*id).is_some());
+                let Flow { open, gone, .. } = flow;
+                open.retain(|sequence, id| {
+                    let is_here = sent.get(*id).is_some();
+                    if !is_here {
+                        gone.add(*sequence);
+                    }
+                    is_here
+                });
                 flow.latest.retain(|_, id| sent.get(*id).is_some());
             }
         }
-        if peers.len() > room.share(PEERS) {
+        if peers.len() > budget.share(PEERS) {
             peers.retain(|_, connection| !connection.is_idle());
         }
     }
@@ -336,7 +407,7 @@ impl Contents {
         if is_granted {
             // What was sent before can no longer be settled.
             for flow in [std::mem::take(&mut connection.to_reader), std::mem::take(&mut connection.from_writer)] {
-                flow.open.values().chain(flow.latest.values()).for_each(|id| self.sent.settle(*id));
+                flow.open.values().chain(flow.latest.values()).for_each(|id| self.sent.complete(*id));
             }
         }
         for message in since {
@@ -361,13 +432,13 @@ impl Contents {
         };
         since.push(message);
         if since.len() >= UNKNOWN {
-            self.let_go = self.let_go.saturating_add(1);
+            self.left_out = self.left_out.saturating_add(1);
             self.end_lease(peer, true);
         }
     }
 
     fn apply(&mut self, peer: &Peer, message: &Message) {
-        let Self { peers, sent, .. } = self;
+        let Self { peers, sent, left_out, .. } = self;
         let connection = peers.entry(peer.clone()).or_default();
         match *message {
             Message::Content { id, is_out, sequence } => {
@@ -376,7 +447,7 @@ impl Contents {
                     && flow.open.get(&sequence) != Some(&before)
                 {
                     // A Response would now refer to the new one.
-                    sent.settle(before);
+                    sent.complete(before);
                 }
                 if sequence > flow.last {
                     flow.open.insert(sequence, id);
@@ -389,7 +460,9 @@ impl Contents {
                 let mut settle = |id: Id| {
                     if let Some(content) = sent.get(id) {
                         content.settled = Some(settled);
-                        sent.settle(id);
+                        sent.complete(id);
+                    } else {
+                        *left_out = left_out.saturating_add(1);
                     }
                 };
                 if settled.fate == Fate::Refused {
@@ -405,11 +478,14 @@ impl Contents {
                         flow.latest.remove(&number);
                         settle(id);
                     }
+                    *left_out = left_out.saturating_add(flow.gone.settle_to(up_to));
                 } else if let Some(id) = flow.open.remove(&sequence) {
                     if flow.latest.get(&sequence) == Some(&id) {
                         flow.latest.remove(&sequence);
                     }
                     settle(id);
+                } else {
+                    *left_out = left_out.saturating_add(flow.gone.settle(sequence));
                 }
             }
         }

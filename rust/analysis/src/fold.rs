@@ -1,6 +1,6 @@
-//! The interface of folds: rows in, settled things out, open things as they stand, and their state as bytes.
+//! The interface of folds: rows in, complete rows out, open rows as they stand, and their state as bytes.
 
-use std::{collections::HashSet, hash::Hash, mem};
+use std::{collections::HashSet, hash::Hash, mem, num::NonZeroU32, ops::RangeInclusive};
 
 use arrow_array::RecordBatch;
 use arrow_schema::Fields;
@@ -9,20 +9,18 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use trunkline_columns::ColumnError;
 
 use crate::{
-    alike::number,
+    budget::Budget,
+    fingerprint::fingerprint,
     state::{StateError, load, save},
     table::{Cell, Columns, Table, fields},
 };
 
-/// A table of things that are each made of several rows.
+/// A table whose rows are each made of several rows of messages.
 ///
 /// It is given the decoded rows of one protocol in the order of `capture_id`, `seq` and `record`. Rows of different
 /// keys never meet, so a subset of the keys can be folded alone.
 pub(crate) trait Fold: Clone + Serialize + DeserializeOwned + Send {
-    /// Its name.
     const NAME: &'static str;
-    /// The version of its state.
-    const VERSION: u16;
     /// The protocol of its rows.
     const PROTOCOL: &'static str;
     /// The columns it reads.
@@ -32,17 +30,28 @@ pub(crate) trait Fold: Clone + Serialize + DeserializeOwned + Send {
     /// Those that identify its rows; none if a row is given only once.
     const KEY: &'static [&'static str];
 
-    /// Takes in the next rows.
-    fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError>;
+    /// Adds the next rows of messages.
+    fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError>;
 
-    /// The next thing that leaves, of those that may; at the end all may.
-    fn next(&mut self, is_end: bool) -> Option<Vec<Cell>>;
+    /// The next complete row; at the end any row.
+    fn emit(&mut self, is_end: bool) -> Option<Vec<Cell>>;
 
-    /// Ends the wait for what is older than this moment, which is not given again.
+    /// Completes rows that are older than this moment, without emitting them again.
     fn forget(&mut self, _before_ns: i64) {}
 
-    /// How many things left unsettled, to make room for others, and how much else was forgotten.
-    fn let_go(&self) -> u64;
+    /// It is this moment, and what has not ended may go on.
+    fn at(&mut self, _now_ns: i64) {}
+
+    /// Takes on another budget.
+    fn resize(&mut self, budget: Budget);
+
+    /// How many rows, or senders, were let go before they were complete, to keep within the budget.
+    fn evicted(&self) -> u64;
+
+    /// How many messages are in no row, as they came for what had been let go, or there was no room for them.
+    fn left_out(&self) -> u64 {
+        0
+    }
 }
 
 /// Any fold.
@@ -55,48 +64,65 @@ pub trait Folding: Send {
     fn fields(&self) -> Fields;
     /// Those that identify its rows.
     fn key(&self) -> &'static [&'static str];
-    /// Takes in the next rows, and gives the things that are settled, except those already given as they are now.
+    /// Adds the next rows of messages, and emits complete rows, except those already emitted as they are now.
     fn record(&mut self, batch: &RecordBatch) -> Result<Vec<RecordBatch>, ColumnError>;
-    /// Gives the open things as they would be given at the end, if they have changed since the last call.
-    fn standing(&mut self) -> Result<Vec<RecordBatch>, ColumnError>;
-    /// Ends the wait for what is older than this moment, and was given as it stood.
+    /// Emits open rows as the end would, if they have changed since the last call.
+    fn emit_open(&mut self) -> Result<Vec<RecordBatch>, ColumnError>;
+    /// Completes rows that are older than this moment, and were emitted as they stood.
     fn forget(&mut self, before_ns: i64);
-    /// Gives the rest.
+    /// It is this moment, and what has not ended may go on. Without a moment nothing may.
+    fn at(&mut self, now_ns: i64);
+    /// Emits the rest.
     fn finish(&mut self) -> Result<Vec<RecordBatch>, ColumnError>;
-    /// How many things were dropped unsettled.
-    fn let_go(&self) -> u64;
+    /// How many rows, or senders, were let go before they were complete, to keep within the budget.
+    fn evicted(&self) -> u64;
+    /// How many messages are in no row, as they came for what had been let go, or there was no room for them.
+    fn left_out(&self) -> u64;
     /// Its state, as bytes.
     fn state(&self) -> Vec<u8>;
     /// Restores such a state.
     fn restore(&mut self, state: &[u8]) -> Result<(), StateError>;
 }
 
-/// A fold, and the open things that it gave.
+/// The versions of states that are read: the last one is written.
+const VERSIONS: RangeInclusive<u16> = 4..=5;
+
+/// A fold, and the open rows that it has emitted.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Kept<F> {
+pub(crate) struct Emitter<F> {
     fold: F,
-    /// The numbers of the rows, in place of the rows.
-    given: HashSet<u128, RandomState>,
+    /// Their fingerprints.
+    open: HashSet<u128, RandomState>,
+    /// How many buckets the stream has: with another number, a bucket has other messages.
+    #[serde(default = "buckets_4")]
+    buckets: Option<NonZeroU32>,
+    #[serde(skip)]
+    budget: Budget,
 }
 
-impl<F: Fold> Kept<F> {
-    pub(crate) fn of(fold: F) -> Self {
-        Self { fold, given: HashSet::default() }
+/// How many the streams of version 4 had.
+const fn buckets_4() -> Option<NonZeroU32> {
+    NonZeroU32::new(16)
+}
+
+impl<F: Fold> Emitter<F> {
+    pub(crate) fn of(fold: F, buckets: Option<NonZeroU32>, budget: Budget) -> Self {
+        Self { fold, open: HashSet::default(), buckets, budget }
     }
 
-    /// What leaves, unless it was given as it is.
-    fn leave(&mut self, is_end: bool) -> Result<Vec<RecordBatch>, ColumnError> {
-        let mut leaving = Leaving::new(F::COLUMNS);
-        while let Some(thing) = self.fold.next(is_end) {
-            if self.given.is_empty() || !self.given.contains(&number_of(&thing)) {
-                leaving.push(thing)?;
+    /// Emits rows, unless they were emitted as they are.
+    fn emit(&mut self, is_end: bool) -> Result<Vec<RecordBatch>, ColumnError> {
+        let mut emitted = Emitted::new(F::COLUMNS);
+        while let Some(row) = self.fold.emit(is_end) {
+            if self.open.is_empty() || !self.open.contains(&fingerprint_of(&row)) {
+                emitted.push(row)?;
             }
         }
-        leaving.finish()
+        emitted.finish()
     }
 }
 
-impl<F: Fold> Folding for Kept<F> {
+impl<F: Fold> Folding for Emitter<F> {
     fn protocol(&self) -> &'static str {
         F::PROTOCOL
     }
@@ -114,70 +140,82 @@ impl<F: Fold> Folding for Kept<F> {
     }
 
     fn record(&mut self, batch: &RecordBatch) -> Result<Vec<RecordBatch>, ColumnError> {
-        self.fold.take_in(batch)?;
-        self.leave(false)
+        self.fold.ingest(batch)?;
+        self.emit(false)
     }
 
-    fn standing(&mut self) -> Result<Vec<RecordBatch>, ColumnError> {
-        let mut leaving = Leaving::new(F::COLUMNS);
-        let mut given = HashSet::default();
-        // Open things are given as the fold would give them at the end.
+    fn emit_open(&mut self) -> Result<Vec<RecordBatch>, ColumnError> {
+        let mut emitted = Emitted::new(F::COLUMNS);
+        let mut open = HashSet::default();
         let mut ended = self.fold.clone();
-        while let Some(thing) = ended.next(true) {
-            let number = number_of(&thing);
-            given.insert(number);
-            if !self.given.contains(&number) {
-                leaving.push(thing)?;
+        while let Some(row) = ended.emit(true) {
+            let fingerprint = fingerprint_of(&row);
+            open.insert(fingerprint);
+            if !self.open.contains(&fingerprint) {
+                emitted.push(row)?;
             }
         }
-        self.given = given;
-        leaving.finish()
+        self.open = open;
+        emitted.finish()
     }
 
     fn forget(&mut self, before_ns: i64) {
         self.fold.forget(before_ns);
     }
 
-    fn finish(&mut self) -> Result<Vec<RecordBatch>, ColumnError> {
-        self.leave(true)
+    fn at(&mut self, now_ns: i64) {
+        self.fold.at(now_ns);
     }
 
-    fn let_go(&self) -> u64 {
-        self.fold.let_go()
+    fn finish(&mut self) -> Result<Vec<RecordBatch>, ColumnError> {
+        self.emit(true)
+    }
+
+    fn evicted(&self) -> u64 {
+        self.fold.evicted()
+    }
+
+    fn left_out(&self) -> u64 {
+        self.fold.left_out()
     }
 
     fn state(&self) -> Vec<u8> {
-        save(F::NAME, F::VERSION, self)
+        save(F::NAME, *VERSIONS.end(), self)
     }
 
     fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
-        *self = load(F::NAME, F::VERSION, state)?;
+        let found: Self = load(F::NAME, VERSIONS, state)?;
+        if found.buckets != self.buckets {
+            return Err(StateError::Buckets(found.buckets));
+        }
+        *self = Self { budget: self.budget, ..found };
+        self.fold.resize(self.budget);
         Ok(())
     }
 }
 
-/// The number of a row.
-fn number_of(thing: &[Cell]) -> u128 {
-    number(|mut hasher| thing.hash(&mut hasher))
+/// The fingerprint of a row.
+fn fingerprint_of(row: &[Cell]) -> u128 {
+    fingerprint(|mut hasher| row.hash(&mut hasher))
 }
 
-/// What leaves a fold, in batches of bounded size.
-struct Leaving {
+/// Emitted rows, in batches of bounded size.
+struct Emitted {
     columns: Columns,
     table: Table,
     batches: Vec<RecordBatch>,
 }
 
-impl Leaving {
+impl Emitted {
     fn new(columns: Columns) -> Self {
         Self { columns, table: Table::new(columns), batches: Vec::new() }
     }
 
-    fn push(&mut self, thing: Vec<Cell>) -> Result<(), ColumnError> {
+    fn push(&mut self, row: Vec<Cell>) -> Result<(), ColumnError> {
         if self.table.is_full() {
             self.batches.push(mem::replace(&mut self.table, Table::new(self.columns)).finish()?);
         }
-        self.table.push(thing)
+        self.table.push(row)
     }
 
     fn finish(mut self) -> Result<Vec<RecordBatch>, ColumnError> {

@@ -1,14 +1,14 @@
 //! All folds, for callers that know the name only at run time.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::{
+    budget::Budget,
     contents::Contents,
-    fold::{Fold, Folding, Kept},
+    fold::{Emitter, Fold, Folding},
     gaps::Gaps,
     requests::Requests,
     rollout::Rollout,
-    room::Room,
     runs::Runs,
     topics::Topics,
 };
@@ -27,23 +27,26 @@ pub struct Options {
     /// The number of buckets of a stream, if the fold has one of them: it keeps a share of what is open, and gives what
     /// is settled in any order.
     pub buckets: Option<NonZeroU32>,
+    /// How many bytes it may keep; if None 256 MiB, of a bucket its share.
+    pub bytes: Option<NonZeroU64>,
 }
 
 /// The fold of this name.
-pub fn folding(name: &str, Options { window_us, json, buckets }: Options) -> Option<Box<dyn Folding>> {
-    let room = Room::of(buckets);
+pub fn folding(name: &str, options: Options) -> Option<Box<dyn Folding>> {
+    let Options { window_us, json, buckets, bytes } = options;
+    let budget = Budget::of(bytes, buckets);
     Some(match name {
-        Contents::NAME => kept(Contents::in_room(room)),
-        Gaps::NAME => kept(Gaps::in_room(room)),
-        Requests::NAME => kept(Requests::in_room(room)),
-        Rollout::NAME => kept(Rollout::in_room(room)),
-        Runs::<false>::NAME if json => kept(Runs::<true>::in_room(room)),
-        Runs::<false>::NAME => kept(Runs::<false>::in_room(room)),
-        Topics::NAME => kept(Topics::in_room(room, window_us)),
+        Contents::NAME => kept(Contents::within(budget), buckets, budget),
+        Gaps::NAME => kept(Gaps::within(budget), buckets, budget),
+        Requests::NAME => kept(Requests::within(budget), buckets, budget),
+        Rollout::NAME => kept(Rollout::within(budget), buckets, budget),
+        Runs::<false>::NAME if json => kept(Runs::<true>::within(budget), buckets, budget),
+        Runs::<false>::NAME => kept(Runs::<false>::within(budget), buckets, budget),
+        Topics::NAME => kept(Topics::within(budget, window_us), buckets, budget),
         _ => return None,
     })
 }
 
-fn kept<F: Fold + 'static>(fold: F) -> Box<dyn Folding> {
-    Box::new(Kept::of(fold))
+fn kept<F: Fold + 'static>(fold: F, buckets: Option<NonZeroU32>, budget: Budget) -> Box<dyn Folding> {
+    Box::new(Emitter::of(fold, buckets, budget))
 }

@@ -8,9 +8,9 @@ use trunkline_columns::ColumnError;
 use trunkline_wire::cdtp::{Follower, MessageType};
 
 use crate::{
+    budget::Budget,
     fold::Fold,
     ordered::Weigh,
-    room::Room,
     rows::{Chosen, number_at, numbers, small, text, text_at},
     senders::{Senders, key, numbered, source},
     table::{Cell, Columns, Kind},
@@ -24,8 +24,8 @@ pub(crate) struct Gaps {
 }
 
 impl Gaps {
-    pub(crate) fn in_room(room: Room) -> Self {
-        Self { senders: Senders::in_room(room), found: VecDeque::new() }
+    pub(crate) fn within(budget: Budget) -> Self {
+        Self { senders: Senders::within(budget), found: VecDeque::new() }
     }
 }
 
@@ -46,7 +46,6 @@ struct Gap {
 
 impl Fold for Gaps {
     const NAME: &'static str = "gaps";
-    const VERSION: u16 = 3;
     const PROTOCOL: &'static str = "cdtp";
     const NEEDS: &'static [&'static str] =
         &["capture_id", "seq", "received_at_ns", "endpoint", "record", "sender", "type", "sequence"];
@@ -61,7 +60,7 @@ impl Fold for Gaps {
     // Nothing that comes later changes a gap.
     const KEY: &'static [&'static str] = &[];
 
-    fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
+    fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let (capture_id, endpoint, names) =
             (text(batch, "capture_id")?, text(batch, "endpoint")?, text(batch, "sender")?);
         let (seq, received_at_ns) = (numbers(batch, "seq")?, numbers(batch, "received_at_ns")?);
@@ -74,7 +73,7 @@ impl Fold for Gaps {
             let Some(name) = text_at(&names, row) else { continue };
             key(&mut sender, text_at(&capture_id, row), name);
             let missed = self.senders.change(&sender, |follower| follower.follow(message_type, sequence));
-            while self.senders.make_way().is_some() {}
+            while self.senders.evict().is_some() {}
             if missed > 0 && chosen.has(row) {
                 self.found.push_back(Gap {
                     sender: sender.clone(),
@@ -88,7 +87,7 @@ impl Fold for Gaps {
         Ok(())
     }
 
-    fn next(&mut self, _is_end: bool) -> Option<Vec<Cell>> {
+    fn emit(&mut self, _is_end: bool) -> Option<Vec<Cell>> {
         let Gap { sender, endpoint, seq, received_at_ns, missed } = self.found.pop_front()?;
         let missed = i64::try_from(missed).unwrap_or(i64::MAX);
         let (capture_id, name) = source(&sender);
@@ -96,8 +95,12 @@ impl Fold for Gaps {
         Some(texts.into_iter().chain([seq, received_at_ns, missed].map(Cell::Number)).collect())
     }
 
-    fn let_go(&self) -> u64 {
-        self.senders.let_go()
+    fn resize(&mut self, budget: Budget) {
+        self.senders.resize(budget);
+    }
+
+    fn evicted(&self) -> u64 {
+        self.senders.evicted()
     }
 }
 

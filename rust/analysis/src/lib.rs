@@ -2,19 +2,21 @@
 //! order, without files, sockets or Python.
 #![forbid(unsafe_code)]
 
-mod alike;
+mod budget;
 mod contents;
+mod deliveries;
 mod divide;
+mod fingerprint;
 mod fold;
 mod folds;
 mod gaps;
 mod latencies;
 mod ordered;
 mod passing;
+mod payloads;
 mod queues;
 mod requests;
 mod rollout;
-mod room;
 mod rows;
 mod runs;
 mod seen;
@@ -23,11 +25,11 @@ mod state;
 mod summaries;
 mod table;
 mod topics;
-mod tries;
 
-pub use divide::divide;
+pub use divide::{Choice, Key, Part, divide};
 pub use fold::Folding;
 pub use folds::{NAMES, Options, folding};
+pub use payloads::Payloads;
 pub use runs::FRAMES;
 pub use state::StateError;
-pub use summaries::{COLOURS, Clock, DECADE, NAMES_MAX, OTHERS, Scope, Summary, summary};
+pub use summaries::{COLOURS, Clock, DECADE, NAMES_MAX, OTHERS, Scope, Summary, key, summary};

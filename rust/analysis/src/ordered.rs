@@ -1,30 +1,34 @@
-//! Things in the order in which they began, until they are settled: how many may wait, and which leave early.
+//! Items in the order in which they began, until they are complete: how many may wait, and which are evicted.
 
 use std::{collections::VecDeque, mem};
 
 use serde::{Deserialize, Serialize};
 
-use crate::room::Room;
+use crate::budget::{Budget, WHOLE};
 
-/// The number of a thing, in the order in which they began.
+/// The number of an item, in the order in which they began.
 pub(crate) type Id = u64;
 
 /// The limits of what may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// How many things.
+    /// How many items.
     pub(crate) count: usize,
     /// How many bytes they may take.
     pub(crate) bytes: usize,
 }
 
-impl Limits {
+impl Default for Limits {
     /// The limits of a whole table.
-    const WHOLE: Self = Self { count: 1 << 20, bytes: 256 << 20 };
+    fn default() -> Self {
+        Self { count: 1 << 20, bytes: WHOLE }
+    }
+}
 
-    /// The share that `room` has of these limits.
-    pub(crate) fn of(room: Room, count: usize, bytes: usize) -> Self {
-        Self { count: room.share(count), bytes: room.share(bytes) }
+impl Limits {
+    /// The share that `budget` has of these limits.
+    pub(crate) fn of(budget: Budget, count: usize, bytes: usize) -> Self {
+        Self { count: budget.share(count), bytes: budget.share(bytes) }
     }
 }
 
@@ -32,17 +36,20 @@ impl Limits {
 pub(crate) trait Weigh {
     /// About how many bytes it takes.
     fn weight(&self) -> usize;
+
+    /// It leaves before it is complete, to keep within the limits.
+    fn evict(&mut self) {}
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Slot<T> {
     id: Id,
-    thing: T,
+    item: T,
     weight: usize,
-    is_settled: bool,
+    is_complete: bool,
 }
 
-/// Things in the order in which they began. They leave in that order, once they and all before them are settled, or in
+/// Items in the order in which they began. They are emitted in that order, once they and all before them are complete, or in
 /// any order once they are; the oldest leaves early beyond the limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ordered<T> {
@@ -50,20 +57,24 @@ pub(crate) struct Ordered<T> {
     next: Id,
     slots: VecDeque<Slot<T>>,
     bytes: usize,
+    #[serde(skip)]
     limits: Limits,
-    /// Whether settled ones wait for those before them.
+    /// Whether complete ones wait for those before them.
     in_order: bool,
-    /// How many settled ones are still here.
-    settled: usize,
-    /// Those that leave before their turn.
-    leaving: VecDeque<T>,
-    /// How many left before they were settled, to make room for others.
-    let_go: u64,
+    /// How many complete ones are still here.
+    complete: usize,
+    /// Complete items that need not wait for their turn.
+    ready: VecDeque<T>,
+    /// How many were emitted before they were complete, to keep within the limits.
+    evicted: u64,
+    /// Of those up to here that are gone, some may have left before they were complete.
+    #[serde(default)]
+    lost_to: Option<Id>,
 }
 
 impl<T> Default for Ordered<T> {
     fn default() -> Self {
-        Self::new(Limits::WHOLE, true)
+        Self::new(Limits::default(), true)
     }
 }
 
@@ -71,26 +82,49 @@ impl<T> Ordered<T> {
     /// Empty, with these limits.
     pub(crate) fn new(limits: Limits, in_order: bool) -> Self {
         let slots = VecDeque::new();
-        Self { next: 0, slots, bytes: 0, limits, in_order, settled: 0, leaving: VecDeque::new(), let_go: 0 }
+        Self {
+            next: 0,
+            slots,
+            bytes: 0,
+            limits,
+            in_order,
+            complete: 0,
+            ready: VecDeque::new(),
+            evicted: 0,
+            lost_to: None,
+        }
     }
 
-    /// Empty; in a stream settled things need not wait for all before them.
-    pub(crate) fn in_room(room: Room) -> Self {
-        Self::new(Limits::of(room, Limits::WHOLE.count, Limits::WHOLE.bytes), !room.is_streamed())
+    /// Empty; in a stream complete items need not wait for all before them.
+    pub(crate) fn within(budget: Budget) -> Self {
+        let mut ordered = Self::new(Limits::default(), !budget.is_streamed());
+        ordered.resize(budget);
+        ordered
     }
 
-    /// The same, in order in any room.
+    /// Takes on the limits of another budget.
+    pub(crate) fn resize(&mut self, budget: Budget) {
+        let Limits { count, bytes } = Limits::default();
+        self.limits = Limits::of(budget, count, bytes);
+    }
+
+    /// The same, emitted in order within any budget.
     pub(crate) fn in_order(self) -> Self {
         Self { in_order: true, ..self }
     }
 
-    /// How many left before they were settled.
-    pub(crate) const fn let_go(&self) -> u64 {
-        self.let_go
+    /// How many were emitted before they were complete.
+    pub(crate) const fn evicted(&self) -> u64 {
+        self.evicted
     }
 
-    /// The index of a thing.
-    fn place(&self, id: Id) -> Option<usize> {
+    /// Whether an item has left, and may not have been complete.
+    pub(crate) fn may_be_lost(&self, id: Id) -> bool {
+        self.lost_to.is_some_and(|last| id <= last) && self.index_of(id).is_none()
+    }
+
+    /// The index of an item.
+    fn index_of(&self, id: Id) -> Option<usize> {
         let first = self.slots.front()?.id;
         let at = usize::try_from(id.checked_sub(first)?).ok()?;
         // It is at this index, unless some have left before their turn.
@@ -100,67 +134,54 @@ impl<T> Ordered<T> {
         if self.in_order { None } else { self.slots.binary_search_by_key(&id, |slot| slot.id).ok() }
     }
 
-    /// An unsettled thing.
+    /// An incomplete item.
     pub(crate) fn get(&mut self, id: Id) -> Option<&mut T> {
-        let slot = self.place(id).and_then(|at| self.slots.get_mut(at))?;
-        (!slot.is_settled).then_some(&mut slot.thing)
+        let slot = self.index_of(id).and_then(|at| self.slots.get_mut(at))?;
+        (!slot.is_complete).then_some(&mut slot.item)
     }
 
-    /// A thing is complete: it may leave.
-    pub(crate) fn settle(&mut self, id: Id) {
-        if let Some(slot) = self.place(id).and_then(|at| self.slots.get_mut(at)) {
-            self.settled = self.settled.saturating_add(usize::from(!slot.is_settled));
-            slot.is_settled = true;
+    /// An item is complete: it may be emitted.
+    pub(crate) fn complete(&mut self, id: Id) {
+        if let Some(slot) = self.index_of(id).and_then(|at| self.slots.get_mut(at)) {
+            self.complete = self.complete.saturating_add(usize::from(!slot.is_complete));
+            slot.is_complete = true;
         }
     }
 
-    /// Settles those for which `is_over` holds; gives their number.
-    pub(crate) fn settle_those(&mut self, mut is_over: impl FnMut(&mut T) -> bool) -> usize {
+    /// Completes the items for which `is_over` holds; gives their number.
+    pub(crate) fn complete_where(&mut self, mut is_over: impl FnMut(&mut T) -> bool) -> usize {
         let mut over = 0;
-        for slot in self.slots.iter_mut().filter(|slot| !slot.is_settled) {
-            slot.is_settled = is_over(&mut slot.thing);
-            over += usize::from(slot.is_settled);
+        for slot in self.slots.iter_mut().filter(|slot| !slot.is_complete) {
+            slot.is_complete = is_over(&mut slot.item);
+            if slot.is_complete {
+                self.lost_to = self.lost_to.max(Some(slot.id));
+            }
+            over += usize::from(slot.is_complete);
         }
-        self.settled = self.settled.saturating_add(over);
+        self.complete = self.complete.saturating_add(over);
         over
     }
 
-    /// A thing takes so many more bytes.
+    /// An item takes so many more bytes.
     pub(crate) fn grow(&mut self, id: Id, by: usize) {
-        if let Some(slot) = self.place(id).and_then(|at| self.slots.get_mut(at)) {
+        if let Some(slot) = self.index_of(id).and_then(|at| self.slots.get_mut(at)) {
             slot.weight = slot.weight.saturating_add(by);
             self.bytes = self.bytes.saturating_add(by);
         }
     }
 
-    /// The next that leaves, if any may.
-    pub(crate) fn leave(&mut self) -> Option<T> {
-        if !self.in_order && self.settled > 0 {
-            self.sweep();
-        }
-        if let Some(thing) = self.leaving.pop_front() {
-            return Some(thing);
-        }
-        let is_settled = self.slots.front()?.is_settled;
-        if !is_settled && self.slots.len() <= self.limits.count && self.bytes <= self.limits.bytes {
-            return None;
-        }
-        self.let_go = self.let_go.saturating_add(u64::from(!is_settled));
-        self.pop()
+    /// The next item, complete or not: nothing more comes.
+    pub(crate) fn drain(&mut self) -> Option<T> {
+        self.ready.pop_front().or_else(|| self.pop())
     }
 
-    /// The next that leaves, settled or not: nothing more comes.
-    pub(crate) fn end(&mut self) -> Option<T> {
-        self.leaving.pop_front().or_else(|| self.pop())
-    }
-
-    /// Takes out all that are settled.
+    /// Takes out all that are complete.
     fn sweep(&mut self) {
-        self.settled = 0;
+        self.complete = 0;
         for slot in mem::take(&mut self.slots) {
-            if slot.is_settled {
+            if slot.is_complete {
                 self.bytes = self.bytes.saturating_sub(slot.weight);
-                self.leaving.push_back(slot.thing);
+                self.ready.push_back(slot.item);
             } else {
                 self.slots.push_back(slot);
             }
@@ -169,21 +190,41 @@ impl<T> Ordered<T> {
 
     fn pop(&mut self) -> Option<T> {
         let slot = self.slots.pop_front()?;
-        self.settled = self.settled.saturating_sub(usize::from(slot.is_settled));
+        self.complete = self.complete.saturating_sub(usize::from(slot.is_complete));
         self.bytes = self.bytes.saturating_sub(slot.weight);
-        Some(slot.thing)
+        Some(slot.item)
     }
 }
 
 impl<T: Weigh> Ordered<T> {
     /// One begins.
-    pub(crate) fn begin(&mut self, thing: T) -> Id {
-        let weight = thing.weight();
+    pub(crate) fn begin(&mut self, item: T) -> Id {
+        let weight = item.weight();
         let id = self.next;
         self.next = id.wrapping_add(1);
         self.bytes = self.bytes.saturating_add(weight);
-        self.slots.push_back(Slot { id, thing, weight, is_settled: false });
+        self.slots.push_back(Slot { id, item, weight, is_complete: false });
         id
+    }
+
+    /// The next complete item, or the oldest beyond the limits.
+    pub(crate) fn emit(&mut self) -> Option<T> {
+        if !self.in_order && self.complete > 0 {
+            self.sweep();
+        }
+        if let Some(item) = self.ready.pop_front() {
+            return Some(item);
+        }
+        let (count, oldest) = (self.slots.len(), self.slots.front_mut()?);
+        if !oldest.is_complete {
+            if count <= self.limits.count && self.bytes <= self.limits.bytes {
+                return None;
+            }
+            oldest.item.evict();
+            self.lost_to = self.lost_to.max(Some(oldest.id));
+            self.evicted = self.evicted.saturating_add(1);
+        }
+        self.pop()
     }
 }
 
@@ -201,13 +242,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn things_leave_in_order_and_few_enough_wait(
+        fn items_are_emitted_in_order_and_few_enough_wait(
             steps in prop::collection::vec((any::<bool>(), 0..40_u64, 0..30_usize), 0..200),
             count in 1..20_usize,
             bytes in 1..300_usize,
         ) {
             let mut ordered = Ordered::new(Limits { count, bytes }, true);
-            let (mut begun, mut left, mut settled) = (0, Vec::new(), Vec::new());
+            let (mut begun, mut left, mut complete) = (0, Vec::new(), Vec::new());
             for (begins, which, more) in steps {
                 if begins {
                     prop_assert_eq!(ordered.begin(begun), begun);
@@ -215,47 +256,47 @@ mod tests {
                 } else {
                     ordered.grow(which, more);
                     if ordered.get(which).is_some() {
-                        settled.push(which);
+                        complete.push(which);
                     }
-                    ordered.settle(which);
+                    ordered.complete(which);
                     prop_assert!(ordered.get(which).is_none());
                 }
-                left.extend(std::iter::from_fn(|| ordered.leave()));
+                left.extend(std::iter::from_fn(|| ordered.emit()));
                 prop_assert!(ordered.slots.len() <= count);
                 prop_assert!(ordered.bytes <= bytes);
             }
-            let unsettled = left.iter().filter(|id| !settled.contains(id)).count();
-            prop_assert_eq!(ordered.let_go(), unsettled as u64);
-            left.extend(std::iter::from_fn(|| ordered.end()));
+            let incomplete = left.iter().filter(|id| !complete.contains(id)).count();
+            prop_assert_eq!(ordered.evicted(), incomplete as u64);
+            left.extend(std::iter::from_fn(|| ordered.drain()));
             prop_assert_eq!(left, (0..begun).collect::<Vec<_>>());
             prop_assert_eq!(ordered.bytes, 0);
         }
     }
     proptest! {
         #[test]
-        fn of_a_stream_things_leave_once_they_are_settled(
+        fn of_a_stream_items_are_emitted_once_they_are_complete(
             steps in prop::collection::vec((any::<bool>(), 0..40_u64), 0..200),
             count in 1..20_usize,
         ) {
             let mut ordered = Ordered::new(Limits { count, bytes: usize::MAX }, false);
-            let (mut begun, mut left, mut settled) = (0, Vec::new(), Vec::new());
+            let (mut begun, mut left, mut complete) = (0, Vec::new(), Vec::new());
             for (begins, which) in steps {
                 if begins {
                     prop_assert_eq!(ordered.begin(begun), begun);
                     begun += 1;
                 } else if ordered.get(which).is_some() {
-                    settled.push(which);
-                    ordered.settle(which);
+                    complete.push(which);
+                    ordered.complete(which);
                     prop_assert!(ordered.get(which).is_none());
                 }
-                left.extend(std::iter::from_fn(|| ordered.leave()));
+                left.extend(std::iter::from_fn(|| ordered.emit()));
                 prop_assert!(ordered.slots.len() <= count);
-                prop_assert!(settled.iter().all(|id| left.contains(id)));
+                prop_assert!(complete.iter().all(|id| left.contains(id)));
                 let waiting = (0..begun).filter(|id| ordered.get(*id).is_some()).count();
                 prop_assert_eq!(waiting, ordered.slots.len());
             }
-            prop_assert_eq!(ordered.let_go(), (left.len() - settled.len()) as u64);
-            left.extend(std::iter::from_fn(|| ordered.end()));
+            prop_assert_eq!(ordered.evicted(), (left.len() - complete.len()) as u64);
+            left.extend(std::iter::from_fn(|| ordered.drain()));
             left.sort_unstable();
             prop_assert_eq!(left, (0..begun).collect::<Vec<_>>());
             prop_assert_eq!(ordered.bytes, 0);

@@ -9,8 +9,8 @@ use serde_bytes::{ByteBuf, Bytes};
 use trunkline_columns::ColumnError;
 
 use crate::{
-    alike::{Alike, number},
-    room::Room,
+    budget::Budget,
+    fingerprint::{self, Fingerprints},
     rows::{Chosen, binary, bytes_at, number_at, numbers, text, text_at},
 };
 
@@ -21,7 +21,7 @@ const MESSAGES: usize = 1 << 20;
 const OF_SUBSCRIBER: usize = 1 << 12;
 
 /// The columns by which headers and bodies are compared.
-const ALIKE: [&str; 4] = ["headers", "body_frames", "body_bytes", "body"];
+const COMPARED: [&str; 4] = ["headers", "body_frames", "body_bytes", "body"];
 
 /// The columns it reads.
 pub(crate) const NEEDS: &[&str] =
@@ -52,8 +52,8 @@ pub(crate) struct Message<'a> {
     pub(crate) size: i64,
     pub(crate) peer: Option<&'a [u8]>,
     pub(crate) is_chosen: bool,
-    /// The number shared by a PUT and its MESSAGEs.
-    alike: u128,
+    /// Shared by a PUT and its MESSAGEs.
+    fingerprint: u128,
 }
 
 /// The messages of a batch that pass through topics.
@@ -61,7 +61,7 @@ pub(crate) fn messages(batch: &RecordBatch, mut take: impl FnMut(&Message<'_>)) 
     let (capture_id, direction) = (text(batch, "capture_id")?, text(batch, "direction")?);
     let (verbs, topics, peers) = (text(batch, "verb")?, text(batch, "topic")?, binary(batch, "peer")?);
     let (received_at_ns, sizes) = (numbers(batch, "received_at_ns")?, numbers(batch, "body_bytes")?);
-    let (chosen, alike) = (Chosen::of(batch)?, Alike::of(batch, |name| ALIKE.contains(&name)));
+    let (chosen, fingerprints) = (Chosen::of(batch)?, Fingerprints::of(batch, |name| COMPARED.contains(&name)));
     for row in 0..batch.num_rows() {
         let is_put = match text_at(&verbs, row) {
             Some("PUT") => true,
@@ -75,9 +75,9 @@ pub(crate) fn messages(batch: &RecordBatch, mut take: impl FnMut(&Message<'_>)) 
         }
         let topic = text_at(&topics, row).unwrap_or_default();
         // Only at a middleware a PUT becomes MESSAGEs.
-        let alike = if peer.is_some() {
-            let (cells, capture) = (alike.at(row)?, text_at(&capture_id, row).unwrap_or_default());
-            number(|hasher| {
+        let fingerprint = if peer.is_some() {
+            let (cells, capture) = (fingerprints.at(row)?, text_at(&capture_id, row).unwrap_or_default());
+            fingerprint::fingerprint(|hasher| {
                 hasher.write_u128(cells);
                 hasher.write_usize(capture.len());
                 hasher.write(capture.as_bytes());
@@ -94,7 +94,7 @@ pub(crate) fn messages(batch: &RecordBatch, mut take: impl FnMut(&Message<'_>)) 
             size: number_at(&sizes, row).unwrap_or_default(),
             peer,
             is_chosen: chosen.has(row),
-            alike,
+            fingerprint,
         });
     }
     Ok(())
@@ -103,15 +103,16 @@ pub(crate) fn messages(batch: &RecordBatch, mut take: impl FnMut(&Message<'_>)) 
 /// PUTs and MESSAGEs of a middleware, each with its group of counts: a `G`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Passing<G> {
-    room: Room,
-    /// Those that are alike.
-    alike: HashMap<u128, Passed<G>, RandomState>,
+    #[serde(skip)]
+    budget: Budget,
+    /// By the fingerprint that PUTs share with their MESSAGEs.
+    passed: HashMap<u128, Passed<G>, RandomState>,
     /// The key of each PUT, oldest first.
     puts: VecDeque<u128>,
     messages: usize,
 }
 
-/// PUTs that are alike, and the MESSAGEs that they became.
+/// PUTs with one fingerprint, and the MESSAGEs that they became.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Passed<G> {
     /// The number of the first PUT that is kept, from 1, and when each came.
@@ -134,34 +135,39 @@ type Timed<G> = (Option<G>, Option<i64>);
 
 impl<G> Default for Passing<G> {
     fn default() -> Self {
-        Self::in_room(Room::default())
+        Self::within(Budget::default())
     }
 }
 
 impl<G> Passing<G> {
-    pub(crate) fn in_room(room: Room) -> Self {
-        Self { room, alike: HashMap::default(), puts: VecDeque::new(), messages: 0 }
+    pub(crate) fn within(budget: Budget) -> Self {
+        Self { budget, passed: HashMap::default(), puts: VecDeque::new(), messages: 0 }
+    }
+
+    /// Takes on another budget.
+    pub(crate) const fn resize(&mut self, budget: Budget) {
+        self.budget = budget;
     }
 
     /// A PUT or MESSAGE passes through a middleware; `time` is called with the latencies of deliveries.
     pub(crate) fn pass(&mut self, message: &Message<'_>, group: Option<G>, time: &mut impl FnMut(G, i64)) {
         let Some(peer) = message.peer else { return };
         if message.is_put {
-            let passed = self.alike.entry(message.alike).or_default();
+            let passed = self.passed.entry(message.fingerprint).or_default();
             passed.put_at_ns.push_back(message.at_ns);
-            self.puts.push_back(message.alike);
-        } else if let Some(passed) = self.alike.get_mut(&message.alike) {
+            self.puts.push_back(message.fingerprint);
+        } else if let Some(passed) = self.passed.get_mut(&message.fingerprint) {
             let puts = passed.first.saturating_add(passed.put_at_ns.len() as u64).saturating_sub(1);
             let messages = passed.messages.entry(ByteBuf::from(peer)).or_default();
             messages.push_back(Delivery { puts, at_ns: message.at_ns, group });
             self.messages = self.messages.saturating_add(1);
             if messages.len() > OF_SUBSCRIBER {
-                let settled = passed.settle(peer);
-                self.messages = self.messages.saturating_sub(settled.len());
-                hear(settled, time);
+                let paired = passed.pair(peer);
+                self.messages = self.messages.saturating_sub(paired.len());
+                time_all(paired, time);
             }
         }
-        while self.puts.len() > self.room.share(PUTS) || self.messages > self.room.share(MESSAGES) {
+        while self.puts.len() > self.budget.share(PUTS) || self.messages > self.budget.share(MESSAGES) {
             let Some(oldest) = self.puts.pop_front() else { break };
             self.forget(oldest, time);
         }
@@ -169,28 +175,28 @@ impl<G> Passing<G> {
 
     /// Nothing more passes.
     pub(crate) fn finish(&mut self, time: &mut impl FnMut(G, i64)) {
-        for (_, mut passed) in std::mem::take(&mut self.alike) {
-            hear(passed.settle_all(), time);
+        for (_, mut passed) in std::mem::take(&mut self.passed) {
+            time_all(passed.pair_all(), time);
         }
-        *self = Self::in_room(self.room);
+        *self = Self::within(self.budget);
     }
 
-    /// Forgets the oldest PUT of those that are alike.
-    fn forget(&mut self, alike: u128, time: &mut impl FnMut(G, i64)) {
-        let Some(passed) = self.alike.get_mut(&alike) else { return };
-        let settled = passed.settle_all();
+    /// Forgets the oldest PUT of a fingerprint.
+    fn forget(&mut self, fingerprint: u128, time: &mut impl FnMut(G, i64)) {
+        let Some(passed) = self.passed.get_mut(&fingerprint) else { return };
+        let paired = passed.pair_all();
         passed.put_at_ns.pop_front();
         passed.first = passed.first.saturating_add(1);
         if passed.put_at_ns.is_empty() {
-            self.alike.remove(&alike);
+            self.passed.remove(&fingerprint);
         }
-        self.messages = self.messages.saturating_sub(settled.len());
-        hear(settled, time);
+        self.messages = self.messages.saturating_sub(paired.len());
+        time_all(paired, time);
     }
 }
 
-fn hear<G>(settled: Vec<Timed<G>>, time: &mut impl FnMut(G, i64)) {
-    for (group, latency_ns) in settled {
+fn time_all<G>(paired: Vec<Timed<G>>, time: &mut impl FnMut(G, i64)) {
+    for (group, latency_ns) in paired {
         if let (Some(group), Some(latency_ns)) = (group, latency_ns) {
             time(group, latency_ns);
         }
@@ -204,24 +210,24 @@ impl<G> Default for Passed<G> {
 }
 
 impl<G> Passed<G> {
-    /// Gives all MESSAGEs their PUTs.
-    fn settle_all(&mut self) -> Vec<Timed<G>> {
+    /// Pairs all MESSAGEs with their PUTs.
+    fn pair_all(&mut self) -> Vec<Timed<G>> {
         let peers: Vec<_> = self.messages.keys().cloned().collect();
-        peers.iter().flat_map(|peer| self.settle(peer)).collect()
+        peers.iter().flat_map(|peer| self.pair(peer)).collect()
     }
 
-    /// Gives the MESSAGEs of a subscriber their PUTs: from the last one backwards, each takes the latest that is left.
-    fn settle(&mut self, peer: &[u8]) -> Vec<Timed<G>> {
+    /// Pairs the MESSAGEs of a subscriber with their PUTs: from the last one backwards, each takes the latest that is left.
+    fn pair(&mut self, peer: &[u8]) -> Vec<Timed<G>> {
         let messages = self.messages.remove(Bytes::new(peer)).unwrap_or_default();
         let mut left = u64::MAX;
-        let mut settled = Vec::with_capacity(messages.len());
+        let mut paired = Vec::with_capacity(messages.len());
         for Delivery { puts, at_ns, group } in messages.into_iter().rev() {
             let put = puts.min(left);
             left = put.saturating_sub(1);
             let at = put.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
             let put_at_ns = at.and_then(|at| self.put_at_ns.get(at));
-            settled.push((group, put_at_ns.map(|put_at_ns| at_ns.saturating_sub(*put_at_ns))));
+            paired.push((group, put_at_ns.map(|put_at_ns| at_ns.saturating_sub(*put_at_ns))));
         }
-        settled
+        paired
     }
 }

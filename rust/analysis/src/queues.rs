@@ -1,19 +1,19 @@
-//! Queues by the numbers of their names, which mostly hold one or two things in all.
+//! Queues by the fingerprints of their names, which mostly hold one or two values in all.
 
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
 
-/// Up to so many things are searched one by one.
+/// Up to so many values are searched one by one.
 const FEW: usize = 8;
 
 /// Queues by a number; an empty one is not kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Queues<T> {
-    /// The first things, each with the number of its queue.
+    /// The first values, each with the fingerprint of its queue.
     few: Vec<(u128, T)>,
-    /// Things beyond these.
+    /// Values beyond these.
     many: HashMap<u128, VecDeque<T>, RandomState>,
     len: usize,
 }
@@ -25,7 +25,7 @@ impl<T> Default for Queues<T> {
 }
 
 impl<T: Copy> Queues<T> {
-    /// The number of things in all of them.
+    /// The number of values in all of them.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -64,7 +64,7 @@ impl<T: Copy> Queues<T> {
         value
     }
 
-    /// All things in any queue.
+    /// The values in any queue.
     pub(crate) fn all(&self) -> impl Iterator<Item = T> {
         self.few.iter().map(|(_, value)| *value).chain(self.many.values().flatten().copied())
     }

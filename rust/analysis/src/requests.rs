@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     mem,
     ops::Range,
+    sync::Arc,
 };
 
 use arrow_array::{Array, BinaryArray, Int64Array, ListArray, RecordBatch, StringArray, cast::AsArray};
@@ -13,11 +14,11 @@ use serde_bytes::ByteBuf;
 use trunkline_columns::ColumnError;
 
 use crate::{
-    alike::number,
+    budget::Budget,
+    fingerprint::fingerprint,
     fold::Fold,
     ordered::{Id, Ordered, Weigh},
     queues::Queues,
-    room::Room,
     rows::{Chosen, binary, bytes_at, lists, numbers, text, text_at},
     table::{Cell, Columns, Kind},
 };
@@ -38,15 +39,21 @@ const DISPATCH_BYTES: usize = 64;
 /// of a client or a worker by the metadata.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Requests {
-    room: Room,
+    #[serde(skip)]
+    budget: Budget,
     begun: Ordered<Request>,
     calls: HashMap<u128, Box<Open>, RandomState>,
     stale: usize,
-    forgotten: u64,
+    /// How many replies are in no row.
+    #[serde(alias = "forgotten")]
+    left_out: u64,
     /// Empty records, for calls to come.
     #[serde(skip)]
     #[allow(clippy::vec_box)] // they go from one to the other as they are
     spare: Vec<Box<Open>>,
+    /// The capture of the last row.
+    #[serde(skip)]
+    capture_id: Arc<str>,
 }
 
 /// The open parts of a call, in the order in which they came.
@@ -108,6 +115,8 @@ pub(crate) enum Outcome {
     Undelivered,
     NotDispatched,
     NoReply,
+    /// It made way for others before it had one of these.
+    Evicted,
 }
 
 impl Outcome {
@@ -118,13 +127,14 @@ impl Outcome {
             Self::Undelivered => "undelivered",
             Self::NotDispatched => "not_dispatched",
             Self::NoReply => "no_reply",
+            Self::Evicted => "evicted",
         }
     }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
-    capture_id: String,
+    capture_id: Arc<str>,
     pub(crate) role: Role,
     is_chosen: bool,
     pub(crate) service: Option<ByteBuf>,
@@ -140,6 +150,8 @@ pub(crate) struct Request {
     dispatches: usize,
     response: Option<Response>,
     reply: Option<(i64, i64)>,
+    #[serde(default)]
+    is_evicted: bool,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -166,6 +178,10 @@ impl Weigh for Request {
         // The call holds the address and the metadata once more.
         let common: usize = self.metadata.iter().map(|part| part.len() + 24).sum();
         size_of::<Self>() + 2 * (texts + common + self.capture_id.len())
+    }
+
+    fn evict(&mut self) {
+        self.is_evicted = true;
     }
 }
 
@@ -200,7 +216,6 @@ struct Row<'a> {
 
 impl Fold for Requests {
     const NAME: &'static str = "requests";
-    const VERSION: u16 = 3;
     const PROTOCOL: &'static str = "dcp";
     const NEEDS: &'static [&'static str] =
         &["capture_id", "seq", "received_at_ns", "peer", "direction", "type", "service", "client", "metadata"];
@@ -224,11 +239,11 @@ impl Fold for Requests {
     ];
     const KEY: &'static [&'static str] = &["capture_id", "request_seq"];
 
-    fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
+    fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let rows = Rows::of(batch)?;
         let chosen = Chosen::of(batch)?;
-        let Self { room, begun, calls, stale, forgotten, spare } = self;
-        let stale_max = room.share(STALE_MAX);
+        let Self { budget, begun, calls, stale, left_out, spare, capture_id } = self;
+        let stale_max = budget.share(STALE_MAX);
         for at in 0..batch.num_rows() {
             let asks = match text_at(&rows.kinds, at) {
                 Some("request") => true,
@@ -239,7 +254,11 @@ impl Fold for Requests {
             // A number represents what they share, which is long.
             let call = row.call();
             let open = calls.entry(call).or_insert_with(|| spare.pop().unwrap_or_default());
-            let mut matching = Matching { begun: &mut *begun, stale: &mut *stale, forgotten: &mut *forgotten };
+            if **capture_id != *row.capture_id {
+                *capture_id = row.capture_id.into();
+            }
+            let mut matching =
+                Matching { begun: &mut *begun, stale: &mut *stale, left_out: &mut *left_out, capture_id };
             if row.peer.is_some() {
                 matching.at_broker(&row, open);
                 matching.answer(open, false);
@@ -250,19 +269,19 @@ impl Fold for Requests {
                 spare.extend(calls.remove(&call).filter(|_| spare.len() < SPARE));
             }
             if *stale > stale_max {
-                clean(begun, calls, forgotten);
+                clean(begun, calls, left_out);
                 *stale = 0;
             }
         }
         Ok(())
     }
 
-    fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
-        self.leave(is_end).map(Request::cells)
+    fn emit(&mut self, is_end: bool) -> Option<Vec<Cell>> {
+        self.next_request(is_end).map(Request::cells)
     }
 
     fn forget(&mut self, before_ns: i64) {
-        let over = self.begun.settle_those(|request| {
+        let over = self.begun.complete_where(|request| {
             let is_over = request.at_ns < before_ns;
             request.is_chosen &= !is_over;
             is_over
@@ -270,30 +289,39 @@ impl Fold for Requests {
         self.stale = self.stale.saturating_add(over);
     }
 
-    fn let_go(&self) -> u64 {
-        self.begun.let_go().saturating_add(self.forgotten)
+    fn resize(&mut self, budget: Budget) {
+        self.budget = budget;
+        self.begun.resize(budget);
+    }
+
+    fn evicted(&self) -> u64 {
+        self.begun.evicted()
+    }
+
+    fn left_out(&self) -> u64 {
+        self.left_out
     }
 }
 
 impl Requests {
-    pub(crate) fn in_room(room: Room) -> Self {
-        Self { room, begun: Ordered::in_room(room), ..Self::default() }
+    pub(crate) fn within(budget: Budget) -> Self {
+        Self { budget, begun: Ordered::within(budget), ..Self::default() }
     }
 
     /// The next request that leaves, of those that are selected.
-    pub(crate) fn leave(&mut self, is_end: bool) -> Option<Request> {
+    pub(crate) fn next_request(&mut self, is_end: bool) -> Option<Request> {
         if is_end {
-            let Self { begun, stale, forgotten, .. } = self;
-            let mut matching = Matching { begun, stale, forgotten };
+            let Self { begun, stale, left_out, capture_id, .. } = self;
+            let mut matching = Matching { begun, stale, left_out, capture_id };
             for (_, mut open) in mem::take(&mut self.calls) {
                 matching.answer(&mut open, true);
             }
         }
         loop {
-            let let_go = self.begun.let_go();
-            let request = if is_end { self.begun.end() } else { self.begun.leave() }?;
+            let evicted = self.begun.evicted();
+            let request = if is_end { self.begun.drain() } else { self.begun.emit() }?;
             // The open entries of a request that leaves early are stale.
-            self.stale = self.stale.saturating_add(usize::from(self.begun.let_go() > let_go));
+            self.stale = self.stale.saturating_add(usize::from(self.begun.evicted() > evicted));
             if request.is_chosen {
                 return Some(request);
             }
@@ -305,10 +333,31 @@ impl Requests {
 struct Matching<'a> {
     begun: &'a mut Ordered<Request>,
     stale: &'a mut usize,
-    forgotten: &'a mut u64,
+    left_out: &'a mut u64,
+    capture_id: &'a Arc<str>,
 }
 
 impl Matching<'_> {
+    fn request(&self, row: &Row<'_>, role: Role) -> Request {
+        Request {
+            capture_id: Arc::clone(self.capture_id),
+            role,
+            is_chosen: row.is_chosen,
+            service: row.service.map(owned),
+            client: row.address().or(row.client).map(owned),
+            forwarded_by: None,
+            metadata: row.metadata().map(owned).collect(),
+            seq: row.seq,
+            at_ns: row.at_ns,
+            worker: None,
+            dispatch: None,
+            dispatches: 0,
+            response: None,
+            reply: None,
+            is_evicted: false,
+        }
+    }
+
     /// A request comes in and goes out to a worker; its response comes in and goes out to the client. The response is a
     /// reply, or a request that the worker forwards for the same client: that one is a new request too.
     fn at_broker(&mut self, row: &Row<'_>, open: &mut Open) {
@@ -318,7 +367,7 @@ impl Matching<'_> {
             (true, true) => {
                 let is_sent_on = row.client.is_some_and(|client| client != peer);
                 let ended = is_sent_on && !matches!(self.respond(row, peer, open, true), Answer::Unasked);
-                let mut request = Request::of(row, Role::Broker);
+                let mut request = self.request(row, Role::Broker);
                 request.forwarded_by = ended.then(|| owned(peer));
                 open.waiting.push(service, self.begun.begin(request));
             }
@@ -352,7 +401,7 @@ impl Matching<'_> {
                     Some(None) => *self.stale = self.stale.saturating_sub(1),
                     // No worker gets what a broker answers itself.
                     None if open.waiting.is_empty() => {}
-                    None if open.waiting.len() > AMBIGUOUS => *self.forgotten = self.forgotten.saturating_add(1),
+                    None if open.waiting.len() > AMBIGUOUS => *self.left_out = self.left_out.saturating_add(1),
                     None => open.answered.push_back((row.seq, row.at_ns)),
                 }
             }
@@ -362,8 +411,15 @@ impl Matching<'_> {
     fn reply(&mut self, id: Id, seq: i64, at_ns: i64) {
         if let Some(request) = self.begun.get(id) {
             request.reply = Some((seq, at_ns));
-            self.begun.settle(id);
+            self.begun.complete(id);
+        } else {
+            self.leave_out();
         }
+    }
+
+    /// A reply came for a request that has left.
+    const fn leave_out(&mut self) {
+        *self.left_out = self.left_out.saturating_add(1);
     }
 
     /// Pairs replies that a broker made itself with their requests, the oldest first: once no more requests wait for a
@@ -396,16 +452,21 @@ impl Matching<'_> {
         let Some(dispatch) = open.sent.pop(key(Some(worker))) else { return Answer::Unasked };
         let Some(request) = self.begun.get(dispatch.request).filter(|request| request.response.is_none()) else {
             *self.stale = self.stale.saturating_sub(1);
+            if self.begun.may_be_lost(dispatch.request) {
+                self.leave_out();
+            }
             return Answer::Late;
         };
         // Other workers that got it may answer yet.
         *self.stale = self.stale.saturating_add(request.dispatches.saturating_sub(1));
-        request.worker = Some(owned(worker));
+        if request.worker.as_ref().is_none_or(|known| **known != *worker) {
+            request.worker = Some(owned(worker));
+        }
         request.dispatch = Some((dispatch.seq, dispatch.at_ns));
         request.response = Some(Response { seq: row.seq, at_ns: row.at_ns, is_forward });
         let service = key(request.service.as_ref().map(|service| service.as_slice()));
         if is_forward {
-            self.begun.settle(dispatch.request);
+            self.begun.complete(dispatch.request);
         }
         self.oldest(&mut open.dispatched, service, false);
         Answer::To(dispatch.request)
@@ -415,26 +476,27 @@ impl Matching<'_> {
     fn at_peer(&mut self, row: &Row<'_>, open: &mut Open) {
         let client = key(row.client);
         match (row.asks, row.comes) {
-            (true, true) => open.jobs.push(client, self.begun.begin(Request::of(row, Role::Worker))),
+            (true, true) => open.jobs.push(client, self.begun.begin(self.request(row, Role::Worker))),
             (_, false) if !row.asks || row.client.is_some() => {
-                if let Some(id) = self.oldest(&mut open.jobs, client, true) {
+                if let Some(id) = open.jobs.pop(client) {
                     if let Some(request) = self.begun.get(id) {
                         request.response = Some(Response { seq: row.seq, at_ns: row.at_ns, is_forward: row.asks });
+                        self.begun.complete(id);
+                    } else {
+                        self.leave_out();
                     }
-                    self.begun.settle(id);
                 } else if row.asks {
-                    open.asked.push_back(self.begun.begin(Request::of(row, Role::Client)));
+                    open.asked.push_back(self.begun.begin(self.request(row, Role::Client)));
                 }
             }
             // A DEALER sees no address except in the replies to its own requests, all of which are to itself.
-            (true, false) => open.asked.push_back(self.begun.begin(Request::of(row, Role::Client))),
+            (true, false) => open.asked.push_back(self.begun.begin(self.request(row, Role::Client))),
             (false, _) => {
-                while let Some(id) = open.asked.pop_front() {
+                if let Some(id) = open.asked.pop_front() {
                     if let Some(request) = self.begun.get(id) {
                         request.client = request.client.take().max(row.client.map(owned));
-                        self.reply(id, row.seq, row.at_ns);
-                        break;
                     }
+                    self.reply(id, row.seq, row.at_ns);
                 }
             }
         }
@@ -456,14 +518,14 @@ impl Matching<'_> {
 }
 
 /// Removes stale entries.
-fn clean(begun: &mut Ordered<Request>, calls: &mut HashMap<u128, Box<Open>, RandomState>, forgotten: &mut u64) {
+fn clean(begun: &mut Ordered<Request>, calls: &mut HashMap<u128, Box<Open>, RandomState>, left_out: &mut u64) {
     calls.retain(|_, open| {
         let mut is_open = |id: &Id| begun.get(*id).is_some();
         for queues in [&mut open.waiting, &mut open.dispatched, &mut open.jobs] {
             queues.retain(&mut is_open);
         }
         open.sent.retain(|dispatch| is_open(&dispatch.request));
-        *forgotten = forgotten.saturating_add(open.relayed.iter().filter(|id| id.is_none()).count() as u64);
+        *left_out = left_out.saturating_add(open.relayed.iter().filter(|id| id.is_none()).count() as u64);
         open.relayed.retain(|id| id.is_some_and(|id| is_open(&id)));
         open.asked.retain(is_open);
         !open.is_empty()
@@ -483,25 +545,6 @@ impl Open {
 }
 
 impl Request {
-    fn of(row: &Row<'_>, role: Role) -> Self {
-        Self {
-            capture_id: row.capture_id.to_owned(),
-            role,
-            is_chosen: row.is_chosen,
-            service: row.service.map(owned),
-            client: row.address().or(row.client).map(owned),
-            forwarded_by: None,
-            metadata: row.metadata().map(owned).collect(),
-            seq: row.seq,
-            at_ns: row.at_ns,
-            worker: None,
-            dispatch: None,
-            dispatches: 0,
-            response: None,
-            reply: None,
-        }
-    }
-
     /// The row of its answer, as its role saw it, and when.
     fn answer(&self) -> Option<(i64, i64)> {
         match self.role {
@@ -516,6 +559,7 @@ impl Request {
 
     pub(crate) fn outcome(&self) -> Outcome {
         match self.role {
+            _ if self.is_evicted => Outcome::Evicted,
             _ if self.response.is_some_and(|response| response.is_forward) => Outcome::Forward,
             _ if self.answer().is_some() => Outcome::Reply,
             Role::Broker if self.response.is_some() => Outcome::Undelivered,
@@ -543,21 +587,27 @@ impl Request {
     }
 
     fn cells(self) -> Vec<Cell> {
-        let times = [self.latency_ns(), self.queued_ns(), self.worked_ns()];
-        let seqs = [
-            Some(self.seq),
-            self.dispatch.map(|(seq, _)| seq),
-            self.response.map(|response| response.seq),
-            self.answer().map(|(seq, _)| seq),
-            Some(self.at_ns),
-        ];
-        let (seen_by, outcome) = (self.role.name(), self.outcome().name());
-        let of = [Cell::Text(self.capture_id), Cell::Word(seen_by)];
-        let parts = [self.service, self.client, self.worker, self.forwarded_by];
-        let parts = parts.map(|part| part.map(ByteBuf::into_vec).into());
-        let metadata = Cell::Frames(self.metadata.into_iter().map(ByteBuf::into_vec).collect());
-        let cells = of.into_iter().chain(parts).chain([metadata, Cell::Word(outcome)]);
-        cells.chain(times.map(Cell::from)).chain(seqs.map(Cell::from)).collect()
+        let bytes = |part: Option<ByteBuf>| part.map(ByteBuf::into_vec).into();
+        let (latency_ns, queued_ns, worked_ns) = (self.latency_ns(), self.queued_ns(), self.worked_ns());
+        let (outcome, answer) = (self.outcome(), self.answer());
+        vec![
+            Cell::Shared(self.capture_id),
+            Cell::Word(self.role.name()),
+            bytes(self.service),
+            bytes(self.client),
+            bytes(self.worker),
+            bytes(self.forwarded_by),
+            Cell::Frames(self.metadata.into_iter().map(ByteBuf::into_vec).collect()),
+            Cell::Word(outcome.name()),
+            latency_ns.into(),
+            queued_ns.into(),
+            worked_ns.into(),
+            Cell::Number(self.seq),
+            self.dispatch.map(|(seq, _)| seq).into(),
+            self.response.map(|response| response.seq).into(),
+            answer.map(|(seq, _)| seq).into(),
+            Cell::Number(self.at_ns),
+        ]
     }
 }
 
@@ -575,7 +625,7 @@ impl<'a> Row<'a> {
     /// The key shared by a request and its replies.
     fn call(&self) -> u128 {
         let address = self.address();
-        number(|hasher| {
+        fingerprint(|hasher| {
             hasher.write_u8(u8::from(self.peer.is_some()) + 2 * u8::from(address.is_some()));
             for part in [self.capture_id.as_bytes(), address.unwrap_or_default()].into_iter().chain(self.metadata()) {
                 hasher.write_usize(part.len());
@@ -621,7 +671,7 @@ impl Rows {
 
 /// The number of a name.
 fn key(name: Option<&[u8]>) -> u128 {
-    name.map_or(0, |name| number(|hasher| hasher.write(name)))
+    name.map_or(0, |name| fingerprint(|hasher| hasher.write(name)))
 }
 
 fn owned(bytes: &[u8]) -> ByteBuf {

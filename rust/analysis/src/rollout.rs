@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use trunkline_columns::ColumnError;
 
 use crate::{
-    alike::number,
+    budget::Budget,
+    fingerprint::fingerprint,
     fold::Fold,
     ordered::Limits,
-    room::Room,
     rows::{Chosen, number_at, numbers, text, text_at},
     seen::Seen,
     table::{Cell, Columns, Kind},
@@ -48,6 +48,7 @@ pub(crate) type Of<'a> = [Option<&'a str>; 3];
 /// The configurations of endpoints.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Ways {
+    #[serde(skip)]
     limits: Limits,
     /// None begins before this moment any more.
     since_ns: i64,
@@ -55,7 +56,9 @@ pub(crate) struct Ways {
     /// By the numbers of the names.
     found: BTreeMap<[u32; 3], Way>,
     bytes: usize,
-    let_go: u64,
+    /// How many messages are of configurations that are not followed.
+    #[serde(alias = "evicted")]
+    left_out: u64,
 }
 
 /// Names by numbers: each is stored once, however many configurations an endpoint has. Zero is for none.
@@ -85,11 +88,11 @@ pub(crate) struct Step {
 /// A role's own events, until they come back to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Events {
-    room: Room,
+    #[serde(skip)]
+    budget: Budget,
     /// By the values shared with those that come back.
     own: HashSet<u128, RandomState>,
     order: VecDeque<u128>,
-    let_go: u64,
 }
 
 /// A message of CDT, except events that came back to their sender.
@@ -143,14 +146,14 @@ impl Way {
 
 impl Default for Ways {
     fn default() -> Self {
-        Self::in_room(Room::default())
+        Self::within(Budget::default())
     }
 }
 
 impl Ways {
-    fn in_room(room: Room) -> Self {
-        let limits = Limits::of(room, WAYS, WAYS_BYTES);
-        Self { limits, since_ns: i64::MIN, names: Names::default(), found: BTreeMap::new(), bytes: 0, let_go: 0 }
+    fn within(budget: Budget) -> Self {
+        let limits = Limits::of(budget, WAYS, WAYS_BYTES);
+        Self { limits, since_ns: i64::MIN, names: Names::default(), found: BTreeMap::new(), bytes: 0, left_out: 0 }
     }
 
     /// Applies a message to the way of its configuration, if it matters.
@@ -174,7 +177,7 @@ impl Ways {
                 mine.merge(&way);
             }
         }
-        self.let_go = self.let_go.saturating_add(other.let_go);
+        self.left_out = self.left_out.saturating_add(other.left_out);
     }
 
     /// Forgets those not seen since this moment, and their names.
@@ -207,7 +210,7 @@ impl Ways {
             let Limits { count, bytes } = self.limits;
             let is_full = self.found.len() >= count || self.bytes.saturating_add(weight) > bytes;
             if is_full || at_ns < self.since_ns {
-                self.let_go = self.let_go.saturating_add(1);
+                self.left_out = self.left_out.saturating_add(1);
                 return None;
             }
             self.bytes = self.bytes.saturating_add(weight);
@@ -272,7 +275,8 @@ impl Events {
                 let same = [&capture_id, &kinds, &correlation_id, &app, &endpoint, &config];
                 // An event that lacks a name equals no other.
                 let is_named = same.iter().all(|column| column.is_valid(row));
-                let number = number(|mut hasher| same.iter().for_each(|column| text_at(column, row).hash(&mut hasher)));
+                let number =
+                    fingerprint(|mut hasher| same.iter().for_each(|column| text_at(column, row).hash(&mut hasher)));
                 if text_at(&direction, row) == Some("out") {
                     self.went_out(number);
                 } else if is_named && self.own.contains(&number) {
@@ -295,24 +299,22 @@ impl Events {
         if self.own.insert(event) {
             self.order.push_back(event);
         }
-        if self.order.len() > self.room.share(OWN)
+        if self.order.len() > self.budget.share(OWN)
             && let Some(oldest) = self.order.pop_front()
         {
             self.own.remove(&oldest);
-            self.let_go = self.let_go.saturating_add(1);
         }
     }
 }
 
 impl Rollout {
-    pub(crate) fn in_room(room: Room) -> Self {
-        Self { ways: Ways::in_room(room), events: Events { room, ..Events::default() }, left: Vec::new() }
+    pub(crate) fn within(budget: Budget) -> Self {
+        Self { ways: Ways::within(budget), events: Events { budget, ..Events::default() }, left: Vec::new() }
     }
 }
 
 impl Fold for Rollout {
     const NAME: &'static str = "rollout";
-    const VERSION: u16 = 3;
     const PROTOCOL: &'static str = "cdt";
     const NEEDS: &'static [&'static str] = &[
         "capture_id",
@@ -339,7 +341,7 @@ impl Fold for Rollout {
     ];
     const KEY: &'static [&'static str] = &["app_version_name", "endpoint_id", "config_id"];
 
-    fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
+    fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let Self { ways, events, .. } = self;
         events.messages(batch, |message| {
             if message.is_chosen {
@@ -348,7 +350,7 @@ impl Fold for Rollout {
         })
     }
 
-    fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
+    fn emit(&mut self, is_end: bool) -> Option<Vec<Cell>> {
         // The fate of a configuration is only known once there are no more rows.
         if !is_end {
             return None;
@@ -373,7 +375,17 @@ impl Fold for Rollout {
         self.ways.forget(before_ns);
     }
 
-    fn let_go(&self) -> u64 {
-        self.ways.let_go.saturating_add(self.events.let_go)
+    fn resize(&mut self, budget: Budget) {
+        self.ways.limits = Limits::of(budget, WAYS, WAYS_BYTES);
+        self.events.budget = budget;
+    }
+
+    /// New configurations are left out instead.
+    fn evicted(&self) -> u64 {
+        0
+    }
+
+    fn left_out(&self) -> u64 {
+        self.ways.left_out
     }
 }

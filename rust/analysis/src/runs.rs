@@ -9,9 +9,9 @@ use trunkline_columns::ColumnError;
 use trunkline_wire::cdtp::{Boundary, MessageType, Run, RunMessage, boundary_map};
 
 use crate::{
+    budget::Budget,
     fold::Fold,
     ordered::Weigh,
-    room::Room,
     rows::{binary, bytes_at, number_at, numbers, size_at, small, text, text_at},
     senders::{Senders, key, numbered, source},
     table::{Cell, Columns, Kind},
@@ -19,6 +19,9 @@ use crate::{
 
 /// The record of a row that holds the frames of a BOR or EOR, which comes before those of the message itself.
 pub const FRAMES: i32 = -1;
+
+/// The condition of a run whose sender made way for others before it ended.
+const EVICTED: &str = "EVICTED";
 
 /// Counts runs, sender by sender. Configurations and metadata are JSON text, or VARIANTs.
 ///
@@ -30,6 +33,14 @@ pub(crate) struct Runs<const JSON: bool> {
     /// The map of the next BOR or EOR, with its `seq`.
     map: Option<(i64, ByteBuf)>,
     over: VecDeque<(String, Run)>,
+    /// Runs whose senders made way in a stream, where more of them may come; they are emitted before a state is saved.
+    #[serde(skip)]
+    evicted: VecDeque<(String, Run)>,
+    #[serde(skip)]
+    is_streamed: bool,
+    /// Now, if runs without an EOR may go on.
+    #[serde(skip)]
+    now_ns: Option<i64>,
 }
 
 /// The current run of a sender.
@@ -37,8 +48,15 @@ pub(crate) struct Runs<const JSON: bool> {
 struct Current(Option<Run>);
 
 impl<const JSON: bool> Runs<JSON> {
-    pub(crate) fn in_room(room: Room) -> Self {
-        Self { senders: Senders::in_room(room), map: None, over: VecDeque::new() }
+    pub(crate) fn within(budget: Budget) -> Self {
+        Self {
+            senders: Senders::within(budget),
+            map: None,
+            over: VecDeque::new(),
+            evicted: VecDeque::new(),
+            is_streamed: budget.is_streamed(),
+            now_ns: None,
+        }
     }
 }
 
@@ -53,7 +71,6 @@ impl Weigh for Current {
 
 impl<const JSON: bool> Fold for Runs<JSON> {
     const NAME: &'static str = "runs";
-    const VERSION: u16 = 2;
     const PROTOCOL: &'static str = "cdtp";
     const NEEDS: &'static [&'static str] =
         &["capture_id", "seq", "received_at_ns", "n_bytes", "record", "sender", "type", "sequence"];
@@ -78,7 +95,7 @@ impl<const JSON: bool> Fold for Runs<JSON> {
     ];
     const KEY: &'static [&'static str] = &["capture_id", "sender", "ordinal"];
 
-    fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
+    fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let (capture_ids, names, types) = (text(batch, "capture_id")?, text(batch, "sender")?, text(batch, "type")?);
         let (seqs, times) = (numbers(batch, "seq")?, numbers(batch, "received_at_ns")?);
         let (sizes, sequences) = (numbers(batch, "n_bytes")?, numbers(batch, "sequence")?);
@@ -113,23 +130,45 @@ impl<const JSON: bool> Fold for Runs<JSON> {
             let over =
                 self.senders.change(&sender, |Current(run)| follow(run, message.as_ref(), message_type, sequence));
             self.over.extend(over.map(|run| (sender.clone(), run)));
-            while let Some((sender, Current(run))) = self.senders.make_way() {
-                self.over.extend(run.map(|run| (sender, run)));
+            while let Some((sender, Current(run))) = self.senders.evict() {
+                // The rows of a batch are sorted by sender, so that one that makes way is complete.
+                let gone = if self.is_streamed { &mut self.evicted } else { &mut self.over };
+                gone.extend(run.map(|run| (sender, run)));
             }
         }
         Ok(())
     }
 
-    fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
-        while is_end && self.over.is_empty() {
-            let (sender, Current(run)) = self.senders.take()?;
-            self.over.extend(run.map(|run| (sender, run)));
+    fn emit(&mut self, is_end: bool) -> Option<Vec<Cell>> {
+        if let Some((sender, run)) = self.over.pop_front() {
+            return Some(cells(&sender, &run, run.said(false)));
         }
-        self.over.pop_front().map(|(sender, run)| cells(&sender, &run))
+        if let Some((sender, run)) = self.evicted.pop_front() {
+            return Some(cells(&sender, &run, (EVICTED.to_owned(), None)));
+        }
+        if !is_end {
+            return None;
+        }
+        loop {
+            let (sender, Current(run)) = self.senders.pop()?;
+            if let Some(run) = run {
+                let is_in_progress = self.now_ns.is_some_and(|now_ns| run.may_go_on(now_ns));
+                return Some(cells(&sender, &run, run.said(is_in_progress)));
+            }
+        }
     }
 
-    fn let_go(&self) -> u64 {
-        self.senders.let_go()
+    fn at(&mut self, now_ns: i64) {
+        self.now_ns = Some(now_ns);
+    }
+
+    fn resize(&mut self, budget: Budget) {
+        self.senders.resize(budget);
+        self.is_streamed = budget.is_streamed();
+    }
+
+    fn evicted(&self) -> u64 {
+        self.senders.evicted()
     }
 }
 
@@ -155,18 +194,17 @@ fn follow(
     over
 }
 
-fn cells(sender: &str, run: &Run) -> Vec<Cell> {
+fn cells(sender: &str, run: &Run, (condition, code): (String, Option<u8>)) -> Vec<Cell> {
     let count = |number: u64| Cell::Number(i64::try_from(number).unwrap_or(i64::MAX));
     let seq_of = |boundary: &Option<Boundary>| boundary.as_ref().map_or(Cell::Null, |at| count(at.seq));
-    let condition = run.condition();
     let (capture_id, name) = source(sender);
     let mut cells = vec![
         Cell::Text(capture_id.to_owned()),
         Cell::Text(name.to_owned()),
         count(run.ordinal),
         run.run_id().map(str::to_owned).into(),
-        Cell::Text(condition.to_string()),
-        Cell::Number(condition.code().into()),
+        Cell::Text(condition),
+        code.map_or(Cell::Null, |code| Cell::Number(code.into())),
     ];
     cells.extend([run.messages, run.bytes, run.missed, run.duplicates, run.out_of_order].map(count));
     cells.extend([run.first_received_at_ns, run.last_received_at_ns].map(Cell::Number));

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use trunkline_wire::cdtp::MessageType;
 
 use crate::{
+    budget::Budget,
     ordered::{Limits, Weigh},
-    room::Room,
 };
 
 /// How many senders are followed at a time, and how many bytes they may take.
@@ -21,11 +21,12 @@ const SENDERS_BYTES: usize = 64 << 20;
 /// A value for each sender, by its [`key`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Senders<T> {
+    #[serde(skip)]
     limits: Limits,
     /// In the order in which they came.
     known: VecDeque<(String, T)>,
     bytes: usize,
-    let_go: u64,
+    evicted: u64,
     /// The index of each, counted from the first ever. It is rebuilt after a restore.
     #[serde(skip)]
     indices: HashMap<String, u64, RandomState>,
@@ -34,10 +35,15 @@ pub(crate) struct Senders<T> {
 }
 
 impl<T: Default + Weigh> Senders<T> {
-    /// Without senders, with limits for this room.
-    pub(crate) fn in_room(room: Room) -> Self {
-        let (limits, indices) = (Limits::of(room, SENDERS, SENDERS_BYTES), HashMap::default());
-        Self { limits, known: VecDeque::new(), bytes: 0, let_go: 0, indices, first: 0 }
+    /// Without senders, with the limits of this budget.
+    pub(crate) fn within(budget: Budget) -> Self {
+        let (limits, indices) = (Limits::of(budget, SENDERS, SENDERS_BYTES), HashMap::default());
+        Self { limits, known: VecDeque::new(), bytes: 0, evicted: 0, indices, first: 0 }
+    }
+
+    /// Takes on the limits of another budget.
+    pub(crate) fn resize(&mut self, budget: Budget) {
+        self.limits = Limits::of(budget, SENDERS, SENDERS_BYTES);
     }
 
     /// Changes the value of a sender, the default for a new one.
@@ -59,17 +65,17 @@ impl<T: Default + Weigh> Senders<T> {
         changed
     }
 
-    /// The next sender to drop, if there are too many.
-    pub(crate) fn make_way(&mut self) -> Option<(String, T)> {
+    /// Evicts the oldest sender, if there are too many.
+    pub(crate) fn evict(&mut self) -> Option<(String, T)> {
         let Limits { count, bytes } = self.limits;
         let is_full = self.known.len() > count || (self.bytes > bytes && self.known.len() > 1);
-        let gone = if is_full { self.take() } else { None };
-        self.let_go = self.let_go.saturating_add(u64::from(gone.is_some()));
+        let gone = if is_full { self.pop() } else { None };
+        self.evicted = self.evicted.saturating_add(u64::from(gone.is_some()));
         gone
     }
 
     /// Takes out the oldest sender.
-    pub(crate) fn take(&mut self) -> Option<(String, T)> {
+    pub(crate) fn pop(&mut self) -> Option<(String, T)> {
         let (key, value) = self.known.pop_front()?;
         self.first += 1;
         self.indices.remove(&key);
@@ -77,9 +83,9 @@ impl<T: Default + Weigh> Senders<T> {
         Some((key, value))
     }
 
-    /// How many were dropped.
-    pub(crate) const fn let_go(&self) -> u64 {
-        self.let_go
+    /// How many were evicted.
+    pub(crate) const fn evicted(&self) -> u64 {
+        self.evicted
     }
 }
 

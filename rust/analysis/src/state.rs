@@ -1,6 +1,9 @@
-//! The state of a fold as bytes: its name and version, then its parts in MessagePack.
+//! The state of a fold as bytes: its name and version, then its fields by name in MessagePack.
+//!
+//! A field that is added later has a default, so that states of the version before are read: `tests/data/states` has one
+//! of each. A version that is not known is refused.
 
-use std::{error::Error, fmt};
+use std::{error::Error, fmt, num::NonZeroU32, ops::RangeInclusive};
 
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -16,6 +19,8 @@ pub enum StateError {
     Another(String),
     /// Their version is unknown.
     UnknownVersion(u16),
+    /// They are of a stream that has so many buckets.
+    Buckets(Option<NonZeroU32>),
     /// What follows is damaged.
     Damaged(String),
 }
@@ -25,6 +30,8 @@ impl fmt::Display for StateError {
         match self {
             Self::NoState => f.write_str("these bytes are no state of an analysis"),
             Self::Another(name) => write!(f, "this is the state of {name}"),
+            Self::Buckets(Some(buckets)) => write!(f, "this state is of one of {buckets} buckets"),
+            Self::Buckets(None) => f.write_str("this state is of a whole table"),
             Self::UnknownVersion(version) => write!(f, "version {version} of this state is not known here"),
             Self::Damaged(reason) => write!(f, "the state is damaged: {reason}"),
         }
@@ -40,12 +47,16 @@ pub(crate) fn save(name: &str, version: u16, state: &impl Serialize) -> Vec<u8> 
     bytes.extend(name.as_bytes());
     bytes.extend(version.to_be_bytes());
     // A state holds numbers, bytes, lists and maps, which always fit MessagePack.
-    rmp_serde::encode::write(&mut bytes, state).unwrap_or_default();
+    rmp_serde::encode::write_named(&mut bytes, state).unwrap_or_default();
     bytes
 }
 
-/// Reads a state from bytes.
-pub(crate) fn load<T: DeserializeOwned>(name: &str, version: u16, bytes: &[u8]) -> Result<T, StateError> {
+/// Reads a state of one of these versions from bytes.
+pub(crate) fn load<T: DeserializeOwned>(
+    name: &str,
+    versions: RangeInclusive<u16>,
+    bytes: &[u8],
+) -> Result<T, StateError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(StateError::NoState)?;
     let (&length, rest) = rest.split_first().ok_or(StateError::NoState)?;
     let (found, rest) = rest.split_at_checked(length.into()).ok_or(StateError::NoState)?;
@@ -54,7 +65,7 @@ pub(crate) fn load<T: DeserializeOwned>(name: &str, version: u16, bytes: &[u8]) 
     }
     let (number, rest) = rest.split_first_chunk::<2>().ok_or(StateError::NoState)?;
     let number = u16::from_be_bytes(*number);
-    if number != version {
+    if !versions.contains(&number) {
         return Err(StateError::UnknownVersion(number));
     }
     rmp_serde::from_slice(rest).map_err(|error| StateError::Damaged(error.to_string()))

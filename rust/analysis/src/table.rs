@@ -15,9 +15,7 @@ use trunkline_columns::{BATCH_BYTES, ColumnError, Maps, RestType};
 /// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Text.
     Text,
-    /// Bytes.
     Bytes,
     /// Lists of bytes.
     Frames,
@@ -27,7 +25,6 @@ pub(crate) enum Kind {
     Small,
     /// Numbers of up to 20 decimal digits.
     Decimal,
-    /// Yes or no.
     Flag,
     /// Moments in UTC, to the microsecond.
     Moment,
@@ -84,21 +81,18 @@ fn window() -> Fields {
 /// A value of a column.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub(crate) enum Cell {
-    /// None.
     Null,
-    /// Text.
     Text(String),
+    /// Text that other rows have too.
+    Shared(Arc<str>),
     /// One of a few words.
     Word(&'static str),
-    /// Bytes.
     Bytes(Vec<u8>),
     /// Several of them.
     Frames(Vec<Vec<u8>>),
-    /// A number.
     Number(i64),
     /// A number that has no sign.
     Decimal(u64),
-    /// Yes or no.
     Flag(bool),
     /// Microseconds since 1970.
     Moment(i64),
@@ -134,6 +128,7 @@ impl Cell {
     fn weight(&self) -> usize {
         8 + match self {
             Self::Text(text) => text.len(),
+            Self::Shared(text) => text.len(),
             Self::Word(word) => word.len(),
             Self::Bytes(bytes) => bytes.len(),
             Self::Frames(frames) => frames.iter().map(|frame| 8 + frame.len()).sum(),
@@ -192,6 +187,7 @@ impl Builder {
                 return Ok(column.bytes().saturating_sub(before));
             }
             (Self::Text(column), Cell::Text(text)) => column.append_value(text),
+            (Self::Text(column), Cell::Shared(text)) => column.append_value(text),
             (Self::Text(column), Cell::Word(word)) => column.append_value(word),
             (Self::Text(column), _) => column.append_null(),
             (Self::Bytes(column), Cell::Bytes(bytes)) => column.append_value(bytes),

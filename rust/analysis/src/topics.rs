@@ -11,11 +11,11 @@ use serde_bytes::{ByteBuf, Bytes};
 use trunkline_columns::ColumnError;
 
 use crate::{
+    budget::Budget,
     fold::Fold,
     latencies::Latencies,
     ordered::Limits,
     passing::{Message, NEEDS, Passing, SeenBy, messages},
-    room::Room,
     table::{Cell, Columns, Kind},
 };
 
@@ -26,13 +26,14 @@ const GROUPS_BYTES: usize = 256 << 20;
 /// About what a peer takes besides its name.
 const PEER_BYTES: usize = 64;
 
-/// The part of the room that is freed at once: one in this many.
+/// The part of the budget that is freed at once: one in this many.
 const SPARED: usize = 16;
 
 /// Counts messages that pass through topics.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Topics {
     window_us: i64,
+    #[serde(skip)]
     limits: Limits,
     groups: BTreeMap<Of, Group>,
     bytes: usize,
@@ -41,7 +42,9 @@ pub(crate) struct Topics {
     /// The counts of groups that were dropped.
     left: VecDeque<(Of, Group)>,
     passing: Passing<Of>,
-    let_go: u64,
+    evicted: u64,
+    #[serde(default)]
+    left_out: u64,
 }
 
 /// The window's start in microseconds, the role that saw it, and the topic.
@@ -57,6 +60,9 @@ struct Group {
     /// How many bytes these take.
     peers: usize,
     latencies: Latencies,
+    /// Whether something of it was let go.
+    #[serde(default)]
+    is_evicted: bool,
 }
 
 impl Group {
@@ -68,7 +74,6 @@ impl Group {
 
 impl Fold for Topics {
     const NAME: &'static str = "topics";
-    const VERSION: u16 = 2;
     const PROTOCOL: &'static str = "mc0";
     const NEEDS: &'static [&'static str] = NEEDS;
     const COLUMNS: Columns = &[
@@ -82,20 +87,21 @@ impl Fold for Topics {
         ("subscribers", Kind::Number),
         ("p50_ns", Kind::Number),
         ("p99_ns", Kind::Number),
+        ("evicted", Kind::Flag),
     ];
     const KEY: &'static [&'static str] = &["window", "seen_by", "topic"];
 
-    fn take_in(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
+    fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         messages(batch, |message| {
             let of = (self.window(message.at_ns), message.seen_by, message.topic.to_owned());
             let group = if message.is_chosen { self.count(of, message) } else { None };
             let Self { passing, groups, bytes, .. } = self;
             passing.pass(message, group, &mut |group, latency_ns| time(groups, bytes, &group, latency_ns));
-            self.make_way();
+            self.evict();
         })
     }
 
-    fn next(&mut self, is_end: bool) -> Option<Vec<Cell>> {
+    fn emit(&mut self, is_end: bool) -> Option<Vec<Cell>> {
         if is_end {
             let Self { passing, groups, bytes, .. } = self;
             passing.finish(&mut |group, latency_ns| time(groups, bytes, &group, latency_ns));
@@ -113,23 +119,33 @@ impl Fold for Topics {
         }
     }
 
-    fn let_go(&self) -> u64 {
-        self.let_go
+    fn resize(&mut self, budget: Budget) {
+        self.limits = Limits::of(budget, GROUPS, GROUPS_BYTES);
+        self.passing.resize(budget);
+    }
+
+    fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    fn left_out(&self) -> u64 {
+        self.left_out
     }
 }
 
 impl Topics {
     /// With windows of so many microseconds.
-    pub(crate) fn in_room(room: Room, window_us: i64) -> Self {
+    pub(crate) fn within(budget: Budget, window_us: i64) -> Self {
         Self {
             window_us: window_us.max(1),
-            limits: Limits::of(room, GROUPS, GROUPS_BYTES),
+            limits: Limits::of(budget, GROUPS, GROUPS_BYTES),
             groups: BTreeMap::new(),
             bytes: 0,
             over_us: i64::MIN,
             left: VecDeque::new(),
-            passing: Passing::in_room(room),
-            let_go: 0,
+            passing: Passing::within(budget),
+            evicted: 0,
+            left_out: 0,
         }
     }
 
@@ -143,7 +159,7 @@ impl Topics {
         let Message { is_put, size, peer, .. } = *message;
         if !self.groups.contains_key(&of) {
             if of.0 <= self.over_us {
-                self.let_go = self.let_go.saturating_add(1);
+                self.left_out = self.left_out.saturating_add(1);
                 return None;
             }
             self.bytes = self.bytes.saturating_add(Group::default().weight(&of));
@@ -163,7 +179,8 @@ impl Topics {
         {
             let weight = peer.len() + PEER_BYTES;
             if group.peers.saturating_add(weight) > self.limits.bytes {
-                self.let_go = self.let_go.saturating_add(1);
+                self.evicted = self.evicted.saturating_add(u64::from(!group.is_evicted));
+                group.is_evicted = true;
             } else {
                 group.peers = group.peers.saturating_add(weight);
                 self.bytes = self.bytes.saturating_add(weight);
@@ -174,7 +191,7 @@ impl Topics {
     }
 
     /// Ends the oldest windows if there are more than may be kept.
-    fn make_way(&mut self) {
+    fn evict(&mut self) {
         let Limits { count, bytes } = self.limits;
         if self.groups.len() <= count && (self.bytes <= bytes || self.groups.len() <= 1) {
             return;
@@ -182,12 +199,13 @@ impl Topics {
         // Several at once: each time, their pending deliveries are searched for.
         let mut left = BTreeMap::new();
         while self.groups.len() > count - count / SPARED || self.bytes > bytes - bytes / SPARED {
-            let Some((of, group)) = self.groups.pop_first() else { break };
+            let Some((of, mut group)) = self.groups.pop_first() else { break };
             self.bytes = self.bytes.saturating_sub(group.weight(&of));
             self.over_us = self.over_us.max(of.0);
+            self.evicted = self.evicted.saturating_add(u64::from(!group.is_evicted));
+            group.is_evicted = true;
             left.insert(of, group);
         }
-        self.let_go = self.let_go.saturating_add(left.len() as u64);
         self.passing.clone().finish(&mut |group, latency_ns| time(&mut left, &mut 0, &group, latency_ns));
         self.left.extend(left);
     }
@@ -200,7 +218,7 @@ impl Topics {
         let counts = [group.puts, group.deliveries, group.bytes].map(Cell::Number);
         let window = Cell::Window(start, start.saturating_add(self.window_us));
         let of = [window, Cell::Word(seen_by.name()), Cell::Text(topic)];
-        of.into_iter().chain(counts).chain(peers).chain(percentiles).collect()
+        of.into_iter().chain(counts).chain(peers).chain(percentiles).chain([Cell::Flag(group.is_evicted)]).collect()
     }
 }
 

@@ -31,7 +31,6 @@ pub(crate) trait Account: Send {
     /// Goes on from such a file; gives whether it holds something that no later one repeats.
     fn go_on_from(&mut self, path: &Path, lines: &[u8]) -> Result<bool, CaptureError>;
 
-    /// A copy.
     fn copy(&self) -> Box<dyn Account>;
 }
 

@@ -283,7 +283,7 @@ impl Lists {
 
 /// A column of repeated names. Keys of nulls are written when a name or the end comes.
 #[derive(Debug, Default)]
-struct Names {
+pub(crate) struct Names {
     keys: Vec<i32>,
     seen: Vec<Box<str>>,
     by_name: HashMap<Box<str>, i32>,
@@ -293,7 +293,7 @@ struct Names {
 
 impl Names {
     #[inline]
-    fn push(&mut self, row: usize, name: Option<&str>) {
+    pub(crate) fn push(&mut self, row: usize, name: Option<&str>) {
         let Some(name) = name else { return };
         let is_latest = self.seen.get(self.latest).is_some_and(|latest| **latest == *name);
         let key = if is_latest { offset(self.latest) } else { self.find(name) };
@@ -314,7 +314,7 @@ impl Names {
         key
     }
 
-    fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
+    pub(crate) fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
         self.keys.resize(rows, 0);
         self.by_name.clear();
         self.latest = 0;

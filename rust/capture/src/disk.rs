@@ -18,6 +18,14 @@ pub(crate) trait DiskFile: Write + Send {
 pub(crate) trait Files: Send + Sync {
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> io::Result<Source>;
+    /// The bytes of a file.
+    fn size(&self, path: &Path) -> io::Result<u64> {
+        self.open(path).map(|file| file.bytes())
+    }
+    /// Whether each call is a request, several of which are answered in the time of one.
+    fn is_far(&self) -> bool {
+        false
+    }
     /// The names in a directory.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 }
@@ -28,7 +36,6 @@ pub(crate) trait Disk: Files {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Replaces `to` by `from` in one step.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// The bytes of a file, and when it was last written to.
     fn size_and_time(&self, path: &Path) -> io::Result<(u64, SystemTime)>;

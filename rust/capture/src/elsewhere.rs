@@ -37,6 +37,13 @@ pub(crate) fn open_lock(directory: &Path, name: &str, _access: Access) -> io::Re
     Ok((None, file))
 }
 
+/// Opens the file that a writer has locked, or had.
+pub(crate) fn open_locked(directory: &Path, name: &str) -> io::Result<File> {
+    let path = directory.join(name);
+    need(&path, fs::Metadata::is_file, "is not a regular file")?;
+    File::open(path)
+}
+
 /// Makes a directory and its missing parents.
 pub(crate) fn make_directory(directory: &Path, _access: Access) -> io::Result<()> {
     fs::create_dir_all(directory)

@@ -107,7 +107,6 @@ impl CaptureError {
         Self::corrupt(path, error)
     }
 
-    /// The kind of the error.
     pub fn kind(&self) -> CaptureErrorKind {
         self.kind
     }

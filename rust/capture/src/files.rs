@@ -14,6 +14,17 @@ pub(crate) const NEXT_MERGED: &str = "_capture/.merged";
 /// The notes on the next segment, until they are renamed.
 pub(crate) const NEXT_NOTES: &str = "_capture/.runs";
 
+/// The name below [`META`] of a file without text that is there if the manifest may be exact.
+pub(crate) const BATCHES: &str = "batches.parquet";
+/// The same, until it is renamed.
+pub(crate) const NEXT_BATCHES: &str = "_capture/.batches";
+
+/// The ending of the checksums of segments that were published together, after the number of the last.
+pub(crate) const SUMS: &str = ".sums.parquet";
+
+/// An empty file whose name ends with the number of the first segment that was not copied elsewhere.
+pub(crate) const SHIPPED: &str = ".shipped-";
+
 /// The manifest of an earlier version, plain.
 pub(crate) const PLAIN_MANIFEST: &str = "_capture.json";
 /// The notes of an earlier version, plain.
@@ -28,6 +39,11 @@ pub(crate) const IMPORT: &str = "_import";
 /// The notes beside a segment.
 pub(crate) fn notes(number: u64) -> String {
     Span::one(number).notes()
+}
+
+/// The checksums of segments that were published together.
+pub(crate) fn sums(last: u64) -> String {
+    format!("{META}/{last:010}{SUMS}")
 }
 
 /// The same in an earlier version.
@@ -73,6 +89,14 @@ impl Span {
         self.last - self.first + 1
     }
 
+    /// What is left of them without some of them, which are in order.
+    pub(crate) fn without(self, parts: &[Self]) -> Vec<Self> {
+        let firsts = [self.first].into_iter().chain(parts.iter().map(|part| part.last + 1));
+        let ends = parts.iter().map(|part| part.first).chain([self.last + 1]);
+        let left = firsts.zip(ends).filter(|(first, end)| first < end);
+        left.map(|(first, end)| Self { first, last: end - 1 }).collect()
+    }
+
     /// The file with their rows.
     pub(crate) fn file(self) -> String {
         format!("{self}.parquet")
@@ -84,7 +108,7 @@ impl Span {
     }
 
     /// The segments in the name of a file, before its ending.
-    fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         match name.split_once('-') {
             None => number(name).map(Self::one),
             Some((first, last)) => {
@@ -192,9 +216,24 @@ impl Listing {
         listing
     }
 
+    /// Hides the segments from a number on; gives whether all before it are there, but for the oldest.
+    pub(crate) fn end_at(&mut self, next_segment: u64) -> bool {
+        self.segments.retain(|span| span.last < next_segment);
+        let is_followed = |pair: &[Span]| pair[0].last + 1 == pair[1].first;
+        self.segments.windows(2).all(is_followed)
+            && self.segments.last().map_or(0, |span| span.last + 1) == next_segment
+    }
+
     /// Whether a segment is published.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.covering(Span::one(number)).is_some()
+    }
+
+    /// Those of some segments that are published, by the file they are in, in order.
+    pub(crate) fn parts(&self, span: Span) -> Vec<Span> {
+        let at = self.segments.partition_point(|segment| segment.last < span.first);
+        let there = self.segments[at..].iter().take_while(|segment| segment.first <= span.last);
+        there.map(|segment| Span { first: segment.first.max(span.first), last: segment.last.min(span.last) }).collect()
     }
 
     /// The published segment with the rows of these.

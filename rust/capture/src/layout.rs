@@ -8,6 +8,7 @@ use crate::disk::Files;
 use crate::files::{self, Listing, Span};
 use crate::local::LocalDisk;
 use crate::manifest::Manifest;
+use crate::notes::{self, Sum};
 use crate::place::Place;
 use crate::sealed::unseal;
 use crate::source::Source;
@@ -72,11 +73,18 @@ pub(crate) fn list(disk: &dyn Files, directory: &Path) -> Result<Listing, Captur
     let mut tries = 0..LIST_TRIES;
     loop {
         let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
-        let listing = Listing::new(names);
+        let mut listing = Listing::new(names);
+        let beside = list_if_there(disk, &directory.join(files::META))?;
+        let has_batches = beside.iter().any(|name| name == files::BATCHES);
         // Listing takes time: a list made while segments are merged may have neither them nor the merged one, which has
-        // notes by then. Notes on a merge that never finished stay until the next writer.
-        let is_whole = |span: &Span| listing.covering(*span).is_some();
-        if list_merged_notes(disk, directory)?.iter().all(is_whole) || tries.next().is_none() {
+        // notes by then. Notes on a merge that never finished stay until the next writer. Likewise a list made while a
+        // batch is published may have some of its segments.
+        let has = |span: &Span| listing.covering(*span).is_some();
+        let mut is_whole = files::merged(beside).iter().all(has);
+        if has_batches && let Some(manifest) = read_manifest(disk, directory)?.filter(|manifest| manifest.is_exact) {
+            is_whole &= listing.end_at(manifest.next_segment);
+        }
+        if is_whole || tries.next().is_none() {
             return Ok(listing);
         }
     }
@@ -124,6 +132,18 @@ pub(crate) fn list_sealed_notes(disk: &dyn Files, directory: &Path) -> Result<Ve
 /// The merged segments that have a file of notes, in order.
 pub(crate) fn list_merged_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<Span>, CaptureError> {
     list_if_there(disk, &directory.join(files::META)).map(files::merged)
+}
+
+/// The last segments of files of checksums alone, in order.
+pub(crate) fn list_sums(disk: &dyn Files, directory: &Path) -> Result<Vec<u64>, CaptureError> {
+    list_if_there(disk, &directory.join(files::META)).map(|names| files::numbered(names, files::SUMS))
+}
+
+/// The checksums in such a file.
+pub(crate) fn read_sums(disk: &dyn Files, directory: &Path, last: u64) -> Result<Vec<Sum>, CaptureError> {
+    let path = directory.join(files::sums(last));
+    let text = read(disk, &path, NOTES_BYTES)?;
+    notes::from_text(&path, unseal(&path, &text)?).map(|(sums, _)| sums)
 }
 
 pub(crate) fn list_plain_notes(disk: &dyn Files, directory: &Path) -> Result<Vec<u64>, CaptureError> {

@@ -20,7 +20,7 @@ use crate::thrift::{Page, check_pages};
 const ROWS_MAX: u64 = 8192;
 
 /// The most bytes of the values of a batch, unless it is one row. Row groups are written with less.
-const BATCH_BYTES: u64 = 256 << 20;
+pub(crate) const BATCH_BYTES: u64 = 256 << 20;
 
 /// The most bytes of a row: its topic is in two columns.
 const ROW_BYTES_MAX: u64 = 2 * MESSAGE_BYTES_MAX;
@@ -33,7 +33,7 @@ const PLAIN_DICTIONARY: i64 = 2;
 const DELTA_BYTE_ARRAY: i64 = 7;
 const RLE_DICTIONARY: i64 = 8;
 
-/// How many rows of a group may be read at a time, and whether a value may have more bytes than `most`.
+/// How many rows of a group may be read at a time for a batch of so many bytes, and whether a value may have more bytes than `most`.
 ///
 /// # Errors
 /// When one row may take more than a message can, or a value is larger than `most` and than a batch.
@@ -41,7 +41,7 @@ pub(crate) fn batch_rows(
     path: &Path,
     file: &Source,
     group: &RowGroupMetaData,
-    most: u64,
+    (most, batch_bytes): (u64, u64),
     is_wanted: impl Fn(usize) -> bool,
 ) -> Result<(usize, bool), CaptureError> {
     let mut loads = Vec::new();
@@ -55,7 +55,7 @@ pub(crate) fn batch_rows(
     }
     let bytes = |rows: u64| loads.iter().fold(0_u64, |sum, load| sum.saturating_add(load.bytes(rows)));
     let mut rows = ROWS_MAX;
-    while rows > 1 && bytes(rows) > BATCH_BYTES {
+    while rows > 1 && bytes(rows) > batch_bytes {
         rows /= 2;
     }
     if bytes(rows) > BATCH_BYTES + ROW_BYTES_MAX {

@@ -126,6 +126,12 @@ pub(crate) fn open_lock(directory: &Path, name: &str, access: Access) -> io::Res
     Ok((Some(place.into()), file))
 }
 
+/// Opens the file that a writer has locked, or had.
+pub(crate) fn open_locked(directory: &Path, name: &str) -> io::Result<File> {
+    let place = LocalDisk::open(directory, Access::Umask)?.directory;
+    open_regular(&place, OsStr::new(name), OFlag::O_RDONLY, Mode::empty()).map(|(file, _)| file)
+}
+
 /// Makes a directory and its missing parents.
 pub(crate) fn make_directory(directory: &Path, access: Access) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(access.directory_mode()).create(directory)

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -14,16 +15,28 @@ pub(crate) struct Manifest {
     pub(crate) capture_id: String,
     pub(crate) next_segment: u64,
     pub(crate) next_seq: u64,
+    /// Whether segments from the next one on are not published, though they have their names: those of a batch are
+    /// published together, by the manifest.
+    pub(crate) is_exact: bool,
+    /// The latest batch that was published of each streaming query.
+    pub(crate) batches: BTreeMap<String, u64>,
 }
 
 impl Manifest {
     pub(crate) fn new(capture_id: String) -> Self {
-        Self { capture_id, next_segment: 0, next_seq: 0 }
+        Self { capture_id, next_segment: 0, next_seq: 0, is_exact: false, batches: BTreeMap::new() }
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {
-        let Self { capture_id, next_segment, next_seq } = self;
-        let value = json!({"version": 1, "capture_id": capture_id, "next_segment": next_segment, "next_seq": next_seq});
+        let Self { capture_id, next_segment, next_seq, is_exact, batches } = self;
+        let mut value =
+            json!({"version": 1, "capture_id": capture_id, "next_segment": next_segment, "next_seq": next_seq});
+        if *is_exact {
+            value["exact"] = true.into();
+        }
+        if !batches.is_empty() {
+            value["batches"] = json!(batches);
+        }
         format!("{value}\n").into_bytes()
     }
 
@@ -38,11 +51,19 @@ impl Manifest {
                 capture_id: capture_id(value["capture_id"].as_str()?)?,
                 next_segment: counted(&value["next_segment"])?,
                 next_seq: counted(&value["next_seq"])?,
+                is_exact: value["exact"] == true,
+                batches: batches(&value["batches"])?,
             })
         })();
         manifest
             .ok_or_else(|| CaptureError::corrupt(path, "capture_id, next_segment or next_seq is missing or invalid"))
     }
+}
+
+/// The latest batches of queries; earlier versions had none.
+fn batches(value: &Value) -> Option<BTreeMap<String, u64>> {
+    let given = value.as_object().into_iter().flatten();
+    given.map(|(query, batch)| Some((query.clone(), counted(batch)?))).collect()
 }
 
 /// The id of a capture, if valid: it is shown to users as it is.
@@ -78,8 +99,12 @@ mod tests {
 
     #[test]
     fn json_round_trip() {
-        let manifest = Manifest { capture_id: random_id(Path::new(".")).unwrap(), next_segment: 3, next_seq: 1 << 60 };
-        assert_eq!(Manifest::from_json(Path::new("m"), &manifest.to_json()).unwrap(), manifest);
+        let capture_id = random_id(Path::new(".")).unwrap();
+        let manifest = Manifest { next_segment: 3, next_seq: 1 << 60, ..Manifest::new(capture_id) };
+        let batches = BTreeMap::from([("query".to_owned(), 7)]);
+        for manifest in [Manifest { is_exact: true, batches, ..manifest.clone() }, manifest] {
+            assert_eq!(Manifest::from_json(Path::new("m"), &manifest.to_json()).unwrap(), manifest);
+        }
     }
 
     #[test]

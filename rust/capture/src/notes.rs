@@ -26,9 +26,16 @@ pub(crate) struct Sum {
     pub(crate) bytes: u64,
     /// CRC-32, as in the journal's records: that of Ethernet and gzip.
     pub(crate) crc: u32,
+    /// The rows and the bytes of their frames; earlier versions did not count them.
+    pub(crate) counts: Option<(u64, u64)>,
 }
 
 impl Sum {
+    /// Whether the bytes are the same.
+    pub(crate) fn is_of_same_bytes(&self, other: &Self) -> bool {
+        (self.span, self.bytes, self.crc) == (other.span, other.bytes, other.crc)
+    }
+
     /// The checksum of the current bytes, which may take hours, unless `goes_on` returns false in between.
     pub(crate) fn of(span: Span, file: &Source, goes_on: GoesOn<'_>) -> io::Result<Self> {
         let mut reader = file.reader();
@@ -39,7 +46,7 @@ impl Sum {
                 return Err(io::Error::other("interrupted"));
             }
             match reader.read(&mut buffer) {
-                Ok(0) => return Ok(Self { span, bytes, crc: crc.finalize() }),
+                Ok(0) => return Ok(Self { span, bytes, crc: crc.finalize(), counts: None }),
                 Ok(read) => {
                     crc.update(&buffer[..read]);
                     bytes += read as u64;
@@ -53,13 +60,18 @@ impl Sum {
     fn from_json(value: &Value) -> Option<Self> {
         let number = |at: usize| value.get(at)?.as_u64();
         let (first, last) = (number(0)?, value.get(3).map_or_else(|| number(0), Value::as_u64)?);
-        Some(Self { span: Span { first, last }, bytes: number(1)?, crc: u32::try_from(number(2)?).ok()? })
+        let span = Span { first, last };
+        Some(Self { span, bytes: number(1)?, crc: u32::try_from(number(2)?).ok()?, counts: number(4).zip(number(5)) })
     }
 
-    /// The segment, its bytes and their CRC; for a merged one also the last segment in it.
+    /// The segment, its bytes and their CRC, the last segment in it if it is merged, its rows and their bytes.
     fn to_json(self) -> Value {
-        let Self { span: Span { first, last }, bytes, crc } = self;
-        if first == last { json!([first, bytes, crc]) } else { json!([first, bytes, crc, last]) }
+        let Self { span: Span { first, last }, bytes, crc, counts } = self;
+        match counts {
+            Some((rows, frame_bytes)) => json!([first, bytes, crc, last, rows, frame_bytes]),
+            None if first == last => json!([first, bytes, crc]),
+            None => json!([first, bytes, crc, last]),
+        }
     }
 }
 

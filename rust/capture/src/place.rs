@@ -1,13 +1,15 @@
 //! The place of a capture that is only read: a directory of this machine, or a name in an object store.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
 use crate::disk::Files;
+use crate::files::Span;
 use crate::local::LocalDisk;
 use crate::source::{ReadAt, Source};
 use crate::{Access, CaptureError};
@@ -20,10 +22,13 @@ const BLOCKS: usize = 16;
 
 /// Objects by the names below a root. A name that does not exist is [`io::ErrorKind::NotFound`].
 pub trait ObjectStore: Send + Sync {
-    /// Opens an object for reading.
-    fn open(&self, name: &str) -> io::Result<Box<dyn Object>>;
-    /// The names below a folder, without those in its folders; none if the folder does not exist.
-    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+    /// Opens an object for reading. If its bytes are known, this may ask nothing: then a missing one shows when it is read.
+    fn open(&self, name: &str, bytes: Option<u64>) -> io::Result<Box<dyn Object>>;
+    /// The bytes of an object.
+    fn size(&self, name: &str) -> io::Result<u64>;
+    /// The names below a folder, without those in its folders, those of objects with their bytes; none if the folder does
+    /// not exist.
+    fn list(&self, folder: &str) -> io::Result<Vec<(String, Option<u64>)>>;
 }
 
 /// An object that can be read.
@@ -51,9 +56,22 @@ impl Place {
         &self.root
     }
 
+    /// The directory, if it is one of this machine.
+    pub(crate) fn directory(&self) -> Option<&Path> {
+        self.store.is_none().then_some(&*self.root)
+    }
+
+    /// The same as `files`, with the bytes of some segments, which a store is then not asked for.
+    pub(crate) fn files_with(&self, sizes: impl Iterator<Item = (Span, u64)>) -> Result<Arc<dyn Files>, CaptureError> {
+        let Some(store) = &self.store else { return self.files() };
+        let files = StoreFiles::new(&self.root, store);
+        files.known().extend(sizes.map(|(span, bytes)| (span.file(), bytes)));
+        Ok(Arc::new(files))
+    }
+
     pub(crate) fn files(&self) -> Result<Arc<dyn Files>, CaptureError> {
         match &self.store {
-            Some(store) => Ok(Arc::new(StoreFiles { root: self.root.clone(), store: Arc::clone(store) })),
+            Some(store) => Ok(Arc::new(StoreFiles::new(&self.root, store))),
             None => match LocalDisk::open(&self.root, Access::Umask) {
                 Ok(disk) => Ok(Arc::new(disk)),
                 Err(error) => Err(CaptureError::reading(&self.root, error)),
@@ -96,9 +114,19 @@ impl From<&Self> for Place {
 struct StoreFiles {
     root: PathBuf,
     store: Arc<dyn ObjectStore>,
+    /// The bytes of segments, which do not change.
+    known: Mutex<HashMap<String, u64>>,
 }
 
 impl StoreFiles {
+    fn new(root: &Path, store: &Arc<dyn ObjectStore>) -> Self {
+        Self { root: root.to_owned(), store: Arc::clone(store), known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn name(&self, path: &Path) -> io::Result<String> {
         let below = path.strip_prefix(&self.root).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         Ok(below.to_string_lossy().into_owned())
@@ -107,13 +135,41 @@ impl StoreFiles {
 
 impl Files for StoreFiles {
     fn open(&self, path: &Path) -> io::Result<Source> {
-        let object = self.store.open(&self.name(path)?)?;
+        let name = self.name(path)?;
+        let known = self.known().get(&name).copied();
+        let object = self.store.open(&name, known)?;
         let bytes = object.size();
-        Ok(Source::new(Blocks { object, kept: Mutex::default() }, bytes))
+        let blocks = Blocks { object, kept: Mutex::default() };
+        if known.is_some() && bytes > 0 {
+            // Its end is needed first, and shows whether it is still there.
+            blocks.block((bytes - 1) / BLOCK_BYTES)?;
+        }
+        Ok(Source::new(blocks, bytes))
+    }
+
+    fn size(&self, path: &Path) -> io::Result<u64> {
+        let name = self.name(path)?;
+        let known = self.known().get(&name).copied();
+        known.map_or_else(|| self.store.size(&name), Ok)
+    }
+
+    fn is_far(&self) -> bool {
+        true
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        self.store.list(&self.name(directory)?)
+        let listed = self.store.list(&self.name(directory)?)?;
+        if directory == self.root {
+            let is_segment = |name: &str| name.strip_suffix(".parquet").is_some_and(|name| Span::named(name).is_some());
+            let mut known = self.known();
+            known.clear();
+            known.extend(
+                listed
+                    .iter()
+                    .filter_map(|(name, bytes)| bytes.filter(|_| is_segment(name)).map(|bytes| (name.clone(), bytes))),
+            );
+        }
+        Ok(listed.into_iter().map(|(name, _)| name).collect())
     }
 }
 
@@ -159,8 +215,11 @@ impl ReadAt for Blocks {
 mod tests {
     use std::fs;
 
+    use arrow_array::cast::AsArray as _;
+    use arrow_array::types::Int64Type;
+
     use super::*;
-    use crate::{Capture, CaptureErrorKind, Import, Settings, published, verify};
+    use crate::{Capture, CaptureErrorKind, Import, Selection, Settings, compact, published, segments, verify};
 
     /// The files of a directory as objects, and the sizes of the reads from them.
     struct Directory(PathBuf, Arc<Mutex<Vec<usize>>>);
@@ -168,14 +227,24 @@ mod tests {
     struct InMemory(Bytes, Arc<Mutex<Vec<usize>>>);
 
     impl ObjectStore for Directory {
-        fn open(&self, name: &str) -> io::Result<Box<dyn Object>> {
+        fn open(&self, name: &str, _bytes: Option<u64>) -> io::Result<Box<dyn Object>> {
             let bytes = fs::read(self.0.join(name))?;
             Ok(Box::new(InMemory(bytes.into(), Arc::clone(&self.1))))
         }
 
-        fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        fn size(&self, name: &str) -> io::Result<u64> {
+            self.1.lock().unwrap().push(0);
+            fs::metadata(self.0.join(name)).map(|metadata| metadata.len())
+        }
+
+        fn list(&self, folder: &str) -> io::Result<Vec<(String, Option<u64>)>> {
             let Ok(entries) = fs::read_dir(self.0.join(folder)) else { return Ok(Vec::new()) };
-            entries.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default())).collect()
+            let entries = entries.map(|entry| {
+                let entry = entry?;
+                let metadata = entry.metadata()?;
+                Ok((entry.file_name().into_string().unwrap_or_default(), metadata.is_file().then_some(metadata.len())))
+            });
+            entries.collect()
         }
     }
 
@@ -217,6 +286,45 @@ mod tests {
         reads.lock().unwrap().clear();
         assert_eq!(rows(&there.parts()[0]).len(), 1);
         assert_eq!(reads.lock().unwrap().len(), 1);
+        // Each segment takes one request, if its size is known from a listing.
+        let known = segments(&place, None, 0).unwrap();
+        let spans: Vec<_> = known.iter().map(|known| (known.first, known.last)).collect();
+        let sizes: Vec<_> = known.iter().map(|known| known.bytes).collect();
+        let known = Capture::of_known(&place, &spans, &sizes, None).unwrap();
+        reads.lock().unwrap().clear();
+        assert_eq!(rows(&known), rows(&here));
+        assert_eq!(reads.lock().unwrap().len(), spans.len());
+        assert!(known.gone().is_empty());
+    }
+
+    #[test]
+    fn what_is_gone_is_passed_over_where_that_is_no_error() {
+        let scratch = tempfile::tempdir().unwrap();
+        recorded(scratch.path(), 500);
+        let store = Arc::new(Directory(scratch.path().to_owned(), Arc::default()));
+        let spans = published(scratch.path()).unwrap();
+        let sizes = vec![1 << 10; spans.len()];
+        let seqs = |capture: &Capture| -> Vec<i64> {
+            let batches = capture.columns(&["seq"], Selection::default()).unwrap().map(Result::unwrap);
+            batches.flat_map(|batch| batch["seq"].as_primitive::<Int64Type>().values().to_vec()).collect()
+        };
+        let segment = |number: u64| seqs(&Capture::of(scratch.path(), &[(number, number)]).unwrap());
+        let expected: Vec<i64> = seqs(&Capture::open(scratch.path()).unwrap());
+        let expected: Vec<i64> = expected.into_iter().filter(|seq| !segment(2).contains(seq)).collect();
+        fs::remove_file(scratch.path().join(crate::files::segment(2))).unwrap();
+        for place in [Place::in_store("s3://lab/runs", store), Place::from(scratch.path())] {
+            let opened = Capture::of_known(&place, &spans, &sizes, None).unwrap();
+            assert_eq!(seqs(&opened), expected);
+            assert_eq!(opened.gone(), [(2, 2)]);
+            assert_eq!(
+                Capture::of(&place, &spans).unwrap().batches().unwrap().find_map(Result::err).unwrap().kind(),
+                CaptureErrorKind::Missing
+            );
+        }
+        compact(scratch.path(), 1 << 20, &|| true).unwrap();
+        let merged = Capture::of_known(scratch.path(), &spans, &sizes, None).unwrap();
+        assert_eq!(seqs(&merged), expected);
+        assert_eq!(merged.gone(), [(2, 2)]);
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! The published segments of a capture, and its position.
 
+use std::collections::{HashMap, HashSet};
+use std::io;
 use std::path::Path;
+use std::thread;
 
 use crate::disk::Files;
 use crate::files::{self, Listing, Span};
-use crate::layout::{list, look_for_capture, open, read_manifest};
+use crate::layout::{NOTES_BYTES, list, list_if_there, look_for_capture, open, read_manifest, read_notes, read_sums};
+use crate::notes::{self, Sum};
 use crate::place::Place;
 use crate::segment::SegmentSummary;
+use crate::selection::row_groups;
 use crate::{CaptureError, CaptureErrorKind};
 
 /// The position of a capture.
@@ -33,8 +38,11 @@ impl Position {
             return Ok(Self { capture_id: Some(capture_id), next_segment: last.last + 1 });
         };
         let mut next_segment = manifest.next_segment;
+        if manifest.is_exact {
+            return Ok(Self { capture_id: Some(manifest.capture_id), next_segment });
+        }
         // A killed writer may have published one without updating the manifest.
-        while open(&*files, &directory.join(files::segment(next_segment))).is_ok() {
+        while files.size(&directory.join(files::segment(next_segment))).is_ok() {
             next_segment += 1;
         }
         Ok(Self { capture_id: Some(manifest.capture_id), next_segment })
@@ -56,32 +64,219 @@ pub fn published(place: impl Into<Place>) -> Result<Vec<(u64, u64)>, CaptureErro
 /// in one file are returned as one. The capture is only listed if one of them does not exist as it is given.
 pub fn existing(place: impl Into<Place>, wanted: &[(u64, u64)]) -> Result<Vec<(u64, u64)>, CaptureError> {
     let place = place.into();
-    let (files, directory) = (place.files()?, place.root());
-    let mut listing = None;
-    let mut there: Vec<(u64, u64)> = Vec::new();
-    for (first, last) in wanted.iter().copied() {
-        let span = Span { first, last };
-        if listing.is_none() && is_there(&*files, directory, span) {
-            there.push((first, last));
-            continue;
+    let found = there(&*place.files()?, place.root(), wanted)?;
+    Ok(found.into_iter().map(|(span, _)| (span.first, span.last)).collect())
+}
+
+/// Segments of a capture that exist, and the files with their rows.
+fn there(files: &dyn Files, directory: &Path, wanted: &[(u64, u64)]) -> Result<Vec<(Span, Span)>, CaptureError> {
+    let wanted: Vec<Span> = wanted.iter().map(|(first, last)| Span { first: *first, last: *last }).collect();
+    let listing = if is_listed(files, &wanted) {
+        let names = files.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
+        let listing = Listing::new(names);
+        // Else some may be being merged just now.
+        if wanted.iter().all(|span| listing.covering(*span).is_some()) { listing } else { list(files, directory)? }
+    } else {
+        let are_there = in_turn(files, &wanted, |span| is_there(files, directory, span));
+        match wanted.iter().zip(&are_there).position(|(_, is_there)| !is_there) {
+            None => return Ok(wanted.into_iter().map(|span| (span, span)).collect()),
+            Some(_) => list(files, directory)?,
         }
-        let Listing { segments, .. } = match &listing {
-            Some(listing) => listing,
-            None => listing.insert(list(&*files, directory)?),
-        };
-        let at = segments.partition_point(|segment| segment.last < first);
-        for segment in segments[at..].iter().take_while(|segment| segment.first <= last) {
-            let (begin, end) = (segment.first.max(first), segment.last.min(last));
-            match there.last_mut() {
-                Some((_, before)) if *before + 1 == begin && segment.contains(*before) => *before = end,
-                _ => there.push((begin, end)),
-            }
+    };
+    let mut there: Vec<(Span, Span)> = Vec::new();
+    for part in wanted.into_iter().flat_map(|span| listing.parts(span)) {
+        let Some(file) = listing.covering(part) else { continue };
+        match there.last_mut() {
+            Some((before, same)) if *same == file && before.last + 1 == part.first => before.last = part.last,
+            _ => there.push((part, file)),
         }
     }
     Ok(there)
 }
 
-/// The contents of a file of a capture, by its name below; `None` if there is none.
+/// A segment of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The numbers of the first and the last: a file may have several.
+    pub first: u64,
+    pub last: u64,
+    /// The bytes of its file, or its share of them.
+    pub bytes: u64,
+    /// Its rows and the bytes of their frames, if that was noted; in a store they are estimated from those of others.
+    pub counts: Option<(u64, u64)>,
+}
+
+/// The existing files of some segments of a capture, or of all, with their bytes; and with what up to `notes` files of
+/// notes say of their rows, evenly spread if there are more. In a directory, the bytes of many are estimated. In a store, no
+/// more files of notes are read than one for so many segments, and what others have is estimated.
+pub fn segments(
+    place: impl Into<Place>,
+    wanted: Option<&[(u64, u64)]>,
+    notes: usize,
+) -> Result<Vec<Published>, CaptureError> {
+    let place = place.into();
+    let (files, directory) = (place.files()?, place.root());
+    let files = &*files;
+    let found = if let Some(wanted) = wanted {
+        there(files, directory, wanted)?
+    } else {
+        let segments = list(files, directory)?.segments;
+        if segments.is_empty() {
+            look_for_capture(&place)?;
+        }
+        segments.into_iter().map(|span| (span, span)).collect()
+    };
+    let step = if files.is_far() { 1 } else { found.len().div_ceil(SIZED).max(1) };
+    let asked: Vec<Span> = found.iter().step_by(step).map(|(_, file)| *file).collect();
+    let each =
+        in_turn(files, &asked, |file| files.size(&directory.join(file.file())).unwrap_or_default() / file.count());
+    let known: HashMap<Span, u64> = asked.iter().copied().zip(each.iter().copied()).collect();
+    let mean = each.iter().sum::<u64>() / (each.len() as u64).max(1);
+    let most = if files.is_far() { notes.min(found.len().div_ceil(NOTED)) } else { notes };
+    let counts = if most == 0 { HashMap::new() } else { noted(files, directory, &found, most) };
+    let segment = |(span, file): (Span, Span)| Published {
+        first: span.first,
+        last: span.last,
+        bytes: known.get(&file).copied().unwrap_or(mean) * span.count(),
+        // Of a part of a file it is not known.
+        counts: counts.get(&span).copied().flatten().filter(|_| span == file),
+    };
+    let mut found: Vec<Published> = found.into_iter().map(segment).collect();
+    if files.is_far() {
+        estimate(&mut found);
+    }
+    Ok(found)
+}
+
+/// Estimates what segments have of what others have, by their bytes.
+fn estimate(segments: &mut [Published]) {
+    let sum = |(bytes, rows, frame_bytes), segment: &Published| match segment.counts {
+        Some(counts) => (bytes + segment.bytes, rows + counts.0, frame_bytes + counts.1),
+        None => (bytes, rows, frame_bytes),
+    };
+    let (bytes, rows, frame_bytes) = segments.iter().fold((0, 0, 0), sum);
+    if bytes == 0 {
+        return;
+    }
+    let share = |of: u64, part: u64| u64::try_from(u128::from(of) * u128::from(part) / u128::from(bytes)).unwrap_or(of);
+    for segment in segments {
+        let counts = (share(rows, segment.bytes).max(1), share(frame_bytes, segment.bytes));
+        segment.counts.get_or_insert(counts);
+    }
+}
+
+/// The bytes of the files of segments, those of a merged one shared among them; 0 for what does not exist.
+pub fn sizes(place: impl Into<Place>, numbers: &[u64]) -> Result<Vec<u64>, CaptureError> {
+    let wanted: Vec<(u64, u64)> = numbers.iter().map(|number| (*number, *number)).collect();
+    let mut found = vec![0; numbers.len()];
+    for Published { first, last, bytes, .. } in segments(place, Some(&wanted), 0)? {
+        let each = bytes / (last - first + 1);
+        let ours = numbers.iter().zip(&mut found).filter(|(number, _)| (first..=last).contains(number));
+        ours.for_each(|(_, size)| *size = each);
+    }
+    Ok(found)
+}
+
+/// The row groups of a segment: the numbers of the first and the last row of each. None if that cannot be told, as of
+/// segments that were merged meanwhile, or are gone.
+pub fn groups(place: impl Into<Place>, segment: (u64, u64), bytes: u64) -> Result<Vec<(i64, i64)>, CaptureError> {
+    let (place, span) = (place.into(), Span { first: segment.0, last: segment.1 });
+    let files = place.files_with([(span, bytes)].into_iter())?;
+    let path = place.root().join(span.file());
+    match open(&*files, &path).and_then(|file| row_groups(&path, &file)) {
+        Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(Vec::new()),
+        groups => groups,
+    }
+}
+
+/// In a directory with more segments than this, the bytes of so many are looked up.
+const SIZED: usize = 4096;
+
+/// How many requests to a store are under way at a time.
+const REQUESTS: usize = 8;
+
+/// For how many segments of a store a file of notes is read.
+const NOTED: usize = 32;
+
+/// The names that a store lists in one request.
+const LISTED: u64 = 1000;
+
+/// What is known of each of some segments, in order; of those in a store several are asked for at a time.
+fn in_turn<T: Send + Clone + Default>(files: &dyn Files, spans: &[Span], ask: impl Fn(Span) -> T + Sync) -> Vec<T> {
+    if !files.is_far() || spans.len() < 2 {
+        return spans.iter().copied().map(ask).collect();
+    }
+    let mut answers = vec![T::default(); spans.len()];
+    let each = spans.len().div_ceil(REQUESTS);
+    thread::scope(|scope| {
+        for (spans, answers) in spans.chunks(each).zip(answers.chunks_mut(each)) {
+            scope.spawn(|| {
+                for (span, answer) in spans.iter().zip(answers) {
+                    *answer = ask(*span);
+                }
+            });
+        }
+    });
+    answers
+}
+
+/// Whether listing a store takes fewer requests than asking for each of some segments.
+fn is_listed(files: &dyn Files, wanted: &[Span]) -> bool {
+    let last = wanted.last().map_or(0, |span| span.last);
+    files.is_far() && wanted.len() as u64 > 2 + last / LISTED
+}
+
+fn is_there(files: &dyn Files, directory: &Path, span: Span) -> bool {
+    // A segment that cannot be opened exists; reading it is an error.
+    !matches!(files.size(&directory.join(span.file())), Err(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// What up to `most` files of notes say of the rows of some segments.
+fn noted(
+    files: &dyn Files,
+    directory: &Path,
+    wanted: &[(Span, Span)],
+    most: usize,
+) -> HashMap<Span, Option<(u64, u64)>> {
+    let said = |notes: Span| {
+        let (path, text) = read_notes(files, directory, notes).ok()?;
+        Some(notes::from_text(&path, &text).ok()?.0)
+    };
+    let counts =
+        |read: Vec<Option<Vec<Sum>>>| read.into_iter().flatten().flatten().map(|sum| (sum.span, sum.counts)).collect();
+    if !files.is_far() && wanted.len() <= most {
+        // Without a list of all notes, if each has its own.
+        let own: Option<Vec<_>> = wanted.iter().map(|(_, file)| said(*file).map(Some)).collect();
+        if let Some(own) = own {
+            return counts(own);
+        }
+    }
+    let Ok(names) = list_if_there(files, &directory.join(files::META)) else { return HashMap::new() };
+    let numbers = files::numbered(names.iter().cloned(), ".parquet");
+    let sums = files::numbered(names.iter().cloned(), files::SUMS);
+    let merged: HashSet<Span> = files::merged(names).into_iter().collect();
+    // Notes that say nothing else are removed once later ones repeat them.
+    let notes_on = |span: Span| {
+        let later = numbers.get(numbers.partition_point(|number| *number < span.first)).copied().map(Span::one);
+        if span.is_merged() { merged.get(&span).copied() } else { later }
+    };
+    let mut notes: Vec<Span> = wanted.iter().filter_map(|(_, file)| notes_on(*file)).collect();
+    notes.dedup();
+    let notes: Vec<Span> = notes.iter().step_by(notes.len().div_ceil(most).max(1)).copied().collect();
+    let mut known: HashMap<_, _> = counts(in_turn(files, &notes, said));
+    // Those that were published together have one file of checksums.
+    let after = |span: Span| sums.get(sums.partition_point(|last| *last < span.last)).copied().map(Span::one);
+    let unknown = wanted.iter().filter(|(_, file)| !known.contains_key(file)).filter_map(|(_, file)| after(*file));
+    let mut together: Vec<Span> = unknown.collect();
+    together.dedup();
+    let together: Vec<Span> = together.iter().step_by(together.len().div_ceil(most).max(1)).copied().collect();
+    known.extend(counts(in_turn(files, &together, |last| {
+        read_sums(files, directory, last.last).ok().map(Some).unwrap_or_default()
+    })));
+    known
+}
+
+/// The contents of a manifest or of notes, by their name below the capture; `None` if there is no such file.
 pub fn read_file(place: impl Into<Place>, name: &str) -> Result<Option<Vec<u8>>, CaptureError> {
     let place = place.into();
     let path = place.root().join(name);
@@ -89,36 +284,9 @@ pub fn read_file(place: impl Into<Place>, name: &str) -> Result<Option<Vec<u8>>,
         Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(None),
         file => {
             let file = file?;
-            file.read_all(file.bytes()).map(Some).map_err(|error| CaptureError::reading(&path, error))
+            file.read_all(NOTES_BYTES).map(Some).map_err(|error| CaptureError::reading(&path, error))
         }
     }
-}
-
-fn is_there(files: &dyn Files, directory: &Path, span: Span) -> bool {
-    match open(files, &directory.join(span.file())) {
-        // A segment that cannot be opened exists; reading it is an error.
-        Err(error) => error.kind() != CaptureErrorKind::Missing,
-        Ok(_) => true,
-    }
-}
-
-/// The bytes of the files of segments, those of a merged one shared among them; 0 for what does not exist.
-pub fn sizes(place: impl Into<Place>, numbers: &[u64]) -> Result<Vec<u64>, CaptureError> {
-    let place = place.into();
-    let (files, directory) = (place.files()?, place.root());
-    let bytes = |span: Span| files.open(&directory.join(span.file())).ok().map(|file| file.bytes() / span.count());
-    let mut listing = None;
-    let mut found = Vec::with_capacity(numbers.len());
-    for number in numbers {
-        let alone = Span::one(*number);
-        let size = match (bytes(alone), &listing) {
-            (Some(size), _) => Some(size),
-            (None, Some(listing)) => Listing::covering(listing, alone).and_then(bytes),
-            (None, None) => listing.insert(list(&*files, directory)?).covering(alone).and_then(bytes),
-        };
-        found.push(size.unwrap_or_default());
-    }
-    Ok(found)
 }
 
 #[cfg(test)]
@@ -126,6 +294,29 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::{Capture, Import, Settings, compact};
+
+    #[test]
+    fn what_was_noted_of_segments_is_what_they_have() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut import = Import::open(scratch.path(), Settings { segment_bytes: 300, ..Settings::default() }).unwrap();
+        (0..100).for_each(|at| import.append(&crate::import::row(at)).unwrap());
+        import.commit().unwrap();
+        let look = |notes| segments(scratch.path(), None, notes).unwrap();
+        let of = |segment: &Published| {
+            let info = Capture::of(scratch.path(), &[(segment.first, segment.last)]).unwrap().info().unwrap();
+            Some((info.messages, info.bytes))
+        };
+        assert!(look(10).len() > 3);
+        assert!(look(0).iter().all(|segment| segment.counts.is_none() && segment.bytes > 0));
+        assert!(look(1000).iter().all(|segment| segment.counts == of(segment)));
+        compact(scratch.path(), 1 << 20, &|| true).unwrap();
+        let [merged] = look(1)[..] else { panic!() };
+        assert_eq!(merged.counts, of(&merged));
+        assert_eq!(merged.counts.unwrap().0, 100);
+        let part = segments(scratch.path(), Some(&[(0, 1)]), 1).unwrap();
+        assert_eq!((part[0].counts, part[0].bytes), (None, merged.bytes / (merged.last + 1) * 2));
+    }
 
     #[test]
     fn segments_are_found_wherever_their_rows_are() {

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
@@ -12,12 +13,14 @@ use arrow_schema::SchemaRef;
 use trunkline_wire::cdtp::RunBook;
 
 use crate::account::Account;
-use crate::batches::Batches;
+use crate::batches::{Batches, Gone};
+use crate::clock::RowClock;
 use crate::columns::MESSAGE_BYTES_MAX;
 use crate::disk::Files;
 use crate::files::{self, Span};
 use crate::journal::JournalReader;
 use crate::layout::{list, list_notes, look_for_capture, open, read_manifest, read_notes};
+use crate::lock::is_released;
 use crate::notes;
 use crate::place::Place;
 use crate::runs::{self, Maps, RUN_TRIES, find_maps};
@@ -37,6 +40,10 @@ pub struct Capture {
     files: Arc<dyn Files>,
     segments: Vec<Span>,
     journal: Option<(u64, PathBuf, Source)>,
+    /// The numbers of its rows, if it has not all those of its segments.
+    within: Option<RangeInclusive<i64>>,
+    /// Which of the segments were gone, if that is no error.
+    gone: Option<Gone>,
     /// The most bytes of a value.
     most: u64,
 }
@@ -46,7 +53,6 @@ pub struct Capture {
 pub struct Info {
     /// The capture's id; `None` for one without a row.
     pub capture_id: Option<String>,
-    /// Published segments.
     pub segments: u64,
     /// Rows, those of the journal too.
     pub messages: u64,
@@ -88,7 +94,15 @@ impl Capture {
         };
         let published = list(&*files, directory)?;
         let journal = journal.filter(|(number, ..)| !published.has(*number));
-        Ok(Self { place, files, segments: published.segments, journal, most: MESSAGE_BYTES_MAX })
+        Ok(Self {
+            place,
+            files,
+            segments: published.segments,
+            journal,
+            within: None,
+            gone: None,
+            most: MESSAGE_BYTES_MAX,
+        })
     }
 
     /// Some published segments of a capture, by the numbers of their first and last. Whether they exist shows when they
@@ -97,7 +111,26 @@ impl Capture {
         let place = place.into();
         let files = place.files()?;
         let segments = segments.iter().map(|(first, last)| Span { first: *first, last: *last }).collect();
-        Ok(Self { place, files, segments, journal: None, most: MESSAGE_BYTES_MAX })
+        Ok(Self { place, files, segments, journal: None, within: None, gone: None, most: MESSAGE_BYTES_MAX })
+    }
+
+    /// The same of files whose bytes are known, without those that are gone once they are read, and with these rows alone.
+    pub fn of_known(
+        place: impl Into<Place>,
+        segments: &[(u64, u64)],
+        bytes: &[u64],
+        within: Option<RangeInclusive<i64>>,
+    ) -> Result<Self, CaptureError> {
+        let place = place.into();
+        let segments: Vec<Span> = segments.iter().map(|(first, last)| Span { first: *first, last: *last }).collect();
+        let files = place.files_with(segments.iter().copied().zip(bytes.iter().copied()))?;
+        Ok(Self { place, files, segments, journal: None, within, gone: Some(Gone::default()), most: MESSAGE_BYTES_MAX })
+    }
+
+    /// The segments that were gone when they were to be read.
+    pub fn gone(&self) -> Vec<(u64, u64)> {
+        let gone = self.gone.as_ref().map(|gone| gone.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        gone.unwrap_or_default().into_iter().map(|span| (span.first, span.last)).collect()
     }
 
     /// The same with a limit: batches end with an error at a value of more bytes.
@@ -123,6 +156,8 @@ impl Capture {
             files: Arc::clone(&self.files),
             segments,
             journal,
+            within: self.within.clone(),
+            gone: self.gone.clone(),
             most: self.most,
         };
         let segments = self.segments.iter().map(|segment| part(vec![*segment], None));
@@ -169,16 +204,27 @@ impl Capture {
         }
     }
 
+    /// The same as of when this was opened; as of now, if what was there is not any more.
+    pub fn runs_as_opened(&self) -> Result<Runs, CaptureError> {
+        match self.read_runs() {
+            Err(error) if error.kind() == CaptureErrorKind::Missing => self.runs(),
+            runs => runs,
+        }
+    }
+
+    /// Whether its recorder is known to have ended. In a store, and of a copy without its lock, it is not known.
+    pub fn is_over(&self) -> bool {
+        self.place.directory().is_some_and(is_released)
+    }
+
     fn read_runs(&self) -> Result<Runs, CaptureError> {
         let (files, directory) = (&*self.files, self.place.root());
-        let journal_number = self.journal.as_ref().map(|(number, ..)| *number);
+        // The notes on a segment are written before the segment, which may then never be written.
+        let published = |number: &u64| self.journal.as_ref().is_none_or(|(journal, ..)| number < journal);
         let numbers = list_notes(files, directory)?;
-        let published = list(files, directory)?;
-        let is_unpublished = |number| Some(number) == journal_number && !published.has(number);
         let (mut all, mut book, mut last) = (Vec::new(), RunBook::default(), None);
         let mut maps = Maps::new();
-        // The notes on a segment are written before the segment, which may then never be written.
-        for number in numbers.into_iter().filter(|number| !is_unpublished(*number)) {
+        for number in numbers.into_iter().filter(published) {
             let (path, text) = read_notes(files, directory, Span::one(number))?;
             let (_, lines) = notes::from_text(&path, &text)?;
             let (over, latest) = runs::from_lines(&path, lines, &mut maps)?;
@@ -186,13 +232,12 @@ impl Capture {
             (book, last) = (latest, Some(number));
         }
         let is_later = |number: u64| last.is_none_or(|last| number > last);
-        for span in published.segments.iter().copied().filter(|span| is_later(span.last)) {
+        for span in self.segments.iter().copied().filter(|span| is_later(span.last)) {
             let path = directory.join(span.file());
             record_segments(&mut book, span, last, &path, &open(files, &path)?)?;
         }
         if let Some((number, path, file)) = &self.journal
             && is_later(*number)
-            && is_unpublished(*number)
         {
             let mut journal = JournalReader::new(path.clone(), file.reader())?;
             let mut first_seq = journal.next_seq();
@@ -202,14 +247,17 @@ impl Capture {
             }
         }
         all.extend(book.closed().iter().map(|closed| (closed.sender.to_string(), closed.run.clone())));
-        all.extend(book.latest().map(|(sender, run)| (sender.to_owned(), run.clone())));
-        all.sort_by_key(|(_, run)| run.first_seq);
         let capture_id = self.capture_id()?.unwrap_or_default();
-        let record = |(sender, mut run)| {
+        let record = |is_in_progress, (sender, mut run)| {
             find_maps(&mut run, &maps);
-            RunRecord { capture_id: capture_id.clone(), sender, run }
+            RunRecord { capture_id: capture_id.clone(), sender, run, is_in_progress }
         };
-        Ok(Runs { runs: all.into_iter().map(record).collect(), unfollowed: book.unfollowed() })
+        let mut runs: Vec<_> = all.into_iter().map(|over| record(false, over)).collect();
+        let (is_over, now_ns) = (self.is_over(), RowClock::start().now_ns());
+        let latest = book.latest().map(|(sender, run)| (sender.to_owned(), run.clone()));
+        runs.extend(latest.map(|latest| record(!is_over && latest.1.may_go_on(now_ns), latest)));
+        runs.sort_by_key(|record| record.run.first_seq);
+        Ok(Runs { runs, unfollowed: book.unfollowed() })
     }
 
     fn capture_id(&self) -> Result<Option<String>, CaptureError> {
@@ -221,15 +269,26 @@ impl Capture {
         Ok(Some(SegmentSummary::read(&path, &open(&*self.files, &path)?)?.capture_id))
     }
 
-    fn read(&self, wanted: &SchemaRef, selection: Selection) -> Result<Batches, CaptureError> {
+    fn read(&self, wanted: &SchemaRef, mut selection: Selection) -> Result<Batches, CaptureError> {
+        if let Some(within) = &self.within {
+            selection.numbers = Some(within_of(within, selection.numbers));
+        }
         let journal = match &self.journal {
             Some((_, path, file)) => Some(JournalReader::new(path.clone(), file.reader())?),
             None => None,
         };
         let (directory, files) = (self.place.root().to_owned(), Arc::clone(&self.files));
         let segments = self.segments.iter().copied();
-        Ok(Batches::new(directory, files, wanted, selection, segments, journal, self.most))
+        let batches = Batches::new(directory, files, wanted, selection, segments, journal, self.most);
+        Ok(batches.without_gone(self.gone.clone()))
     }
+}
+
+/// The numbers of a selection, or all, as far as they are in a range.
+fn within_of(range: &RangeInclusive<i64>, numbers: Option<Vec<RangeInclusive<i64>>>) -> Vec<RangeInclusive<i64>> {
+    let Some(numbers) = numbers else { return vec![range.clone()] };
+    let both = |some: &RangeInclusive<i64>| *some.start().max(range.start())..=*some.end().min(range.end());
+    numbers.iter().map(both).collect()
 }
 
 impl Info {

@@ -6,8 +6,8 @@ use std::mem;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::files::{Listing, Span};
-use crate::layout::list_sealed_notes;
+use crate::files::{self, Listing, Span};
+use crate::layout::{list_if_there, list_sealed_notes};
 use crate::store::Store;
 use crate::{CaptureError, Keep};
 
@@ -56,6 +56,13 @@ impl Keep {
 }
 
 impl Store {
+    /// The number of the first segment that was not copied elsewhere.
+    fn shipped(&self) -> Result<u64, CaptureError> {
+        let names = list_if_there(&*self.disk, &self.directory.join(files::META))?;
+        let number = |name: &String| name.strip_prefix(files::SHIPPED)?.parse().ok();
+        Ok(names.iter().filter_map(number).max().unwrap_or_default())
+    }
+
     /// Deletes what exceeds the limits of [`Keep`]: segments, the oldest first, and the notes on those deleted.
     pub(crate) fn trim(&mut self, keep: Keep, now: Now) -> Result<(), CaptureError> {
         if keep == Keep::default() {
@@ -87,6 +94,7 @@ impl Store {
         let mut notes = kept(numbers.into_iter().map(Span::one).collect(), Span::notes)?;
         let mut bytes: u64 = segments.iter().chain(&notes).map(|file| file.bytes).sum();
         let (mut has_deleted_segment, mut has_deleted_notes) = (false, false);
+        let mut shipped = None;
         loop {
             let first = segments.front().map_or(u64::MAX, |segment| segment.span.first);
             // The latest notes hold the current state.
@@ -120,6 +128,11 @@ impl Store {
             }
             bytes -= oldest.bytes;
             self.deleted += 1;
+            let shipped = match shipped {
+                Some(shipped) => shipped,
+                None => *shipped.insert(self.shipped()?),
+            };
+            self.deleted_unshipped += u64::from(oldest.span.last >= shipped);
             self.let_go += begun;
             has_deleted_segment = true;
             segments.pop_front();

@@ -52,7 +52,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-fn frames(lists: &ListArray, row: usize) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn frames(lists: &ListArray, row: usize) -> impl Iterator<Item = &[u8]> {
     let frames: &BinaryArray = lists.values().as_binary();
     let ends = lists.value_offsets();
     let at = |end: i32| usize::try_from(end).unwrap_or_default();

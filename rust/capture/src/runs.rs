@@ -35,12 +35,11 @@ pub(crate) const RUN_COLUMNS: [&str; 7] =
 /// A run of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunRecord {
-    /// The capture's id.
     pub capture_id: String,
-    /// The sender's name.
     pub sender: String,
-    /// Its run.
     pub run: Run,
+    /// Whether it goes on, as far as is known.
+    pub is_in_progress: bool,
 }
 
 /// The runs of a capture.

@@ -19,7 +19,7 @@ use crate::account::Account;
 use crate::columns::MESSAGE_BYTES_MAX;
 use crate::files::Span;
 use crate::guard::guarded;
-use crate::load::batch_rows;
+use crate::load::{BATCH_BYTES, batch_rows};
 use crate::runs::RUN_COLUMNS;
 use crate::schema::{N_HEAD, schema};
 use crate::selection::Selection;
@@ -39,6 +39,8 @@ pub(crate) struct SegmentReader {
     /// The most bytes of a value, and whether one of this row group may have more.
     most: u64,
     is_doubtful: bool,
+    /// The most bytes of the values of a batch.
+    batch_bytes: u64,
 }
 
 impl SegmentReader {
@@ -60,12 +62,28 @@ impl SegmentReader {
             Ok((metadata, columns, groups))
         })?;
         let groups = groups.into_iter();
-        Ok(Self { path, file, wanted, metadata, columns, groups, batches: None, most, is_doubtful: false })
+        Ok(Self {
+            path,
+            file,
+            wanted,
+            metadata,
+            columns,
+            groups,
+            batches: None,
+            most,
+            is_doubtful: false,
+            batch_bytes: BATCH_BYTES,
+        })
+    }
+
+    /// The same with batches of at most so many bytes, unless they are one row.
+    pub(crate) fn of_batches(self, batch_bytes: u64) -> Self {
+        Self { batch_bytes, ..self }
     }
 
     /// The next batch, until there is none.
     pub(crate) fn batch(&mut self) -> Result<Option<RecordBatch>, CaptureError> {
-        let Self { path, file, wanted, metadata, columns, groups, batches, most, is_doubtful } = self;
+        let Self { path, file, wanted, metadata, columns, groups, batches, most, is_doubtful, batch_bytes } = self;
         guarded(path, || {
             let failed = |error: &dyn fmt::Display| file.failure(path, error);
             loop {
@@ -79,7 +97,8 @@ impl SegmentReader {
                 let Some(group) = groups.next() else { return Ok(None) };
                 let described = metadata.metadata().row_group(group);
                 let rows;
-                (rows, *is_doubtful) = batch_rows(path, file, described, *most, |leaf| columns.leaf_included(leaf))?;
+                (rows, *is_doubtful) =
+                    batch_rows(path, file, described, (*most, *batch_bytes), |leaf| columns.leaf_included(leaf))?;
                 let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata.clone());
                 let reader = reader.with_row_groups(vec![group]).with_projection(columns.clone()).with_batch_size(rows);
                 *batches = Some(reader.build().map_err(|error| failed(&error))?);

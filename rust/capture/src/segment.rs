@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int8Type, Int64Type};
-use arrow_array::{ArrayRef, DictionaryArray, Int8Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, DictionaryArray, Int8Array, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 #[cfg(not(test))]
@@ -55,6 +55,7 @@ pub(crate) struct SegmentWriter {
     capture_id: ArrayRef,
     next_seq: u64,
     row_group_bytes: u64,
+    frame_bytes: u64,
 }
 
 impl SegmentWriter {
@@ -67,21 +68,54 @@ impl SegmentWriter {
         let parquet = ArrowWriter::try_new_with_options(file, schema(), options)
             .map_err(|error| failure(&path, &disk_error, &error))?;
         let capture_id = Arc::new(StringArray::from_iter_values([&header.capture_id]));
-        Ok(Self { path, parquet, disk_error, next_seq: header.first_seq, header, capture_id, row_group_bytes: 0 })
+        Ok(Self {
+            path,
+            parquet,
+            disk_error,
+            next_seq: header.first_seq,
+            header,
+            capture_id,
+            row_group_bytes: 0,
+            frame_bytes: 0,
+        })
     }
 
     pub(crate) fn append(&mut self, batch: &Batch) -> Result<(), CaptureError> {
+        let rows = self.encodable(&batch.columns);
+        self.write(batch, &rows.map_err(|error| CaptureError::columns(&self.path, &error))?)
+    }
+
+    fn write(&mut self, batch: &Batch, rows: &RecordBatch) -> Result<(), CaptureError> {
         let bytes = batch.frame_bytes + ROW_BYTES * batch.rows() + LISTED_BYTES * batch.listed();
         let appended = (|| {
             if self.row_group_bytes + bytes > ROW_GROUP_BYTES {
                 self.parquet.flush()?;
                 self.row_group_bytes = 0;
             }
-            self.parquet.write(&self.encodable(&batch.columns)?)
+            self.parquet.write(rows)
         })();
         self.row_group_bytes += bytes;
+        self.frame_bytes += batch.frame_bytes;
         self.next_seq += batch.rows();
         appended.map_err(|error: ParquetError| failure(&self.path, &self.disk_error, &error))
+    }
+
+    /// Appends rows that keep the numbers they have in their captures.
+    pub(crate) fn append_as(&mut self, batch: &Batch, ids: ArrayRef, seqs: ArrayRef) -> Result<(), CaptureError> {
+        let segments = Int64Array::from_value(0, batch.columns.num_rows());
+        let fields = ["capture_id", "segment", "seq"].into_iter().zip([ids, Arc::new(segments), seqs]);
+        let columns = fields.chain(
+            batch
+                .columns
+                .schema_ref()
+                .fields()
+                .iter()
+                .map(|field| &**field.name())
+                .zip(batch.columns.columns().iter().cloned()),
+        );
+        let keyed = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)));
+        let keyed = keyed.map_err(|error| CaptureError::columns(&self.path, &error))?;
+        self.write(batch, &keyed)
     }
 
     /// Appends rows that have the columns of segments already.
@@ -94,16 +128,19 @@ impl SegmentWriter {
             self.row_group_bytes = 0;
         }
         self.row_group_bytes = self.row_group_bytes.saturating_add(bytes);
+        self.frame_bytes = self.frame_bytes.saturating_add(frames);
+        self.next_seq += rows.num_rows() as u64;
         self.parquet.write(rows).map_err(|error| failure(&self.path, &self.disk_error, &error))
     }
 
     /// Writes the footer and syncs: from here on a rename makes it a segment. Gives the checksum of what was written.
     pub(crate) fn finish(self) -> Result<Sum, CaptureError> {
-        let Self { path, parquet, disk_error, header, .. } = self;
+        let Self { path, parquet, disk_error, header, next_seq, frame_bytes, .. } = self;
+        let counts = Some((next_seq - header.first_seq, frame_bytes));
         let written = parquet.into_inner().map_err(|error| failure(&path, &disk_error, &error))?;
         let WatchedFile { mut file, bytes, crc, .. } = written;
         file.sync().map_err(|error| CaptureError::writing(&path, error))?;
-        Ok(Sum { span: Span::one(header.segment), bytes, crc: crc.finalize() })
+        Ok(Sum { span: Span::one(header.segment), bytes, crc: crc.finalize(), counts })
     }
 
     /// The batch with the columns that its segment shares, names still as dictionaries.
@@ -168,7 +205,7 @@ fn failure(path: &Path, disk_error: &Mutex<Option<io::Error>>, error: &ParquetEr
     }
 }
 
-fn properties(header: &Header) -> WriterProperties {
+pub(crate) fn properties(header: &Header) -> WriterProperties {
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("trunkline ", env!("CARGO_PKG_VERSION")).into())
         .set_compression(compression())

@@ -1,23 +1,27 @@
 //! The selection of a capture's rows.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array as _, BooleanArray, RecordBatch};
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
+
+use crate::CaptureError;
+use crate::guard::guarded;
+use crate::source::Source;
+use crate::thrift::check_footer;
 
 /// The conditions of a selected row. Those not given match any row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Its protocol.
     pub protocol: Option<String>,
     /// Its direction, as in the column.
     pub direction: Option<String>,
     /// The routing id of the peer it came from or went to.
     pub peer: Option<Vec<u8>>,
-    /// Its topic.
     pub topic: Option<String>,
     /// Received at this time or later.
     pub since_ns: Option<i64>,
@@ -100,6 +104,18 @@ impl Selection {
     }
 }
 
+/// The numbers of the first and the last row of each row group of a segment; nothing if one does not say it.
+pub(crate) fn row_groups(path: &Path, file: &Source) -> Result<Vec<(i64, i64)>, CaptureError> {
+    check_footer(path, file)?;
+    guarded(path, || {
+        let metadata = ParquetMetaDataReader::new().parse_and_finish(file);
+        let metadata = metadata.map_err(|error| file.failure(path, error))?;
+        let groups: Option<Vec<_>> = metadata.row_groups().iter().map(|group| bounds(group, "seq")).collect();
+        let is_in_order = |groups: &Vec<(i64, i64)>| groups.is_sorted_by(|(_, last), (first, _)| last < first);
+        Ok(groups.filter(is_in_order).unwrap_or_default())
+    })
+}
+
 /// The smallest and the largest value of a column of numbers, if the file holds them.
 fn bounds(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
     let column = group.columns().iter().find(|column| column.column_path().string() == name)?;
@@ -110,7 +126,6 @@ fn bounds(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::Path;
 
     use proptest::prelude::*;
     use trunkline_wire::Framing;

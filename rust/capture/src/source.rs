@@ -107,8 +107,8 @@ impl Source {
         Ok(contents)
     }
 
-    fn at(&self, at: u64) -> SourceReader {
-        SourceReader { file: Arc::clone(&self.file), at }
+    pub(crate) fn at(&self, at: u64) -> SourceReader {
+        SourceReader { file: Arc::clone(&self.file), at, end: self.bytes }
     }
 }
 
@@ -125,15 +125,18 @@ impl fmt::Debug for Source {
     }
 }
 
-/// A position in a file.
+/// A position in a file, and the end that it had when it was opened: a writer may go on.
 pub(crate) struct SourceReader {
     file: Arc<Watched>,
     at: u64,
+    end: u64,
 }
 
 impl Read for SourceReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.at)?;
+        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let length = buffer.len().min(left);
+        let read = self.file.read_at(&mut buffer[..length], self.at)?;
         self.at += read as u64;
         Ok(read)
     }
@@ -184,5 +187,7 @@ mod tests {
         assert!(sparse.get_bytes(0, 1 << 39).is_err());
         assert_eq!(sparse.read_all(10).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert_eq!(source.read_all(6).unwrap(), b"abcdef");
+        let opened = Source::new(Bytes::from_static(b"abcdef"), 4);
+        assert_eq!(opened.read_all(6).unwrap(), b"abcd");
     }
 }

@@ -11,7 +11,8 @@ use crate::disk::Disk;
 use crate::files::{self, Listing, Span};
 use crate::journal::{Header, Journal, JournalReader};
 use crate::layout::{
-    NOTES_BYTES, list_merged_notes, list_notes, list_plain_notes, list_sealed_notes, open, read, read_manifest,
+    NOTES_BYTES, list_merged_notes, list_notes, list_plain_notes, list_sealed_notes, list_sums, open, read,
+    read_manifest,
 };
 use crate::manifest::{Manifest, random_id};
 use crate::notes::{self, GoesOn, SUMS_MAX, Sum};
@@ -50,11 +51,12 @@ pub struct Recovery {
 pub(crate) struct Store {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) directory: PathBuf,
-    manifest: Manifest,
+    pub(crate) manifest: Manifest,
     current: Option<Current>,
     durable_seq: u64,
     segments: u64,
     pub(crate) deleted: u64,
+    pub(crate) deleted_unshipped: u64,
     pub(crate) let_go: u64,
     pub(crate) ages: Ages,
     unfollowed_before: u64,
@@ -92,27 +94,13 @@ impl Store {
         goes_on: GoesOn<'_>,
     ) -> Result<(Self, Recovery), CaptureError> {
         let names = disk.list(directory).map_err(|error| CaptureError::reading(directory, error))?;
-        let listing = Listing::new(names);
+        let mut listing = Listing::new(names);
         let (manifest, has_manifest) = match read_manifest(&*disk, directory)? {
             Some(manifest) => (manifest, true),
             None => (Manifest::new(random_id(directory)?), false),
         };
-        let mut store = Self {
-            disk,
-            directory: directory.to_owned(),
-            manifest,
-            current: None,
-            durable_seq: 0,
-            segments: 0,
-            deleted: 0,
-            ages: Ages::new(),
-            let_go: 0,
-            unfollowed_before: 0,
-            account: account::new(),
-            passing_notes: None,
-            passing_sums: Vec::new(),
-        };
-        match store.recover(&listing, has_manifest, goes_on) {
+        let mut store = Self::of(disk, directory, manifest);
+        match store.recover(&mut listing, has_manifest, goes_on) {
             Ok(recovery) => {
                 store.durable_seq = store.manifest.next_seq;
                 store.segments = 0;
@@ -123,6 +111,26 @@ impl Store {
                 store.abandon();
                 Err(error)
             }
+        }
+    }
+
+    /// A capture whose manifest is as it should be.
+    pub(crate) fn of(disk: Arc<dyn Disk>, directory: &Path, manifest: Manifest) -> Self {
+        Self {
+            disk,
+            directory: directory.to_owned(),
+            manifest,
+            current: None,
+            durable_seq: 0,
+            segments: 0,
+            deleted: 0,
+            deleted_unshipped: 0,
+            ages: Ages::new(),
+            let_go: 0,
+            unfollowed_before: 0,
+            account: account::new(),
+            passing_notes: None,
+            passing_sums: Vec::new(),
         }
     }
 
@@ -194,6 +202,11 @@ impl Store {
         self.deleted
     }
 
+    /// Those of them that were not copied elsewhere.
+    pub(crate) fn deleted_unshipped(&self) -> u64 {
+        self.deleted_unshipped
+    }
+
     /// The open runs whose BOR was deleted since the store was opened.
     pub(crate) fn let_go(&self) -> u64 {
         self.let_go
@@ -227,21 +240,8 @@ impl Store {
     /// Makes a capture in another directory, with numbers that continue this one's.
     pub(crate) fn begin_aside(&self, aside: &Path) -> Result<(), CaptureError> {
         self.disk.create_directory(aside).map_err(|error| CaptureError::writing(aside, error))?;
-        let mut store = Self {
-            disk: Arc::clone(&self.disk),
-            directory: aside.to_owned(),
-            manifest: self.manifest.clone(),
-            current: None,
-            durable_seq: 0,
-            segments: 0,
-            deleted: 0,
-            ages: Ages::new(),
-            let_go: 0,
-            unfollowed_before: 0,
-            account: self.account.copy(),
-            passing_notes: None,
-            passing_sums: Vec::new(),
-        };
+        let mut store = Self::of(Arc::clone(&self.disk), aside, self.manifest.clone());
+        store.account = self.account.copy();
         if let Some(last) = self.manifest.next_segment.checked_sub(1) {
             store.write_notes(last, None)?;
         }
@@ -273,7 +273,7 @@ impl Store {
     }
 
     fn begin(&mut self) -> Result<Current, CaptureError> {
-        let Manifest { capture_id, next_segment, next_seq } = &self.manifest;
+        let Manifest { capture_id, next_segment, next_seq, .. } = &self.manifest;
         let header = Header { capture_id: capture_id.clone(), segment: *next_segment, first_seq: *next_seq };
         let journal = Journal::create(&*self.disk, self.directory.join(files::journal(header.segment)), &header)?;
         let partial = self.directory.join(files::partial(header.segment));
@@ -393,11 +393,17 @@ impl Store {
 
     fn recover(
         &mut self,
-        listing: &Listing,
+        listing: &mut Listing,
         has_manifest: bool,
         goes_on: GoesOn<'_>,
     ) -> Result<Recovery, CaptureError> {
         self.take_over()?;
+        if self.manifest.is_exact {
+            self.forget_unpublished(listing)?;
+            // What is published from here on is so by its name.
+            self.manifest.is_exact = false;
+            self.write_manifest()?;
+        }
         for number in &listing.partials {
             self.remove(&self.directory.join(files::partial(*number)))?;
         }
@@ -407,7 +413,8 @@ impl Store {
             let path = self.directory.join(last.file());
             let summary = SegmentSummary::read(&path, &open(&*self.disk, &path)?)?;
             let SegmentSummary { capture_id, next_seq } = summary;
-            self.manifest = Manifest { capture_id, next_segment: last.last + 1, next_seq };
+            let batches = std::mem::take(&mut self.manifest.batches);
+            self.manifest = Manifest { next_segment: last.last + 1, next_seq, batches, ..Manifest::new(capture_id) };
         }
         self.read_account(&listing.segments, goes_on)?;
         let mut recovery = Recovery::default();
@@ -438,6 +445,18 @@ impl Store {
             if listing.segments.binary_search(&span).is_err() {
                 self.remove(&self.directory.join(span.notes()))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Removes what a killed publication of a batch left.
+    pub(crate) fn forget_unpublished(&self, listing: &mut Listing) -> Result<(), CaptureError> {
+        let end = self.manifest.next_segment;
+        for span in listing.segments.extract_if(.., |span| span.last >= end) {
+            self.remove(&self.directory.join(span.file()))?;
+        }
+        for last in list_sums(&*self.disk, &self.directory)?.into_iter().filter(|last| *last >= end) {
+            self.remove(&self.directory.join(files::sums(last)))?;
         }
         Ok(())
     }
@@ -479,7 +498,7 @@ impl Store {
         Ok(())
     }
 
-    fn write_manifest(&self) -> Result<(), CaptureError> {
+    pub(crate) fn write_manifest(&self) -> Result<(), CaptureError> {
         self.create_meta()?;
         self.replace(files::NEXT_MANIFEST, files::MANIFEST, &self.manifest.to_json())?;
         self.sync_meta()

@@ -13,7 +13,9 @@ use crate::disk::Files;
 use crate::files::{self, Span};
 use crate::guard::guarded;
 use crate::journal::JournalReader;
-use crate::layout::{list, list_merged_notes, list_notes, look_for_capture, open, read_manifest, read_notes};
+use crate::layout::{
+    self, list, list_merged_notes, list_notes, list_sums, look_for_capture, open, read_manifest, read_notes,
+};
 use crate::notes::{self, GoesOn, Sum};
 use crate::place::Place;
 use crate::runs::{self, RUN_TRIES};
@@ -25,7 +27,6 @@ use crate::{CaptureError, CaptureErrorKind, Selection};
 /// The findings of [`verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// Published segments.
     pub segments: u64,
     /// Rows that can be read, those of the journal too.
     pub messages: u64,
@@ -38,7 +39,6 @@ pub struct Verification {
 /// A problem of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
     pub what: String,
@@ -107,7 +107,7 @@ pub(crate) fn is_as_noted(
         return Ok(false);
     }
     let sum = Sum::of(noted.span, &file, goes_on).map_err(|error| CaptureError::reading(&path, error))?;
-    Ok(*noted == sum)
+    Ok(noted.is_of_same_bytes(&sum))
 }
 
 /// All spans with notes of their own: segments as they were published, and merged ones.
@@ -129,7 +129,7 @@ fn noted(disk: &dyn Files, directory: &Path, span: Span) -> Result<impl Iterator
 pub fn sums(place: impl Into<Place>) -> Result<Vec<(u64, u64, u64, u32)>, CaptureError> {
     let place = place.into();
     let sums = need_sums(&*look_for_capture(&place)?, place.root())?;
-    Ok(sums.into_values().map(|Sum { span, bytes, crc }| (span.first, span.last, bytes, crc)).collect())
+    Ok(sums.into_values().map(|Sum { span, bytes, crc, .. }| (span.first, span.last, bytes, crc)).collect())
 }
 
 /// The recorded checksums of segments, all of which can be read.
@@ -144,6 +144,12 @@ fn read_sums(disk: &dyn Files, directory: &Path) -> Result<(BTreeMap<Span, Sum>,
     loop {
         let mut sums = BTreeMap::new();
         let mut problems = Vec::new();
+        for last in list_sums(disk, directory)? {
+            match layout::read_sums(disk, directory, last) {
+                Ok(noted) => sums.extend(noted.into_iter().map(|sum| (sum.span, sum))),
+                Err(error) => problems.push(error),
+            }
+        }
         for notes in all_notes(disk, directory)? {
             match noted(disk, directory, notes) {
                 Ok(noted) => sums.extend(noted),
@@ -233,7 +239,7 @@ impl Verifier<'_> {
                     let summed = Sum::of(span, &file, self.goes_on);
                     let summed = summed.map_err(|error| CaptureError::reading(&path, error));
                     let sum = self.keep(summed)?;
-                    if sum != *noted {
+                    if !sum.is_of_same_bytes(noted) {
                         let what =
                             format!("is not as it was published: CRC {:08x}, expected {:08x}", sum.crc, noted.crc);
                         self.blame(&path, what);

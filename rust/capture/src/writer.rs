@@ -45,12 +45,13 @@ pub struct Progress {
     pub recorded: u64,
     /// Rows that survive a power failure.
     pub durable: u64,
-    /// Segments published.
     pub segments: u64,
     /// Every flush and publication up to this one is done, or has failed if there is a `failure`.
     pub done: Ticket,
     /// Segments deleted by [`Settings::keep`].
     pub deleted: u64,
+    /// Those of them that were not copied elsewhere.
+    pub deleted_unshipped: u64,
     /// Open runs whose BOR was deleted, since [`Settings::keep`] has no more room for them.
     pub let_go: u64,
     /// How often the runs of a sender were no longer followed, since there are too many senders.
@@ -466,9 +467,10 @@ impl DiskThread {
         let mut state = self.shared.state();
         state.progress.durable = store.durable_seq() - self.first_seq;
         state.progress.segments = store.segments();
-        state.progress.deleted = store.deleted();
+        let mut is_news = store.deleted() != state.progress.deleted;
+        (state.progress.deleted, state.progress.deleted_unshipped) = (store.deleted(), store.deleted_unshipped());
         let level = |low_space: Option<LowSpace>| low_space.map(|low_space| low_space.is_critical);
-        let mut is_news = (store.let_go(), store.unfollowed()) != (state.progress.let_go, state.progress.unfollowed);
+        is_news |= (store.let_go(), store.unfollowed()) != (state.progress.let_go, state.progress.unfollowed);
         (state.progress.let_go, state.progress.unfollowed) = (store.let_go(), store.unfollowed());
         if let Some(low_space) = low_space {
             is_news |= level(low_space) != level(state.progress.low_space);

@@ -1,5 +1,5 @@
 //! Headers of 58 bytes on average, four tags each, as in the Spark measurements: time for each row on one core.
-#![allow(missing_docs, clippy::unwrap_used)] // criterion's macros make the functions; our own input is right
+#![allow(clippy::unwrap_used)] // our own input is right
 
 use std::{hint::black_box, sync::Arc};
 
@@ -62,7 +62,7 @@ fn benches(criterion: &mut Criterion) {
         ("rows/one-typed-tag-and-variant", typed(1, Some(RestType::Variant))),
     ] {
         group.bench_function(name, |bencher| {
-            bencher.iter(|| decoder.decode_rows(black_box(&input).clone()).unwrap().count());
+            bencher.iter(|| decoder.decode_rows(black_box(&input).clone(), None).unwrap().count());
         });
     }
     let decoder = typed(1, None);

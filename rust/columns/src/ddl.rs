@@ -23,7 +23,7 @@ fn write_fields(out: &mut String, fields: &Fields, between: &str) {
     }
 }
 
-#[allow(clippy::wildcard_enum_match_arm)] // Arrow has forty types, our columns ten
+#[allow(clippy::wildcard_enum_match_arm)] // Arrow has forty types, our columns fifteen
 fn write_type(out: &mut String, data_type: &DataType) {
     match data_type {
         DataType::Struct(fields) if is_variant(fields) => out.push_str("VARIANT"),
@@ -49,15 +49,21 @@ fn write_type(out: &mut String, data_type: &DataType) {
             out.push('>');
         }
         DataType::Boolean => out.push_str("BOOLEAN"),
+        DataType::Int8 => out.push_str("TINYINT"),
+        DataType::Int16 => out.push_str("SMALLINT"),
         DataType::Int32 => out.push_str("INT"),
         DataType::Int64 => out.push_str("BIGINT"),
+        DataType::Float32 => out.push_str("FLOAT"),
         DataType::Float64 => out.push_str("DOUBLE"),
         DataType::Decimal128(precision, scale) => {
             let _ = write!(out, "DECIMAL({precision},{scale})");
         }
         DataType::Utf8 => out.push_str("STRING"),
         DataType::Binary => out.push_str("BINARY"),
-        DataType::Timestamp(..) => out.push_str("TIMESTAMP"),
+        DataType::Date32 => out.push_str("DATE"),
+        DataType::Null => out.push_str("VOID"),
+        // What TIMESTAMP stands for is a setting of the session.
+        DataType::Timestamp(..) => out.push_str("TIMESTAMP_LTZ"),
         // None of our columns; Spark reports what it cannot read.
         other => out.push_str(&other.to_string()),
     }
@@ -70,7 +76,7 @@ mod tests {
     use arrow_schema::Field;
 
     use super::*;
-    use crate::variant::variant_field;
+    use crate::{options::timestamp_type, variant::variant_field};
 
     #[test]
     fn types_are_written_as_spark_reads_them() {
@@ -78,9 +84,13 @@ mod tests {
         let list = DataType::List(Arc::new(Field::new("element", DataType::Struct(inner), true)));
         let fields = Fields::from(vec![
             Field::new("record", DataType::Int32, true),
+            Field::new("timestamp", timestamp_type(), true),
             variant_field("tags"),
             Field::new("records", list, true),
         ]);
-        assert_eq!(ddl(&fields), "`record` INT, `tags` VARIANT, `records` ARRAY<STRUCT<`a``b`: BIGINT>>");
+        assert_eq!(
+            ddl(&fields),
+            "`record` INT, `timestamp` TIMESTAMP_LTZ, `tags` VARIANT, `records` ARRAY<STRUCT<`a``b`: BIGINT>>"
+        );
     }
 }

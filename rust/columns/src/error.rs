@@ -5,6 +5,8 @@ use std::{error::Error, fmt};
 use arrow_schema::ArrowError;
 use trunkline_wire::DecodeError;
 
+use crate::payload::Fault;
+
 /// Why a valid message has an empty cell: the column cannot hold its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ColumnKind {
@@ -16,17 +18,19 @@ pub enum ColumnKind {
     TagsExceedVariant,
     /// Properties that take more than the 16 MiB of a VARIANT.
     PropertiesExceedVariant,
+    /// A payload, or what its fields leave of it, that takes more than the 16 MiB of a VARIANT.
+    PayloadExceedsVariant,
     /// A message of more than the 2 GiB of a column, or whose rows repeat more than that: all cells are empty.
     MessageTooLarge,
 }
 
 impl ColumnKind {
-    /// Every kind.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::SequenceExceedsBigint,
         Self::TimestampExceedsBigint,
         Self::TagsExceedVariant,
         Self::PropertiesExceedVariant,
+        Self::PayloadExceedsVariant,
         Self::MessageTooLarge,
     ];
 
@@ -37,6 +41,7 @@ impl ColumnKind {
             Self::TimestampExceedsBigint => "timestamp_exceeds_bigint",
             Self::TagsExceedVariant => "tags_exceed_variant",
             Self::PropertiesExceedVariant => "properties_exceed_variant",
+            Self::PayloadExceedsVariant => "payload_exceeds_variant",
             Self::MessageTooLarge => "message_too_large",
         }
     }
@@ -61,6 +66,13 @@ pub enum ColumnError {
         /// Where in the header its value is.
         offset: usize,
     },
+    /// A payload is not of the layout asked for, and the mode does not allow that.
+    Payload {
+        /// The row of its message in the batch.
+        row: usize,
+        /// What is wrong with it, in which frame of the message.
+        fault: Fault,
+    },
     /// No column can hold a message, and the mode does not allow that.
     MessageTooLarge {
         /// Its row in the batch.
@@ -70,7 +82,6 @@ pub enum ColumnError {
     Input(String),
     /// More bytes in one column than Arrow's 32-bit offsets count.
     TooLarge,
-    /// An error of Arrow.
     Arrow(ArrowError),
 }
 
@@ -80,6 +91,7 @@ impl ColumnError {
         match self {
             Self::Decode { error, .. } => Some(error.kind.slug()),
             Self::TagType { .. } => Some("tag_type"),
+            Self::Payload { fault, .. } => Some(fault.kind.slug()),
             Self::MessageTooLarge { .. } => Some(ColumnKind::MessageTooLarge.slug()),
             Self::Input(_) | Self::TooLarge | Self::Arrow(_) => None,
         }
@@ -94,6 +106,9 @@ impl fmt::Display for ColumnError {
                 f,
                 "row {row} of the batch: tag_type in frame 0 at byte {offset}: {tag:?} is not of the type asked for"
             ),
+            Self::Payload { row, fault: Fault { kind, frame, offset } } => {
+                write!(f, "row {row} of the batch: {kind} in frame {frame} at byte {offset}: {}", kind.meaning())
+            }
             Self::MessageTooLarge { row } => write!(
                 f,
                 "row {row} of the batch: message_too_large: the message takes more than the 2 GiB that a column may have"

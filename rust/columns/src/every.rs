@@ -12,7 +12,7 @@ use crate::{
     ColumnError, ColumnKind, Mismatches, Mode, PROTOCOLS, Parts, PlanError, Rows, Setting, Value,
     input::{Input, Need},
     output::{Bytes, Variants},
-    protocols::{Decoder, Description, RowBatches},
+    protocols::{Decoder, Description, RowBatches, projected},
     variant::{VariantWriter, variant_field},
 };
 
@@ -112,7 +112,11 @@ impl Decoder for Each {
         Err(PlanError::NotOf("*", "struct".to_owned()))
     }
 
-    fn decode_rows(&self, parts: Parts) -> Result<RowBatches, ColumnError> {
+    fn inputs(&self) -> Vec<(&'static str, Need<Vec<String>>)> {
+        EVERY.inputs().iter().map(|input| (input.name, input.need.with([]))).collect()
+    }
+
+    fn decode_rows(&self, parts: Parts, only: Option<&[String]>) -> Result<RowBatches, ColumnError> {
         let protocol = parts.protocol.as_ref().ok_or_else(|| ColumnError::Input("no column protocol".into()))?;
         let protocol = cast(protocol, &DataType::Utf8)?.as_string::<i32>().clone();
         let schema = Arc::new(Schema::new(self.row_fields()));
@@ -126,7 +130,7 @@ impl Decoder for Each {
             if rows.is_empty() {
                 continue;
             }
-            for decoded in decoder.decode_rows(parts.taken(&rows)?)? {
+            for decoded in decoder.decode_rows(parts.taken(&rows)?, None)? {
                 let Rows { source: from, columns, .. } = decoded?;
                 source.extend(from.values().iter().map(|row| rows.value(*row as usize)));
                 batches.push(shared(&schema, &columns)?);
@@ -140,7 +144,8 @@ impl Decoder for Each {
         let columns = all.columns().iter().map(|column| take(column, &order, None)).collect::<Result<Vec<_>, _>>()?;
         let source: UInt32Array = order.values().iter().map(|row| source[*row as usize]).collect();
         let columns = RecordBatch::try_new(schema, columns)?;
-        Ok(Box::new(std::iter::once(Ok(Rows { source, columns, mismatches: Mismatches::new() }))))
+        let rows = Rows { source, columns, mismatches: Mismatches::new() };
+        Ok(projected(Box::new(std::iter::once(Ok(rows))), only))
     }
 
     fn decode_structs(&self, _parts: &Parts) -> Result<StructArray, ColumnError> {

@@ -6,7 +6,7 @@ use arrow_array::ArrayRef;
 use arrow_schema::{DataType, Field};
 
 use crate::{
-    ColumnError, Mode,
+    Asked, ColumnError, Mode,
     output::{BytesLists, Slugs, list_type},
 };
 
@@ -18,8 +18,10 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub(crate) fn new(mode: Mode) -> Self {
-        Self { error: Slugs::default(), corrupt_record: (mode == Mode::Permissive).then(BytesLists::default) }
+    pub(crate) fn new(mode: Mode, asked: &Asked) -> Self {
+        let corrupt_record = || BytesLists::asked(asked.has("_corrupt_record"));
+        let error = Slugs::asked(asked.has("error"));
+        Self { error, corrupt_record: (mode == Mode::Permissive).then(corrupt_record) }
     }
 
     pub(crate) fn fields(mode: Mode) -> impl Iterator<Item = Field> {

@@ -6,6 +6,7 @@ use arrow_array::{
     Array, ArrayRef, BinaryArray, BinaryViewArray, Int64Array, LargeBinaryArray, LargeListArray, ListArray,
     StringArray, UInt32Array, cast::AsArray, types::Int64Type,
 };
+use arrow_buffer::Buffer;
 use arrow_cast::cast;
 use arrow_schema::DataType;
 use arrow_select::take::take;
@@ -18,19 +19,30 @@ use crate::ColumnError;
 pub struct Input {
     /// Its name: that of a field of [`Parts`].
     pub name: &'static str,
-    /// Its purpose.
     pub need: Need,
 }
 
 /// The purpose of an input column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum Need<C = &'static [&'static str]> {
     /// To decide what is a message.
     Always,
     /// Only for these decoded columns.
-    For(&'static [&'static str]),
+    For(C),
     /// To decide what is a message, which needs only the frames before the body; the body is for these columns.
-    HeadUnless(&'static [&'static str]),
+    HeadUnless(C),
+}
+
+impl Need {
+    /// The same for more columns.
+    pub(crate) fn with<'a>(self, more: impl IntoIterator<Item = &'a str>) -> Need<Vec<String>> {
+        let all = |columns: &[&'static str]| columns.iter().copied().chain(more).map(str::to_owned).collect();
+        match self {
+            Self::Always => Need::Always,
+            Self::For(columns) => Need::For(all(columns)),
+            Self::HeadUnless(columns) => Need::HeadUnless(all(columns)),
+        }
+    }
 }
 
 /// The most bytes that a list takes for each frame in it.
@@ -117,6 +129,15 @@ pub(crate) struct Inputs<'a> {
 }
 
 impl<'a> Inputs<'a> {
+    /// The bytes of all payloads, if they are in one buffer.
+    pub(crate) fn payloads(&self) -> Option<Buffer> {
+        match self.payload.as_ref()?.values {
+            Binaries::Binary(column) => Some(column.values().clone()),
+            Binaries::Large(column) => Some(column.values().clone()),
+            Binaries::View(_) => None,
+        }
+    }
+
     /// The message of a row, with its frames in `frames`, which is overwritten. None if there is no message.
     #[allow(clippy::inline_always)] // its only caller is the loop, where unused parts are optimized away
     #[inline(always)]

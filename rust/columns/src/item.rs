@@ -114,7 +114,7 @@ impl<'a> Item<'a> {
     }
 
     #[inline]
-    fn of_json(value: &'a Json) -> Self {
+    pub(crate) fn of_json(value: &'a Json) -> Self {
         match value {
             Json::Null => Self::Null,
             Json::Bool(value) => Self::Boolean(*value),

@@ -4,6 +4,8 @@ use std::{collections::HashSet, error::Error, fmt, str::FromStr};
 
 use arrow_schema::{DataType, TimeUnit};
 
+use crate::payload::{LayoutError, Payload};
+
 /// The handling of a row that is not a valid message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -47,11 +49,8 @@ pub enum TagType {
     BigInt,
     /// Numbers, integers among them.
     Double,
-    /// Text.
     String,
-    /// True or false.
     Boolean,
-    /// Bytes.
     Binary,
     /// Moments, rounded down to the microsecond.
     Timestamp,
@@ -94,7 +93,6 @@ impl FromStr for TagType {
 /// The type of the column of all tags without their own column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestType {
-    /// A VARIANT.
     Variant,
     /// JSON text.
     Json,
@@ -157,6 +155,12 @@ impl Tags {
         }
     }
 
+    /// No columns but those of these names; the column of all others is `rest`.
+    pub(crate) fn only(&self, is_kept: &dyn Fn(&str) -> bool) -> Self {
+        let typed = self.typed.iter().filter(|(name, _)| is_kept(name)).cloned().collect();
+        Self { typed, rest: self.rest.filter(|_| is_kept("rest")) }
+    }
+
     /// The tags with their own column.
     pub fn typed(&self) -> &[(String, TagType)] {
         &self.typed
@@ -171,7 +175,6 @@ impl Tags {
 /// The value of an option, as a user gives it. The option determines its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Yes or no.
     Flag(bool),
     /// The handling of invalid messages.
     Mode(Mode),
@@ -181,14 +184,14 @@ pub enum Value {
     Names(Vec<String>),
     /// The columns of a map's values.
     Tags(Tags),
+    /// The columns of payloads.
+    Payload(Payload),
 }
 
 /// An option: where it is stored in the options `O` of a protocol.
 #[derive(Clone, Copy, Debug)]
 pub enum Setting<O> {
-    /// A [`Value::Flag`].
     Flag(fn(&mut O) -> &mut bool),
-    /// A [`Value::Mode`].
     Mode(fn(&mut O) -> &mut Mode),
     /// A [`Value::Name`], one of those allowed.
     Name {
@@ -204,8 +207,8 @@ pub enum Setting<O> {
         /// Chooses others; an unknown one is refused.
         set: fn(&mut O, &[String]) -> Result<(), PlanError>,
     },
-    /// [`Value::Tags`].
     Tags(fn(&mut O) -> &mut Tags),
+    Payload(fn(&mut O) -> &mut Payload),
 }
 
 impl<O> Setting<O> {
@@ -216,6 +219,7 @@ impl<O> Setting<O> {
             Self::Name { get, .. } => Value::Name(get(options).to_owned()),
             Self::Names { get, .. } => Value::Names(get(options)),
             Self::Tags(place) => Value::Tags(place(options).clone()),
+            Self::Payload(place) => Value::Payload(place(options).clone()),
         }
     }
 
@@ -226,7 +230,16 @@ impl<O> Setting<O> {
             (Self::Name { set, .. }, Value::Name(name)) => set(options, &name)?,
             (Self::Names { set, .. }, Value::Names(names)) => set(options, &names)?,
             (Self::Tags(place), Value::Tags(value)) => *place(options) = value,
-            (Self::Flag(_) | Self::Mode(_) | Self::Name { .. } | Self::Names { .. } | Self::Tags(_), _) => {
+            (Self::Payload(place), Value::Payload(value)) => *place(options) = value,
+            (
+                Self::Flag(_)
+                | Self::Mode(_)
+                | Self::Name { .. }
+                | Self::Names { .. }
+                | Self::Tags(_)
+                | Self::Payload(_),
+                _,
+            ) => {
                 return Err(PlanError::OtherKind(name));
             }
         }
@@ -253,6 +266,12 @@ pub enum PlanError {
     EqualNames(String),
     /// A column function makes no rows, so it cannot drop any.
     DropInFunction,
+    /// The text of a layout is wrong.
+    Layout(LayoutError),
+    /// Each message says what its payload is, in a tag, and this protocol has none.
+    NoTags(&'static str),
+    /// A layout is of one protocol.
+    LayoutOfEvery,
 }
 
 impl fmt::Display for PlanError {
@@ -282,6 +301,15 @@ impl fmt::Display for PlanError {
             Self::EqualNames(name) => {
                 write!(f, "two names differ from {name:?} only in case, and Spark takes them for one")
             }
+            Self::Layout(error) => write!(f, "payload: {error}"),
+            Self::NoTags(protocol) => write!(
+                f,
+                "payload=\"dtype\" reads the tag dtype of each message, which {} messages do not have: describe the bytes",
+                protocol.to_uppercase()
+            ),
+            Self::LayoutOfEvery => {
+                f.write_str("payload: the payloads of several protocols have no common columns: decode one protocol")
+            }
             Self::DropInFunction => {
                 f.write_str("a column function cannot drop rows: use decode() with mode DROPMALFORMED")
             }
@@ -290,6 +318,12 @@ impl fmt::Display for PlanError {
 }
 
 impl Error for PlanError {}
+
+impl From<LayoutError> for PlanError {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(error)
+    }
+}
 
 #[cfg(test)]
 mod tests {

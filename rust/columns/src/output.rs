@@ -60,18 +60,24 @@ impl Nulls {
 pub(crate) struct Numbers<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
     nulls: Nulls,
+    is_asked: bool,
 }
 
 impl<T: ArrowPrimitiveType> Default for Numbers<T> {
     fn default() -> Self {
-        Self { values: Vec::new(), nulls: Nulls::default() }
+        Self { values: Vec::new(), nulls: Nulls::default(), is_asked: true }
     }
 }
 
 impl<T: ArrowPrimitiveType> Numbers<T> {
+    /// A column of nulls alone unless it is asked for.
+    pub(crate) fn asked(is_asked: bool) -> Self {
+        Self { is_asked, ..Self::default() }
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, value: Option<T::Native>) {
-        let Some(value) = value else {
+        let Some(value) = value.filter(|_| self.is_asked) else {
             self.nulls.absent += 1;
             return;
         };
@@ -79,6 +85,15 @@ impl<T: ArrowPrimitiveType> Numbers<T> {
             self.fill();
         }
         self.values.push(value);
+    }
+
+    /// Appends values, each in a row of its own.
+    #[inline]
+    pub(crate) fn extend(&mut self, values: impl Iterator<Item = T::Native>) {
+        if self.nulls.absent > 0 {
+            self.fill();
+        }
+        self.values.extend(values);
     }
 
     #[inline(never)]
@@ -107,18 +122,24 @@ pub(crate) struct Bytes {
     data: Vec<u8>,
     ends: Vec<i32>,
     nulls: Nulls,
+    is_asked: bool,
 }
 
 impl Default for Bytes {
     fn default() -> Self {
-        Self { data: Vec::new(), ends: vec![0], nulls: Nulls::default() }
+        Self { data: Vec::new(), ends: vec![0], nulls: Nulls::default(), is_asked: true }
     }
 }
 
 impl Bytes {
+    /// A column of nulls alone unless it is asked for.
+    pub(crate) fn asked(is_asked: bool) -> Self {
+        Self { is_asked, ..Self::default() }
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, value: Option<&[u8]>) -> Result<(), ColumnError> {
-        let Some(value) = value else {
+        let Some(value) = value.filter(|_| self.is_asked) else {
             self.nulls.absent += 1;
             return Ok(());
         };
@@ -133,6 +154,7 @@ impl Bytes {
     /// Appends text from bytes: invalid parts become U+FFFD.
     #[inline]
     pub(crate) fn push_text(&mut self, value: Option<&[u8]>) -> Result<(), ColumnError> {
+        let value = value.filter(|_| self.is_asked);
         if value.is_none_or(|value| str::from_utf8(value).is_ok()) { self.push(value) } else { self.mend(value) }
     }
 
@@ -201,7 +223,7 @@ impl Bytes {
         Ok(StringArray::try_new(ends, data, nulls)?)
     }
 
-    fn take(&mut self) -> Result<(OffsetBuffer<i32>, Buffer, Option<NullBuffer>), ColumnError> {
+    pub(crate) fn take(&mut self) -> Result<(OffsetBuffer<i32>, Buffer, Option<NullBuffer>), ColumnError> {
         self.fill()?;
         let nulls = self.nulls.finish(self.rows());
         let Self { data, ends, .. } = mem::take(self);
@@ -210,14 +232,21 @@ impl Bytes {
 }
 
 /// A column of few names, which come in runs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Slugs {
     runs: Vec<(Option<&'static str>, usize)>,
+    is_asked: bool,
 }
 
 impl Slugs {
+    /// A column of nulls alone unless it is asked for.
+    pub(crate) const fn asked(is_asked: bool) -> Self {
+        Self { runs: Vec::new(), is_asked }
+    }
+
     #[inline]
     pub(crate) fn push(&mut self, slug: Option<&'static str>) {
+        let slug = slug.filter(|_| self.is_asked);
         match self.runs.last_mut() {
             Some((last, rows)) if same(*last, slug) => *rows += 1,
             _ => self.runs.push((slug, 1)),
@@ -285,7 +314,7 @@ pub(crate) fn list_type(element: DataType) -> DataType {
     DataType::List(element_field(element))
 }
 
-fn element_field(element: DataType) -> FieldRef {
+pub(crate) fn element_field(element: DataType) -> FieldRef {
     Arc::new(Field::new("element", element, true))
 }
 
@@ -323,7 +352,7 @@ impl Lists {
         Ok(Arc::new(ListArray::try_new(field, ends, elements, nulls)?))
     }
 
-    fn take(&mut self) -> (OffsetBuffer<i32>, Option<NullBuffer>) {
+    pub(crate) fn take(&mut self) -> (OffsetBuffer<i32>, Option<NullBuffer>) {
         let nulls = self.nulls.finish(self.ends.len() - 1);
         (OffsetBuffer::new(mem::take(self).ends.into()), nulls)
     }
@@ -337,8 +366,16 @@ pub(crate) struct BytesLists {
 }
 
 impl BytesLists {
+    /// A column of nulls alone unless it is asked for.
+    pub(crate) fn asked(is_asked: bool) -> Self {
+        Self { elements: Bytes::asked(is_asked), ..Self::default() }
+    }
+
     #[inline]
     pub(crate) fn push<'a>(&mut self, list: impl IntoIterator<Item = &'a [u8]>) -> Result<(), ColumnError> {
+        if !self.elements.is_asked {
+            return self.push_null();
+        }
         list.into_iter().try_for_each(|element| self.elements.push(Some(element)))?;
         self.lists.push(Some(self.elements.rows()))
     }
@@ -346,6 +383,9 @@ impl BytesLists {
     /// Appends a list of text from bytes: invalid parts become U+FFFD.
     #[inline]
     pub(crate) fn push_text<'a>(&mut self, list: impl IntoIterator<Item = &'a [u8]>) -> Result<(), ColumnError> {
+        if !self.elements.is_asked {
+            return self.push_null();
+        }
         list.into_iter().try_for_each(|element| self.elements.push_text(Some(element)))?;
         self.lists.push(Some(self.elements.rows()))
     }
@@ -393,12 +433,20 @@ pub(crate) struct TextMaps {
 }
 
 impl TextMaps {
+    /// A column of nulls alone unless it is asked for.
+    pub(crate) fn asked(is_asked: bool) -> Self {
+        Self { keys: Bytes::asked(is_asked), ..Self::default() }
+    }
+
     /// Appends a map of pairs from bytes: invalid parts become U+FFFD.
     #[inline]
     pub(crate) fn push<'a>(
         &mut self,
         pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
     ) -> Result<(), ColumnError> {
+        if !self.keys.is_asked {
+            return self.push_null();
+        }
         for (key, value) in pairs {
             self.keys.push_text(Some(key))?;
             self.values.push_text(Some(value))?;

@@ -1,24 +1,18 @@
 //! The protocols that have columns, for callers that know the name only at run time.
 
-use std::marker::PhantomData;
+use std::{collections::HashSet, marker::PhantomData};
 
 use arrow_array::StructArray;
 use arrow_schema::Fields;
-use trunkline_wire::{ErrorKind, cdt::Cdt, cdtp::Cdtp, dcp::Dcp, mc0::Mc0, mtl::Mtl};
+use trunkline_wire::ErrorKind;
 
 use crate::{
-    ColumnError, ColumnKind, Parts, PlanError, Rows, Table, Value, decode_rows, decode_structs, encode_structs,
-    input::Input, row_fields, struct_fields,
+    Asked, ColumnError, ColumnKind, Layout, Mode, Parts, Payload, PlanError, Rows, Table, Value, decode_structs,
+    encode_structs,
+    input::{Input, Need},
+    row_fields, struct_fields,
+    table::decode_columns,
 };
-
-/// Every protocol that has columns. The first is the default.
-pub static PROTOCOLS: &[&dyn Description] = &[
-    &Of::<Cdtp>(PhantomData),
-    &Of::<Dcp>(PhantomData),
-    &Of::<Mc0>(PhantomData),
-    &Of::<Mtl>(PhantomData),
-    &Of::<Cdt>(PhantomData),
-];
 
 /// The description of a protocol's columns.
 pub trait Description: Sync {
@@ -53,6 +47,17 @@ pub trait Description: Sync {
 /// The result of [`Decoder::decode_rows`]; nothing comes after an error.
 pub type RowBatches = Box<dyn Iterator<Item = Result<Rows, ColumnError>> + Send>;
 
+/// The batches with these columns alone.
+pub(crate) fn projected(batches: RowBatches, only: Option<&[String]>) -> RowBatches {
+    let Some(only) = only.map(<[String]>::to_vec) else { return batches };
+    Box::new(batches.map(move |rows| {
+        let rows = rows?;
+        let schema = rows.columns.schema();
+        let places = only.iter().map(|name| schema.index_of(name)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Rows { columns: rows.columns.project(&places)?, ..rows })
+    }))
+}
+
 /// A protocol with its options of decoding.
 pub trait Decoder: Send + Sync {
     /// The columns of [`decode_rows`](Self::decode_rows).
@@ -61,8 +66,12 @@ pub trait Decoder: Send + Sync {
     /// The fields of [`decode_structs`](Self::decode_structs).
     fn struct_fields(&self) -> Result<Fields, PlanError>;
 
-    /// A row for each message, in batches of about [`BATCH_BYTES`](crate::BATCH_BYTES).
-    fn decode_rows(&self, parts: Parts) -> Result<RowBatches, ColumnError>;
+    /// The columns that decoding takes, and the purpose of each.
+    fn inputs(&self) -> Vec<(&'static str, Need<Vec<String>>)>;
+
+    /// A row for each message, in batches of about [`BATCH_BYTES`](crate::BATCH_BYTES). With `only` these columns alone,
+    /// in this order.
+    fn decode_rows(&self, parts: Parts, only: Option<&[String]>) -> Result<RowBatches, ColumnError>;
 
     /// A struct for each message.
     fn decode_structs(&self, parts: &Parts) -> Result<StructArray, ColumnError>;
@@ -71,7 +80,12 @@ pub trait Decoder: Send + Sync {
     fn encode_structs(&self, structs: &StructArray) -> Result<StructArray, ColumnError>;
 }
 
-struct Of<T>(PhantomData<fn() -> T>);
+/// The description of one protocol.
+pub(crate) struct Of<T>(PhantomData<fn() -> T>);
+
+impl<T> Of<T> {
+    pub(crate) const NEW: Self = Self(PhantomData);
+}
 
 impl<T: Table> Description for Of<T> {
     fn name(&self) -> &'static str {
@@ -114,6 +128,9 @@ impl<T: Table> Description for Of<T> {
             let (name, setting) = setting.ok_or_else(|| PlanError::NotOf(T::NAME, name.to_owned()))?;
             setting.set(&mut options, name, value)?;
         }
+        if T::payload(&mut options).layout().is_some_and(Layout::needs_tags) && !T::HAS_TAGS {
+            return Err(PlanError::NoTags(T::NAME));
+        }
         Ok(Box::new(With::<T>(options)))
     }
 }
@@ -129,8 +146,33 @@ impl<T: Table> Decoder for With<T> {
         struct_fields::<T>(&self.0)
     }
 
-    fn decode_rows(&self, parts: Parts) -> Result<RowBatches, ColumnError> {
-        Ok(Box::new(decode_rows::<T>(self.0.clone(), parts)?))
+    fn inputs(&self) -> Vec<(&'static str, Need<Vec<String>>)> {
+        let mut options = self.0.clone();
+        let is_kept = T::mode(&options) == Mode::Permissive;
+        let layout = T::payload(&mut options).layout();
+        let of = |input: &Input| match (input.need, layout) {
+            (need, Some(layout)) if input.name == "payload" && need != Need::Always => {
+                // Without it neither is known what is wrong with it, nor which rows to drop.
+                if is_kept {
+                    need.with(layout.columns().iter().map(|column| column.name().as_str()).chain(["error"]))
+                } else {
+                    Need::Always
+                }
+            }
+            (need, _) => need.with([]),
+        };
+        T::INPUTS.iter().map(|input| (input.name, of(input))).collect()
+    }
+
+    fn decode_rows(&self, parts: Parts, only: Option<&[String]>) -> Result<RowBatches, ColumnError> {
+        let mut options = self.0.clone();
+        if let (Some(only), Payload::Layout(layout)) = (only, T::payload(&mut options)) {
+            let only: HashSet<&str> = only.iter().map(String::as_str).collect();
+            // What is wrong with a value of a map is seen where it becomes a column.
+            let has_faults = only.contains("error") || T::mode(&self.0) == Mode::FailFast;
+            *layout = layout.only(|name| only.contains(name) || (has_faults && layout.is_map()));
+        }
+        Ok(projected(Box::new(decode_columns::<T>(options, parts, Asked::only(only))?), only))
     }
 
     fn decode_structs(&self, parts: &Parts) -> Result<StructArray, ColumnError> {

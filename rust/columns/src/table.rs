@@ -9,9 +9,11 @@ use trunkline_wire::{DecodeError, Protocol};
 
 use crate::{
     ColumnError, ColumnKind, Message, Mode, Parts, PlanError, Setting,
+    asked::Asked,
     input::{Input, Inputs},
     limits::MAX_BYTES,
     output::Nulls,
+    payload::{Fault, Layout, Payload},
     writing::{Given, Writer},
 };
 
@@ -55,6 +57,8 @@ pub trait Table: Protocol {
     const KEPT: &'static [&'static str];
     /// The values of a valid message that a column may be unable to hold.
     const COLUMN_KINDS: &'static [ColumnKind];
+    /// Whether messages have tags, which may say what their payload is.
+    const HAS_TAGS: bool = false;
 
     /// The types of messages, as in their column.
     fn message_types() -> Vec<&'static str>;
@@ -64,6 +68,9 @@ pub trait Table: Protocol {
 
     /// The handling of invalid messages.
     fn mode(options: &Self::Options) -> Mode;
+
+    /// What becomes of payloads.
+    fn payload(options: &mut Self::Options) -> &mut Payload;
 
     /// The writer of messages from structs.
     fn writer(options: &Self::Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError>;
@@ -80,8 +87,8 @@ pub trait Builder<T: Table + ?Sized>: Sized {
     /// The fields of the columns.
     fn fields(options: &T::Options) -> Fields;
 
-    /// Columns without a row.
-    fn new(options: &T::Options) -> Self;
+    /// Columns without a row, of which those that are not asked for will have only nulls.
+    fn new(options: &T::Options, asked: &Asked) -> Self;
 
     /// The number of rows of a valid message; None if no column could hold what they repeat of it.
     #[inline]
@@ -101,6 +108,11 @@ pub trait Builder<T: Table + ?Sized>: Sized {
     /// How many values have another type than requested, by name.
     fn mismatches(&self) -> Mismatches {
         Mismatches::new()
+    }
+
+    /// Whether the payload of one of the rows of a valid message is of the layout asked for.
+    fn check(&mut self, _message: &Message<'_>, _layout: &T::Layout, _position: usize) -> Result<(), Fault> {
+        Ok(())
     }
 
     /// Appends one of the rows of a valid message.
@@ -132,8 +144,17 @@ pub fn struct_fields<T: Table>(options: &T::Options) -> Result<Fields, PlanError
 
 /// Decodes a batch into a row for each message, for a table of messages. Without a message the row has only nulls.
 pub fn decode_rows<T: Table>(options: T::Options, parts: Parts) -> Result<Batches<T>, ColumnError> {
+    decode_columns(options, parts, Asked::default())
+}
+
+/// The same, where only some columns are filled in.
+pub(crate) fn decode_columns<T: Table>(
+    options: T::Options,
+    parts: Parts,
+    asked: Asked,
+) -> Result<Batches<T>, ColumnError> {
     parts.read(T::INPUTS)?;
-    Ok(Batches { options, parts, next: Some(Place::default()) })
+    Ok(Batches { options, parts, asked, next: Some(Place::default()) })
 }
 
 /// The rows that [`decode_rows`] gives, in batches of about [`BATCH_BYTES`]: at least one, and none after an error.
@@ -141,6 +162,7 @@ pub fn decode_rows<T: Table>(options: T::Options, parts: Parts) -> Result<Batche
 pub struct Batches<T: Table> {
     options: T::Options,
     parts: Parts,
+    asked: Asked,
     /// Where the next batch begins, if there is one.
     next: Option<Place>,
 }
@@ -159,7 +181,9 @@ impl<T: Table> Batches<T> {
         let inputs = self.parts.read(T::INPUTS)?;
         let mut source = Source { first: from.row, alike: 0, others: Vec::new() };
         let (builder, to) =
-            fill::<T, T::Rows>(&self.options, &inputs, from, Some(BATCH_BYTES), |row, _| source.push(row))?;
+            fill::<T, T::Rows>((&self.options, &self.asked), &inputs, from, Some(BATCH_BYTES), |row, _| {
+                source.push(row);
+            })?;
         let source = source.finish();
         let schema = Arc::new(Schema::new(row_fields::<T>(&self.options)));
         let count = RecordBatchOptions::new().with_row_count(Some(source.len()));
@@ -176,7 +200,9 @@ pub fn decode_structs<T: Table>(options: &T::Options, parts: &Parts) -> Result<S
     let inputs = parts.read(T::INPUTS)?;
     let mut nulls = Nulls::default();
     let (builder, _) =
-        fill::<T, T::Structs>(options, &inputs, Place::default(), None, |row, is_there| nulls.push(row, is_there))?;
+        fill::<T, T::Structs>((options, &Asked::default()), &inputs, Place::default(), None, |row, is_there| {
+            nulls.push(row, is_there);
+        })?;
     Ok(StructArray::try_new(fields, builder.finish(options)?, nulls.finish(inputs.rows))?)
 }
 
@@ -192,20 +218,28 @@ struct Place {
 /// large.
 #[inline]
 fn fill<T: Table, B: Builder<T>>(
-    options: &T::Options,
+    (options, asked): (&T::Options, &Asked),
     inputs: &Inputs<'_>,
     from: Place,
     limit: Option<usize>,
     mut tell: impl FnMut(usize, bool),
 ) -> Result<(B, Place), ColumnError> {
     let (settings, mode) = (T::settings(options), T::mode(options));
-    let cells = CELL * columns(&B::fields(options));
-    let mut builder = B::new(options);
+    let payloads = T::payload(&mut options.clone()).layout().cloned();
+    let growth = GROWTH.max(payloads.as_ref().map_or(0, Layout::growth));
+    let null = payloads.as_ref().map_or(0, Layout::fixed);
+    let cells = null.saturating_add(CELL * columns(&B::fields(options)));
+    let is_checked = mode != Mode::Permissive && payloads.is_some();
+    let asked = &asked.of(inputs.payloads());
+    let mut builder = B::new(options, asked);
     let mut room = Room { left: 0, limit, is_empty: true };
     let mut frames = Vec::new();
     let mut position = from.position;
     for row in from.row..inputs.rows {
         let Some(message) = inputs.message(row, &mut frames) else {
+            if null > 0 && matches!(room.ask(cells, || builder.bytes()), Fit::Elsewhere) {
+                return Ok((builder, Place { row, position }));
+            }
             builder.push_null()?;
             tell(row, false);
             continue;
@@ -217,15 +251,25 @@ fn fill<T: Table, B: Builder<T>>(
                 let rows = B::rows(layout);
                 while position < rows.unwrap_or(1) {
                     let (bytes, values) = B::weight(&message, layout, position);
-                    let fits = match room.ask(bytes * GROWTH + values * cells, || builder.bytes()) {
+                    let fits = match room
+                        .ask(bytes.saturating_mul(growth).saturating_add(values.saturating_mul(cells)), || {
+                            builder.bytes()
+                        }) {
                         Fit::Certainly => rows.is_some(),
                         Fit::Perhaps(taken) => {
-                            rows.is_some() && fits_beside::<T, B>(options, &message, layout, position, taken)?
+                            rows.is_some() && fits_beside::<T, B>((options, asked), &message, layout, position, taken)?
                         }
                         // The message is decoded again then, which is rare.
                         Fit::Elsewhere => return Ok((builder, Place { row, position })),
                     };
                     if fits {
+                        if is_checked && let Err(fault) = builder.check(&message, layout, position) {
+                            if mode == Mode::FailFast {
+                                return Err(ColumnError::Payload { row, fault });
+                            }
+                            position += 1;
+                            continue;
+                        }
                         builder.push(&message, layout, position)?;
                     } else if mode == Mode::FailFast {
                         return Err(ColumnError::MessageTooLarge { row });
@@ -241,7 +285,7 @@ fn fill<T: Table, B: Builder<T>>(
                 Mode::FailFast => return Err(ColumnError::Decode { row, error: *error }),
                 Mode::DropMalformed => {}
                 Mode::Permissive => {
-                    let frames = match room.ask(message.weight + cells, || builder.bytes()) {
+                    let frames = match room.ask(message.weight.saturating_add(cells), || builder.bytes()) {
                         Fit::Certainly => Some(message.frames),
                         Fit::Perhaps(_) => None,
                         Fit::Elsewhere => return Ok((builder, Place { row, position })),
@@ -341,13 +385,13 @@ impl Room {
 /// removed.
 #[inline(never)]
 fn fits_beside<T: Table, B: Builder<T>>(
-    options: &T::Options,
+    (options, asked): (&T::Options, &Asked),
     message: &Message<'_>,
     layout: &T::Layout,
     position: usize,
     taken: usize,
 ) -> Result<bool, ColumnError> {
-    let mut alone = B::new(options);
+    let mut alone = B::new(options, asked);
     match alone.push(message, layout, position) {
         Ok(()) => Ok(alone.bytes() <= MAX_BYTES.saturating_sub(taken)),
         Err(ColumnError::TooLarge) => Ok(false),

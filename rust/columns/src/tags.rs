@@ -5,6 +5,7 @@ use std::{mem, ops::Range, sync::Arc};
 use arrow_array::{
     ArrayRef,
     builder::BooleanBuilder,
+    new_null_array,
     types::{Float64Type, Int64Type, TimestampMicrosecondType},
 };
 use arrow_schema::{DataType, Field};
@@ -14,7 +15,7 @@ use trunkline_wire::{
 };
 
 use crate::{
-    ColumnError, ColumnKind, RestType, TagType, Tags,
+    Asked, ColumnError, ColumnKind, Mode, RestType, TagType, Tags,
     item::{Fields, Item},
     json::JsonWriter,
     limits::{SECONDS, Unwritten},
@@ -74,6 +75,8 @@ pub(crate) struct TagColumns {
     rest: Option<Rest>,
     /// The reason for those that a VARIANT cannot hold.
     exceeds: ColumnKind,
+    /// What they are where none is asked for, and how many rows they have then.
+    unread: Option<(Vec<Field>, usize)>,
 }
 
 /// The tags without their own column, or all of a map.
@@ -156,7 +159,37 @@ impl Rest {
         if is_read { self.push(true).map(drop) } else { self.push_null() }
     }
 
-    fn push_null(&mut self) -> Result<(), ColumnError> {
+    /// Appends any value that `reader` points to and that has been checked; gives whether it was not too large.
+    pub(crate) fn append_object(&mut self, reader: &mut Reader<'_>) -> Result<bool, ColumnError> {
+        let is_written = match self {
+            Self::Variant(writer, _) => {
+                writer.clear();
+                writer.object(reader).is_ok() && writer.is_taken()
+            }
+            Self::Json(writer, _) => {
+                writer.clear();
+                writer.value(reader).is_ok()
+            }
+        };
+        self.push(is_written)
+    }
+
+    /// Appends any other value; gives whether it was not too large.
+    pub(crate) fn append_item(&mut self, item: Item<'_>) -> Result<bool, ColumnError> {
+        let is_written = match self {
+            Self::Variant(writer, _) => {
+                writer.clear();
+                writer.item(item).is_ok() && writer.is_taken()
+            }
+            Self::Json(writer, _) => {
+                writer.clear();
+                writer.item(item).is_ok()
+            }
+        };
+        self.push(is_written)
+    }
+
+    pub(crate) fn push_null(&mut self) -> Result<(), ColumnError> {
         match self {
             Self::Variant(_, column) => column.push(None),
             Self::Json(_, column) => column.push(None),
@@ -183,12 +216,10 @@ impl Rest {
 pub struct Maps(Rest);
 
 impl Maps {
-    /// An empty one.
     pub fn new(rest: RestType) -> Self {
         Self(Rest::new(rest))
     }
 
-    /// Its field.
     pub fn field(rest: RestType, name: &str) -> Field {
         rest_field(rest, name)
     }
@@ -203,7 +234,6 @@ impl Maps {
         self.0.bytes()
     }
 
-    /// The column.
     pub fn finish(mut self) -> Result<ArrayRef, ColumnError> {
         self.0.finish()
     }
@@ -219,7 +249,17 @@ impl TagColumns {
     /// `exceeds` is the reason for those that a VARIANT cannot hold.
     pub(crate) fn new(tags: &Tags, exceeds: ColumnKind) -> Self {
         let typed = tags.typed().iter().map(TypedColumn::new).collect();
-        Self { typed, rest: tags.rest().map(Rest::new), exceeds }
+        Self { typed, rest: tags.rest().map(Rest::new), exceeds, unread: None }
+    }
+
+    /// Those of [`fields`] of these names; of nulls alone where none is asked for.
+    pub(crate) fn asked((tags, one, all): (&Tags, &str, &str), exceeds: ColumnKind, mode: Mode, asked: &Asked) -> Self {
+        let fields = fields(tags, one, all);
+        if asked.has_any(fields.iter().map(Field::name), mode) {
+            Self::new(tags, exceeds)
+        } else {
+            Self { unread: Some((fields, 0)), ..Self::new(&Tags::NONE, exceeds) }
+        }
     }
 
     /// Appends the tags of a message. With `strict` a tag of another type than requested is an error.
@@ -231,7 +271,7 @@ impl TagColumns {
         strict: bool,
     ) -> Result<Option<ColumnKind>, ColumnError> {
         if self.typed.is_empty() && self.rest.is_none() {
-            return Ok(None);
+            return self.push_null().map(|()| None);
         }
         // The decoder has checked these bytes, so they have no fault.
         let at_row = |fault: Fault| ColumnError::Decode { row, error: fault.in_frame(0) };
@@ -269,7 +309,7 @@ impl TagColumns {
         strict: bool,
     ) -> Result<Option<ColumnKind>, ColumnError> {
         if self.typed.is_empty() && self.rest.is_none() {
-            return Ok(None);
+            return self.push_null().map(|()| None);
         }
         let mut found = vec![Item::Null; self.typed.len()];
         let mut claim = |name: &str, item| match self.typed.iter().position(|column| column.name == name) {
@@ -334,8 +374,10 @@ impl TagColumns {
         Ok(())
     }
 
-    /// Appends nulls.
     pub(crate) fn push_null(&mut self) -> Result<(), ColumnError> {
+        if let Some((_, rows)) = &mut self.unread {
+            *rows += 1;
+        }
         for column in &mut self.typed {
             column.push(Cell::Null)?;
         }
@@ -354,6 +396,9 @@ impl TagColumns {
     }
 
     pub(crate) fn finish(&mut self) -> Result<Vec<ArrayRef>, ColumnError> {
+        if let Some((fields, rows)) = &self.unread {
+            return Ok(fields.iter().map(|field| new_null_array(field.data_type(), *rows)).collect());
+        }
         let typed = self.typed.iter_mut().map(|column| column.builder.finish());
         typed.chain(self.rest.as_mut().map(Rest::finish)).collect()
     }

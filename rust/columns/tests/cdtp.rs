@@ -12,7 +12,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Fields};
 use parquet_variant::{Variant, VariantMetadata};
 use trunkline_columns::{
-    BATCH_BYTES, ColumnError, Mode, Parts, PlanError, RestType, Rows, TagType, Tags, cdtp::Options, ddl,
+    BATCH_BYTES, ColumnError, Mode, Parts, Payload, PlanError, RestType, Rows, TagType, Tags, cdtp::Options, ddl,
 };
 use trunkline_wire::cdtp::{Accept, Cdtp, Settings};
 
@@ -168,7 +168,7 @@ fn a_batch_gives_a_row_a_record() {
         header(TWO, "00 90"),
         header(B, "00 01 80"),
     ]);
-    let options = Options { tags: Tags::NONE, payload: true, ..Options::default() };
+    let options = Options { tags: Tags::NONE, payload: Payload::Frames, ..Options::default() };
     let decoded = decode_rows(&options, &input).unwrap();
     assert_eq!(decoded.source.values(), &[0, 1, 1, 3]);
     let batch = decoded.columns;
@@ -220,7 +220,7 @@ fn frames_are_counted_where_their_number_is_known() {
     payload.append(true);
     payload.append(false);
     let held = Parts { payload: Some(Arc::new(payload.finish())), ..rows_of() };
-    let batch = rows(&Options { payload: true, ..Options::default() }, &held);
+    let batch = rows(&Options { payload: Payload::Frames, ..Options::default() }, &held);
     assert_eq!(strings(&batch, "error"), [Some("missing_payload"), None, None]);
     assert_eq!(ints(&batch, "payload_frames"), [None, Some(1), None]);
     assert_eq!(bigints(&batch, "payload_bytes"), [None, Some(3), None]);
@@ -687,7 +687,7 @@ fn columns_that_cannot_be_are_refused() {
 
 #[test]
 fn no_rows_give_no_rows() {
-    let batch = rows(&Options { payload: true, ..Options::default() }, &headers(&[]));
+    let batch = rows(&Options { payload: Payload::Frames, ..Options::default() }, &headers(&[]));
     assert_eq!(batch.num_rows(), 0);
     assert_eq!(structs(&Options::default(), &headers(&[])).len(), 0);
 }
@@ -695,10 +695,10 @@ fn no_rows_give_no_rows() {
 #[test]
 fn the_schema_is_written_in_the_words_of_spark() {
     let tags = Tags::new(vec![("run".to_owned(), TagType::BigInt)], Some(RestType::Variant)).unwrap();
-    let options = Options { tags, payload: true, ..Options::default() };
+    let options = Options { tags, payload: Payload::Frames, ..Options::default() };
     assert_eq!(
         ddl(&row_fields(&options)),
-        "`record` INT, `variant` STRING, `sender` STRING, `timestamp_ns` BIGINT, `timestamp` TIMESTAMP, \
+        "`record` INT, `variant` STRING, `sender` STRING, `timestamp_ns` BIGINT, `timestamp` TIMESTAMP_LTZ, \
          `type` STRING, `sequence` BIGINT, `tag_run` BIGINT, `tags` VARIANT, `payload_frames` INT, \
          `payload_bytes` BIGINT, `payload` ARRAY<BINARY>, `error` STRING, `_corrupt_record` BINARY"
     );

@@ -11,7 +11,7 @@ use arrow_array::{
 };
 use arrow_schema::Fields;
 use proptest::prelude::*;
-use trunkline_columns::{ColumnError, Mode, Parts, PlanError, Rows, dcp::Options, ddl};
+use trunkline_columns::{ColumnError, Mode, Parts, Payload, PlanError, Rows, dcp::Options, ddl};
 use trunkline_wire::{
     ErrorKind,
     dcp::{Dcp, Layout, Role, Settings, decode},
@@ -106,8 +106,11 @@ fn sizes(batch: &RecordBatch) -> Vec<Option<(i32, i64)>> {
     frames.iter().zip(bytes).map(|(frames, bytes)| frames.zip(bytes)).collect()
 }
 
-const WITH_DATA: Options =
-    Options { settings: Settings { role: None, compat_dagbox: false }, mode: Mode::Permissive, payload: true };
+const WITH_DATA: Options = Options {
+    settings: Settings { role: None, compat_dagbox: false },
+    mode: Mode::Permissive,
+    payload: Payload::Frames,
+};
 
 /// A message of every type.
 fn all_types() -> Parts {
@@ -287,7 +290,7 @@ proptest! {
         compat_dagbox in any::<bool>(),
     ) {
         let settings = Settings { role: None, compat_dagbox };
-        let options = |mode| Options { settings, mode, payload: true };
+        let options = |mode| Options { settings, mode, payload: Payload::Frames };
         let input = parts(&messages);
         let batch = rows(&options(Mode::Permissive), &input);
         prop_assert_eq!(batch.num_rows(), messages.len());

@@ -12,7 +12,7 @@ use arrow_array::{
 use bytes::Bytes;
 use parquet_variant::Variant;
 use proptest::prelude::*;
-use trunkline_columns::{Mode, Parts, PlanError, Rows, Tags, ddl, mtl::Options, row_fields, struct_fields};
+use trunkline_columns::{Mode, Parts, Payload, PlanError, Rows, Tags, ddl, mtl::Options, row_fields, struct_fields};
 use trunkline_wire::{
     ErrorKind, Protocol,
     mtl::{Mtl, Spoken, data, table::Writer},
@@ -141,7 +141,7 @@ fn the_schema_is_written_in_the_words_of_spark() {
     let options = Options {
         properties: Tags::new(typed, Some("variant".parse().unwrap())).unwrap(),
         json: Tags::NONE,
-        payload: true,
+        payload: Payload::Frames,
         ..Options::default()
     };
     assert_eq!(

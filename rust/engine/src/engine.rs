@@ -3,16 +3,18 @@
 mod ending;
 mod sending;
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
 use smallvec::{SmallVec, smallvec};
 use trunkline_capture::Direction;
 use trunkline_wire::{
-    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, Unsent, Weight, cost,
+    Backlog, Event, Frames, Incoming, Machine, Nanos, Open, Output, SendId, ServerNotice, SocketEvent, SocketKind,
+    Unsent, Weight, cost,
 };
 use trunkline_zmtp::Tally;
 
@@ -20,7 +22,7 @@ use self::ending::Ending;
 use self::sending::Envelope;
 use crate::outbox::Outboxes;
 use crate::settings::StartError;
-use crate::shared::{Core, End, Order, Shared};
+use crate::shared::{Core, End, Order, Shared, sum};
 use crate::sink::Sink;
 use crate::tap::Tap;
 use crate::transport::{Interest, Received, Transport, TransportError};
@@ -43,11 +45,10 @@ const MARGIN: Duration = Duration::from_millis(100);
 /// could.
 const GLIMPSE: Duration = Duration::from_millis(50);
 
-/// How long a transport may take to end when it has nothing more to send.
-const PARTING: Duration = Duration::from_secs(1);
-
 /// The engine of one role, on its own thread.
 pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
+    /// Before the lock of the machine, which another thread could take as soon as it is let go.
+    _shown: Shown<M>,
     /// Locked while the engine works, so counters are read between two rounds.
     core: ArcMutexGuard<RawMutex, Core<M>>,
     /// Before the transport: a context ends when its sockets are closed.
@@ -80,6 +81,9 @@ pub(crate) struct Engine<M: Machine, T: Transport, S: Sink<M>> {
     lingers: Option<Nanos>,
 }
 
+/// Shows the machine until the engine ends. However it ended, a machine that may be broken is never read again.
+struct Shown<M: Machine>(Arc<Shared<M>>);
+
 /// A socket of the machine.
 struct Slot<I, S> {
     id: I,
@@ -93,6 +97,8 @@ struct Slot<I, S> {
     readable: bool,
     writable: bool,
     monitored: bool,
+    /// Sends that the transport has taken and not confirmed, with its numbers of them.
+    unconfirmed: VecDeque<(u64, SendId)>,
 }
 
 impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
@@ -115,11 +121,12 @@ impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
         // The system may soon have what a transport that was given up still holds.
         self.close_all(if end == End::Closed { GLIMPSE } else { Duration::ZERO });
         self.publish();
-        let ending = Ending::start(self.transport.ending(), &self.shared);
+        let Self { mut core, transport, shared, origin, lingers, .. } = self;
+        let ending = Ending::start(transport.ending(), &shared);
         // Counters can be read while the capture is closed, which waits for the disk.
-        let mut last = self.core.snapshot();
-        self.shared.remember(last.clone());
-        let end = match self.core.tap.take().map(Tap::close) {
+        let mut last = core.snapshot();
+        shared.remember(last.clone());
+        let end = match core.tap.take().map(Tap::close) {
             Some(Ok(progress)) => {
                 last.capture = progress;
                 end
@@ -129,34 +136,12 @@ impl<M: Machine + Send + 'static, T: Transport, S: Sink<M>> Engine<M, T, S> {
             None | Some(Err(_)) => end,
         };
         if end == End::Closed {
-            self.shared.flushed.store(u64::MAX, Ordering::SeqCst);
+            shared.flushed.store(u64::MAX, Ordering::SeqCst);
         }
-        self.shared.remember(last);
-        self.wait_for(&ending);
-        self.shared.finish(end);
-    }
-
-    /// Waits until the transport has ended; notes whether it was given up with pending messages.
-    fn wait_for(&mut self, ending: &Ending) {
-        let lingers = self.lingers.map(|until| until + MARGIN / 2);
-        // Another role needs the endpoints that are listened on.
-        let mut until = lingers.max(Some(self.now() + PARTING)).unwrap_or_default();
-        while ending.over().is_none() && self.now() < until {
-            let ready = || ending.over().is_some() || !self.shared.is_outbox_empty();
-            self.shared.engine.wait(ready, Some(until - self.now()));
-            let handed = self.shared.take_outbox(&mut self.verbs, &mut self.orders);
-            self.verbs.clear();
-            for order in self.orders.drain(..) {
-                if let Order::Close(grace) = order {
-                    until = until.min(Nanos(0) + self.origin.elapsed() + grace);
-                }
-            }
-            self.shared.settle(handed);
-        }
-        // If the transport does not know whether all was sent, a late end counts as given up.
-        let is_in_time = |at: Instant| lingers.is_none_or(|until| Nanos(0) + (at - self.origin) <= until);
-        let all_sent = ending.over().is_some_and(|over| over.all_sent.unwrap_or_else(|| is_in_time(over.at)));
-        self.shared.unsent.store(!all_sent, Ordering::SeqCst);
+        shared.remember(last);
+        let all_sent = ending.wait(&shared, origin, lingers);
+        shared.unsent.store(!all_sent, Ordering::SeqCst);
+        shared.finish(end);
     }
 }
 
@@ -174,16 +159,18 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             tap,
             peer_full: 0,
             unroutable: 0,
+            queue_full: 0,
             turned_away: 0,
             failures: Tally::default(),
         }));
         shared.show(Some(&core));
         Self {
+            _shown: Shown(Arc::clone(&shared)),
             core: core.lock_arc(),
             slots: vec![],
             transport,
             udp: vec![],
-            room: Backlog { messages: shared.bounds.messages, bytes: shared.bounds.bytes },
+            room: Backlog { messages: shared.unread.messages, bytes: shared.unread.bytes },
             shared,
             sink,
             outbox_bytes,
@@ -223,8 +210,11 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     /// One pass: the user's requests, what is due, what has come in; then a wait if there was nothing.
     fn round(&mut self) -> Result<(), End> {
         self.look_at_capture()?;
+        let (now, unix_ms) = (self.now(), unix_ms());
+        self.core.machine.handle_clock(now, unix_ms);
         self.take_orders();
         self.monitor();
+        self.confirm();
         self.retry()?;
         self.receive()?;
         self.receive_udp();
@@ -310,13 +300,37 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
                     break;
                 };
                 let (id, now) = (slot.id, self.now());
+                self.look_at_server(&event);
                 self.core.machine.handle_socket(now, id, event);
                 self.drain(now);
             }
         }
     }
 
+    /// Takes over which server all sockets of NATS use: it is the role's endpoint, and that of its rows in a capture.
+    fn look_at_server(&mut self, event: &SocketEvent) {
+        let SocketEvent::Server(notice) = event else { return };
+        let used = match notice {
+            ServerNotice::Used(endpoint) => Some(endpoint),
+            ServerNotice::Left => None,
+            ServerNotice::Denied { .. }
+            | ServerNotice::Forbidden(_)
+            | ServerNotice::MaxPayload(_)
+            | ServerNotice::Unsent(_) => return,
+        };
+        let mut listed: Vec<_> = used.cloned().into_iter().collect();
+        for slot in self.slots.iter_mut().filter(|slot| slot.kind == SocketKind::Nats) {
+            slot.endpoint = used.map(|endpoint| Arc::from(endpoint.as_str()));
+            slot.listed = std::mem::take(&mut listed);
+        }
+        self.list_endpoints();
+    }
+
     fn receive(&mut self) -> Result<(), End> {
+        if self.shared.sheds {
+            // The user may have read meanwhile.
+            self.room = self.shared.room();
+        }
         for at in 0..self.slots.len() {
             let Some(slot) = self.slots.get(at) else { break };
             let (mut messages, mut bytes) = (0, 0);
@@ -357,17 +371,21 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         }
     }
 
+    /// Whether the user's queue has room.
+    fn has_room_to_read(&self) -> bool {
+        self.events.len() < self.room.messages && self.room.bytes > 0
+    }
+
     fn has_room(&self) -> bool {
-        let room = self.events.len() < self.room.messages && self.room.bytes > 0;
-        room && self.core.tap.as_ref().is_none_or(Tap::has_room)
+        (self.shared.sheds || self.has_room_to_read()) && self.core.tap.as_ref().is_none_or(Tap::has_room)
     }
 
     /// Under pressure messages stay unread, so the sender is slowed down.
     fn may_read(&self, at: usize) -> bool {
         let Some(slot) = self.slots.get(at) else { return false };
         match slot.kind {
-            SocketKind::Nats | SocketKind::Push | SocketKind::Udp => return false,
-            SocketKind::Dealer | SocketKind::Pull | SocketKind::Req | SocketKind::Router => {}
+            SocketKind::Push | SocketKind::Udp => return false,
+            SocketKind::Dealer | SocketKind::Nats | SocketKind::Pull | SocketKind::Req | SocketKind::Router => {}
         }
         self.has_room() && self.sink.has_room() && self.core.machine.reads(slot.id)
     }
@@ -393,7 +411,9 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             if let Some(origin) = event.origin().filter(|origin| origin.peer == sender) {
                 let slot = &self.slots[at];
                 origin.address = self.transport.address(&slot.socket);
-                origin.endpoint.clone_from(&slot.endpoint);
+                if slot.kind != SocketKind::Nats {
+                    origin.endpoint.clone_from(&slot.endpoint);
+                }
                 origin.seq = seq;
             }
             self.emit(event);
@@ -447,9 +467,14 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     }
 
     fn emit(&mut self, event: M::Event) {
-        if let Some(event) = self.sink.take(event) {
+        let Some(event) = self.sink.take(event) else { return };
+        if !self.shared.sheds || self.has_room_to_read() {
             self.events.push(event);
+            return;
         }
+        self.core.queue_full += 1;
+        let lost = M::Event::shed().and_then(|event| self.sink.take(event));
+        debug_assert!(lost.is_none(), "what reports a loss is set aside");
     }
 
     fn find(&self, socket: M::Socket) -> Option<usize> {
@@ -498,7 +523,8 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
                 let (socket, linger) = (*socket, glimpse.max(*linger));
                 if let Some(at) = self.find(socket) {
                     let mut slot = self.slots.swap_remove(at);
-                    for id in slot.outboxes.clear().filter_map(|pending| pending.id) {
+                    let unconfirmed = slot.unconfirmed.drain(..).map(|(_, id)| id);
+                    for id in slot.outboxes.clear().filter_map(|pending| pending.id).chain(unconfirmed) {
                         self.core.machine.handle_socket(now, socket, SocketEvent::Unsent(id, Unsent::Closed));
                     }
                     self.close_socket(slot.socket, linger);
@@ -540,7 +566,10 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             (Some(only), None) => Some(Arc::from(only.as_str())),
             _ => None,
         };
-        let mut listed = bound.clone();
+        // Subjects are no endpoints.
+        let is_nats = open.kind == SocketKind::Nats;
+        let endpoint = if is_nats { self.slots.first().and_then(|slot| slot.endpoint.clone()) } else { endpoint };
+        let mut listed = if is_nats { vec![] } else { bound.clone() };
         listed.extend(self.transport.adopted_endpoint(&socket));
         if !self.starting {
             listed.extend_from_slice(&open.connect);
@@ -555,6 +584,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
             readable: true,
             writable: true,
             monitored: true,
+            unconfirmed: VecDeque::new(),
         });
         self.list_endpoints();
         for real in bound {
@@ -600,7 +630,9 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         if news {
             shared.events.notify();
         }
-        let mut wake = shared.set_backlog(self.core.machine.backlog());
+        self.transport.flush();
+        let backlog = sum(self.core.machine.backlog(), self.transport.backlog());
+        let mut wake = shared.set_backlog(backlog, self.transport.has_unsent());
         let progress = self.core.machine.progress();
         shared.progress.store(progress, Ordering::SeqCst);
         if progress >= shared.awaited.load(Ordering::SeqCst) {
@@ -681,11 +713,16 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
     }
 }
 
-impl<M: Machine, T: Transport, S: Sink<M>> Drop for Engine<M, T, S> {
-    /// However it ended, a machine that may be broken is never read again.
+impl<M: Machine> Drop for Shown<M> {
     fn drop(&mut self) {
-        self.shared.show(None);
+        self.0.show(None);
     }
+}
+
+/// The system's time.
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 fn ended(error: &TransportError) -> End {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Authenticator, Rule, ZapEvent, ZapVerb};
 
-use crate::handle::{Handle, Running, Settings};
+use crate::handle::{Handle, Hold, Running, Settings};
 use crate::libzmq::{Connections, Context, Libzmq, LibzmqTransport};
 use crate::settings::StartError;
 use crate::sink::Queued;
@@ -18,6 +18,8 @@ use crate::zmtp::{Admission, Asking};
 /// role.
 pub struct Guard {
     handle: Arc<Handle<Authenticator>>,
+    /// Where a transport of ours asks.
+    admission: Option<Arc<Admission>>,
 }
 
 impl Guard {
@@ -26,7 +28,8 @@ impl Guard {
     /// # Errors
     /// When the context has an authenticator already.
     pub fn start(zmq: &'static Libzmq, context: Context, rule: Rule) -> Result<Self, StartError> {
-        Self::over(move || Ok(LibzmqTransport::new(zmq, context.borrowed(), vec![], Connections::default())), rule)
+        let transport = move || Ok(LibzmqTransport::new(zmq, context.borrowed(), vec![], Connections::default()));
+        Self::over(transport, rule, None)
     }
 
     /// Admits clients by `rule`, where `admission` asks.
@@ -34,16 +37,18 @@ impl Guard {
     /// # Errors
     /// When the system gives no thread.
     pub fn asked_by(admission: Arc<Admission>, rule: Rule) -> Result<Self, StartError> {
-        Self::over(move || Ok(Asking::new(admission)), rule)
+        let asked = Arc::clone(&admission);
+        Self::over(move || Ok(Asking::new(asked)), rule, Some(admission))
     }
 
     fn over<T: Transport>(
         transport: impl FnOnce() -> Result<T, TransportError> + Send + 'static,
         rule: Rule,
+        admission: Option<Arc<Admission>>,
     ) -> Result<Self, StartError> {
         let settings = Settings { name: "trunkline-zap".to_owned(), ..Settings::default() };
         let handle = Handle::start(Authenticator::new(rule), transport, Queued, settings)?;
-        Ok(Self { handle: Arc::new(handle) })
+        Ok(Self { handle: Arc::new(handle), admission })
     }
 
     /// Its role, to wait for its events.
@@ -51,9 +56,20 @@ impl Guard {
         &self.handle
     }
 
-    /// Admits the holders of these keys from now on; connected clients stay.
+    /// Admits the holders of these keys from now on, and cuts off the others. Over libzmq connected clients stay: it
+    /// has no way to close the connection of one.
     pub fn allow(&self, allowed: Allowed) {
+        if let Some(admission) = &self.admission {
+            admission.change(Some(Arc::new(allowed.clone())));
+        }
         self.handle.ask(ZapVerb::Allow(allowed));
+    }
+
+    /// Asks about the connected clients again, and cuts off those that are refused; not over libzmq.
+    pub fn ask_again(&self) {
+        if let Some(admission) = &self.admission {
+            admission.change(None);
+        }
     }
 
     /// Answers a question: with the client's name if it is admitted.

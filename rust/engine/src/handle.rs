@@ -25,6 +25,8 @@ use crate::trouble::Trouble;
 pub struct Settings {
     /// Limits of what is queued between engine and user.
     pub bounds: Bounds,
+    /// Other limits of events that wait for the user: those beyond are dropped, and counted, and reading goes on.
+    pub sheds: Option<Bounds>,
     /// The pending bytes allowed for all peers of the role together: the fullest peer loses first.
     pub outbox_bytes: usize,
     /// Where to record.
@@ -41,6 +43,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             bounds: Bounds::default(),
+            sheds: None,
             outbox_bytes: OUTBOX_BYTES,
             capture: None,
             keep_alive: None,
@@ -126,6 +129,51 @@ pub trait Running: Send + Sync {
     fn join(&self);
 }
 
+/// A running role, as its user holds it: on a thread of its own, or in a simulation.
+pub trait Hold<M: Machine>: Running {
+    /// Moves what has come in to `events`, which is empty. False when the role is over and nothing is left.
+    fn read(&self, events: &mut VecDeque<M::Event>) -> bool;
+
+    /// How many calls of `read` give what has come in by now.
+    fn bursts(&self) -> usize;
+
+    /// Whether the next event is a notice that is reported without a reader of messages: in simulations alone.
+    fn has_notice(&self) -> bool {
+        false
+    }
+
+    /// How often it was started again: what a role has handed out in one life is nothing to the next. In simulations
+    /// alone.
+    fn life(&self) -> u64 {
+        0
+    }
+
+    /// The next event of the capture.
+    fn read_trouble(&self) -> Option<Trouble>;
+
+    /// Hands over a verb if there is room, and wakes the engine; `bytes` is its size.
+    fn offer(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {
+        let offered = self.post(verb, bytes);
+        if matches!(offered, Offered::Taken) {
+            self.wake();
+        }
+        offered
+    }
+
+    /// The same, without waking it: [`wake`](Self::wake) follows after the last of several.
+    fn post(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb>;
+
+    /// Hands over a verb that never waits for room.
+    fn ask(&self, verb: M::Verb);
+
+    /// Wakes the engine: its sink has room again, or there are verbs.
+    fn wake(&self);
+
+    /// Counters as they are now; the last known ones where the role is over or not ours. Never waits for the engine
+    /// longer than a tenth of a second.
+    fn stats(&self) -> Snapshot<M::Stats>;
+}
+
 /// Threads of roles that were dropped and not joined.
 static ORPHANS: Mutex<Vec<(u64, JoinHandle<()>)>> = Mutex::new(vec![]);
 
@@ -154,7 +202,7 @@ impl<M: Machine + Send + 'static> Handle<M> {
         sink: impl Sink<M>,
         settings: Settings,
     ) -> Result<Self, StartError> {
-        let shared = Arc::new(Shared::new(settings.bounds)?);
+        let shared = Arc::new(Shared::new(settings.bounds, settings.sheds)?);
         let (report, started) = mpsc::sync_channel(1);
         let engine_shared = Arc::clone(&shared);
         let grace = settings.grace;
@@ -194,40 +242,34 @@ impl<M: Machine + Send + 'static> Handle<M> {
             }
         }
     }
+}
 
-    /// Moves what has come in to `events`, which is empty. False when the role is over and nothing is left.
-    pub fn read(&self, events: &mut VecDeque<M::Event>) -> bool {
+impl<M: Machine + Send + 'static> Hold<M> for Handle<M> {
+    fn read(&self, events: &mut VecDeque<M::Event>) -> bool {
         self.shared.read(events)
     }
 
-    /// How many calls of `read` give what has come in by now.
-    pub fn bursts(&self) -> usize {
+    fn bursts(&self) -> usize {
         self.shared.bursts()
     }
 
-    /// The next event of the capture.
-    pub fn read_trouble(&self) -> Option<Trouble> {
+    fn read_trouble(&self) -> Option<Trouble> {
         self.shared.read_trouble()
     }
 
-    /// Hands over a verb if there is room; `bytes` is its size.
-    pub fn offer(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {
-        self.shared.offer(verb, bytes)
+    fn post(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {
+        self.shared.post(verb, bytes)
     }
 
-    /// Hands over a verb that never waits for room.
-    pub fn ask(&self, verb: M::Verb) {
+    fn ask(&self, verb: M::Verb) {
         self.shared.ask(verb);
     }
 
-    /// Wakes the engine: its sink has room again.
-    pub fn wake(&self) {
+    fn wake(&self) {
         self.shared.engine.notify();
     }
 
-    /// Counters as they are now; the last known ones where the role is over or not ours. Never waits for the engine
-    /// longer than a tenth of a second.
-    pub fn stats(&self) -> Snapshot<M::Stats> {
+    fn stats(&self) -> Snapshot<M::Stats> {
         if self.is_ours() { self.shared.counters() } else { self.shared.remembered_counters() }
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::quality::RandomState;
 use nix::sys::resource::{Resource, getrlimit};
+use trunkline_wire::network;
 
 /// Descriptors that stay free for the rest of the process: its captures must go on.
 const KEPT_BACK: u64 = 64;
@@ -64,6 +65,7 @@ impl Limits {
 
     /// Admits the connection with this descriptor, or gives the reason of the refusal.
     pub(crate) fn enter(&mut self, descriptor: RawFd, host: Option<IpAddr>) -> Result<(), String> {
+        let host = host.map(network::host);
         let of_host = host.and_then(|host| self.hosts.get(&host)).copied().unwrap_or_default();
         let reason = match (self.connections, self.by_host, last_descriptor()) {
             (Some(limit), ..) if self.count >= limit => {
@@ -90,7 +92,7 @@ impl Limits {
     /// An admitted connection has ended.
     pub(crate) fn leave(&mut self, host: Option<IpAddr>) {
         self.count -= 1;
-        let Some(host) = host else { return };
+        let Some(host) = host.map(network::host) else { return };
         if let Some(count) = self.hosts.get_mut(&host) {
             *count -= 1;
             if *count == 0 {
@@ -106,4 +108,20 @@ fn last_descriptor() -> Option<u64> {
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
     // With few descriptors a quarter of them is enough.
     Some(limit - KEPT_BACK.min(limit / 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_ipv6_host_share_its_limit() {
+        let mut limits = Limits::new(None, Some(2));
+        let address = |last: u8| Some(format!("fd00:1::{last}").parse().expect("an address"));
+        assert_eq!((1..=5).filter(|last| limits.enter(3, address(*last)).is_ok()).count(), 2);
+        assert!(limits.enter(3, Some("fd00:1:0:1::1".parse().expect("an address"))).is_ok());
+        limits.leave(address(1));
+        assert!(limits.enter(3, address(9)).is_ok());
+        assert_eq!(limits.turned_away(), 3);
+    }
 }

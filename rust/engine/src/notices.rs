@@ -1,6 +1,7 @@
 //! Notices of a role whose user reads messages: they have their own queue, so they do not wait for that user.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use trunkline_wire::{Event, Machine, Weight};
@@ -10,7 +11,6 @@ use crate::signal::Signal;
 use crate::sink::Sink;
 use crate::trouble::Trouble;
 
-/// A notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice<E> {
     /// An event of the machine.
@@ -23,6 +23,8 @@ pub enum Notice<E> {
 #[derive(Debug)]
 pub struct Notices<E> {
     ring: Mutex<Ring<E>>,
+    /// Set while their reader keeps the engine from reading.
+    pressed: AtomicBool,
     /// Wakes the thread that reports them.
     pub signal: Signal,
 }
@@ -39,14 +41,18 @@ impl<E> Notices<E> {
     /// # Errors
     /// When the operating system gives no descriptor.
     pub fn new() -> std::io::Result<Self> {
-        Ok(Self { ring: Mutex::new(Ring { notices: VecDeque::new(), bytes: 0 }), signal: Signal::new()? })
+        Ok(Self {
+            ring: Mutex::new(Ring { notices: VecDeque::new(), bytes: 0 }),
+            pressed: AtomicBool::new(false),
+            signal: Signal::new()?,
+        })
     }
 
-    /// Takes all notices.
-    pub fn take(&self) -> VecDeque<Notice<E>> {
+    /// Takes all notices; gives also whether the engine must learn that there is room again.
+    pub fn take(&self) -> (VecDeque<Notice<E>>, bool) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         ring.bytes = 0;
-        std::mem::take(&mut ring.notices)
+        (std::mem::take(&mut ring.notices), self.pressed.swap(false, Ordering::SeqCst))
     }
 
     /// Whether there are none.
@@ -62,6 +68,9 @@ impl<E> Notices<E> {
             }
             ring.bytes += bytes;
             ring.notices.push_back(notice);
+            if ring.notices.len() > NOTICES / 2 || ring.bytes > NOTICE_BYTES / 2 {
+                self.pressed.store(true, Ordering::SeqCst);
+            }
         }
         self.signal.notify();
     }
@@ -75,6 +84,8 @@ pub struct Aside<M: Machine, S> {
     picks: fn(&M::Event) -> Option<usize>,
     /// Whether events of the capture are set aside too.
     has_trouble: bool,
+    /// Whether messages stay unread while many are set aside: none of them may be missed.
+    presses: bool,
     rest: S,
 }
 
@@ -85,12 +96,17 @@ impl<M: Machine, S: Sink<M>> Aside<M, S> {
             Weight::Notice(bytes) => Some(bytes),
             Weight::Lossless(_) => None,
         };
-        Self { notices, picks, has_trouble: true, rest }
+        Self { notices, picks, has_trouble: true, presses: false, rest }
     }
 
     /// Sets aside what `picks` picks, with its bytes; `rest` gets the others.
     pub fn picking(notices: Arc<Notices<M::Event>>, picks: fn(&M::Event) -> Option<usize>, rest: S) -> Self {
-        Self { notices, picks, has_trouble: false, rest }
+        Self { notices, picks, has_trouble: false, presses: false, rest }
+    }
+
+    /// The same, where reading pauses for what `picks` picks.
+    pub fn pressing(notices: Arc<Notices<M::Event>>, picks: fn(&M::Event) -> Option<usize>, rest: S) -> Self {
+        Self { notices, picks, has_trouble: false, presses: true, rest }
     }
 }
 
@@ -111,7 +127,11 @@ impl<M: Machine + 'static, S: Sink<M>> Sink<M> for Aside<M, S> {
     }
 
     fn has_room(&self) -> bool {
-        self.rest.has_room()
+        self.rest.has_room() && !(self.presses && self.notices.pressed.load(Ordering::SeqCst))
+    }
+
+    fn lose(&mut self) {
+        self.rest.lose();
     }
 }
 
@@ -139,7 +159,7 @@ mod tests {
         assert!(notices.is_empty());
         assert_eq!(sink.take(notice.clone()), None);
         assert_eq!(sink.take_trouble(Trouble::Losing), None);
-        assert_eq!(notices.take(), [Notice::Event(notice), Notice::Trouble(Trouble::Losing)]);
+        assert_eq!(notices.take().0, [Notice::Event(notice), Notice::Trouble(Trouble::Losing)]);
         assert!(notices.is_empty());
     }
 
@@ -149,10 +169,10 @@ mod tests {
         for bytes in [NOTICE_BYTES, 1] {
             notices.push(Notice::Trouble(Trouble::Losing), bytes);
         }
-        assert_eq!(notices.take().len(), 1);
+        assert_eq!(notices.take().0.len(), 1);
         for _ in 0..=NOTICES {
             notices.push(Notice::Trouble(Trouble::Losing), 0);
         }
-        assert_eq!(notices.take().len(), NOTICES);
+        assert_eq!(notices.take().0.len(), NOTICES);
     }
 }

@@ -213,7 +213,6 @@ impl Outboxes {
         }
     }
 
-    /// Takes out everything.
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = Pending> + use<> {
         self.by_bytes.clear();
         self.bytes = 0;

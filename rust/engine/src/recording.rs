@@ -56,6 +56,9 @@ struct Engines {
     wakers: Vec<(u64, Waker)>,
 }
 
+/// How often deleted segments are reported at most.
+const DELETED_NS: i64 = 60_000_000_000;
+
 /// The writer and its state, which one engine at a time locks.
 pub(crate) struct Pen {
     /// None once it has failed or is closed.
@@ -66,6 +69,9 @@ pub(crate) struct Pen {
     is_losing_told: bool,
     is_let_go_told: bool,
     is_unfollowed_told: bool,
+    /// The deleted segments that were reported, those of them that had not been copied elsewhere, and when.
+    deleted: (u64, u64),
+    deleted_at_ns: Option<i64>,
 }
 
 impl Pen {
@@ -77,6 +83,8 @@ impl Pen {
             is_losing_told: false,
             is_let_go_told: false,
             is_unfollowed_told: false,
+            deleted: (0, 0),
+            deleted_at_ns: None,
         }
     }
 
@@ -100,6 +108,12 @@ impl Pen {
             troubles.push(Trouble::LowSpace(low_space));
         }
         self.low_space = progress.low_space;
+        let deleted = (progress.deleted, progress.deleted_unshipped);
+        let now_ns = self.now_ns();
+        if deleted.0 > self.deleted.0 && self.deleted_at_ns.is_none_or(|at_ns| now_ns - at_ns >= DELETED_NS) {
+            troubles.push(Trouble::Deleted(deleted.0 - self.deleted.0, deleted.1 - self.deleted.1));
+            (self.deleted, self.deleted_at_ns) = (deleted, Some(now_ns));
+        }
         if progress.let_go > 0 && !std::mem::replace(&mut self.is_let_go_told, true) {
             troubles.push(Trouble::RunsLetGo);
         }

@@ -86,7 +86,6 @@ impl<O> Replies<O> {
         !state.over
     }
 
-    /// Forgets a call.
     pub fn forget(&self, call: CallId) {
         lock(&self.state).waiting.remove(&call);
     }
@@ -133,6 +132,21 @@ impl<M: Calling> Answering<M> {
     pub fn new(replies: Arc<Replies<M::Outcome>>) -> Self {
         Self(replies)
     }
+
+    /// Ends every call unanswered.
+    fn end_all(&self) {
+        let waiting = mem::take(&mut lock(&self.0.state).waiting);
+        let mut left = vec![];
+        for (call, slot) in waiting {
+            match slot {
+                Some(slot) => slot.fill(M::unanswered()),
+                None => left.push((call, M::unanswered())),
+            }
+        }
+        // A map is in no order.
+        left.sort_unstable_by_key(|(call, _)| *call);
+        lock(&self.0.state).ended.append(&mut left);
+    }
 }
 
 impl<M: Calling + 'static> Sink<M> for Answering<M> {
@@ -150,24 +164,17 @@ impl<M: Calling + 'static> Sink<M> for Answering<M> {
     fn has_room(&self) -> bool {
         !self.0.pressed.load(Ordering::SeqCst)
     }
+
+    fn lose(&mut self) {
+        self.end_all();
+    }
 }
 
 impl<M: Calling> Drop for Answering<M> {
     /// However the engine ended, no thread waits forever.
     fn drop(&mut self) {
-        let waiting = {
-            let mut state = lock(&self.0.state);
-            state.over = true;
-            mem::take(&mut state.waiting)
-        };
-        let mut left = vec![];
-        for (call, slot) in waiting {
-            match slot {
-                Some(slot) => slot.fill(M::unanswered()),
-                None => left.push((call, M::unanswered())),
-            }
-        }
-        lock(&self.0.state).ended.append(&mut left);
+        lock(&self.0.state).over = true;
+        self.end_all();
         self.0.signal.latch();
     }
 }

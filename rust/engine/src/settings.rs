@@ -35,12 +35,7 @@ pub enum StartError {
     /// The transport could not be set up.
     Transport(TransportError),
     /// An endpoint could not be bound or connected; empty when the socket itself could not be opened.
-    Open {
-        /// The endpoint.
-        endpoint: String,
-        /// Why.
-        error: TransportError,
-    },
+    Open { endpoint: String, error: TransportError },
     /// The operating system gave no thread or descriptor.
     System(std::io::Error),
     /// A bug: the engine's thread panicked, with these words.

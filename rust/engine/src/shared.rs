@@ -26,7 +26,6 @@ const BURST: usize = 512;
 /// How much may wait between an engine and its user, either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Messages.
     pub messages: usize,
     /// Bytes of their frames; one larger message is taken when nothing else is queued.
     pub bytes: usize,
@@ -39,7 +38,9 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    fn hold(self, backlog: Backlog) -> bool {
+    pub const UNLIMITED: Self = Self { messages: usize::MAX, bytes: usize::MAX };
+
+    pub(crate) fn hold(self, backlog: Backlog) -> bool {
         backlog.messages < self.messages && (backlog.bytes < self.bytes || backlog.messages == 0)
     }
 
@@ -51,7 +52,6 @@ impl Bounds {
 /// Why a role is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was closed.
     Closed,
     /// Its ZeroMQ context was terminated.
     Terminated,
@@ -183,6 +183,8 @@ pub(crate) struct Outbox<V> {
     /// What is queued here, and what the machine still holds.
     pending: Backlog,
     backlog: Backlog,
+    /// Whether the transport has something that the system has not.
+    has_unsent: bool,
     /// Set while a user that found no room may wait for some.
     is_wanted: bool,
 }
@@ -190,6 +192,10 @@ pub(crate) struct Outbox<V> {
 impl<V> Outbox<V> {
     fn waiting(&self) -> Backlog {
         sum(self.backlog, self.pending)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.waiting().messages == 0 && !self.has_unsent
     }
 }
 
@@ -202,7 +208,10 @@ struct Settled {
 
 /// The state between an engine's thread and its user's threads.
 pub(crate) struct Shared<M: Machine> {
+    /// The limits of what waits for the engine, and of what waits for the user; whether events beyond those are dropped.
     pub(crate) bounds: Bounds,
+    pub(crate) unread: Bounds,
+    pub(crate) sheds: bool,
     inbox: Mutex<Inbox<M::Event>>,
     outbox: Mutex<Outbox<M::Verb>>,
     /// Where counters are read while the engine runs, and their last values.
@@ -240,6 +249,8 @@ pub(crate) struct Core<M> {
     pub(crate) peer_full: u64,
     /// Sends to peers that are not there.
     pub(crate) unroutable: u64,
+    /// Events that the user's queue had no room for.
+    pub(crate) queue_full: u64,
     /// Peers there was no room for.
     pub(crate) turned_away: u64,
     /// Connections that were given up.
@@ -254,6 +265,7 @@ impl<M: Machine> Core<M> {
             capture_lost: self.tap.as_ref().map_or(0, |tap| tap.lost),
             peer_full: self.peer_full,
             unroutable: self.unroutable,
+            queue_full: self.queue_full,
             turned_away: self.turned_away,
             failures: self.failures.clone(),
             ..Snapshot::default()
@@ -277,6 +289,8 @@ pub struct Snapshot<S> {
     pub peer_full: u64,
     /// Sends to peers that are not connected.
     pub unroutable: u64,
+    /// Events that the user's queue had no room for, where they may be dropped.
+    pub queue_full: u64,
     /// Connections refused for want of room.
     pub turned_away: u64,
     /// Connections that were given up, by reason, if the transport knows it.
@@ -302,9 +316,11 @@ fn remembered<T: Clone + Default>(mutex: &Mutex<T>) -> T {
 }
 
 impl<M: Machine> Shared<M> {
-    pub(crate) fn new(bounds: Bounds) -> std::io::Result<Self> {
+    pub(crate) fn new(bounds: Bounds, sheds: Option<Bounds>) -> std::io::Result<Self> {
         Ok(Self {
             bounds,
+            unread: sheds.unwrap_or(bounds),
+            sheds: sheds.is_some(),
             inbox: Mutex::default(),
             outbox: Mutex::new(Outbox {
                 verbs: vec![],
@@ -312,6 +328,7 @@ impl<M: Machine> Shared<M> {
                 handed: 0,
                 pending: Backlog::default(),
                 backlog: Backlog::default(),
+                has_unsent: false,
                 is_wanted: false,
             }),
             core: Mutex::default(),
@@ -340,14 +357,24 @@ impl<M: Machine> Shared<M> {
     pub(crate) fn publish(&self, burst: &mut Vec<M::Event>) -> Backlog {
         let mut inbox = lock(&self.inbox);
         inbox.push(burst);
-        let waiting = waiting(&inbox);
-        if !self.bounds.hold(waiting) {
+        self.room_in(&inbox)
+    }
+
+    /// The room left for events.
+    pub(crate) fn room(&self) -> Backlog {
+        self.room_in(&lock(&self.inbox))
+    }
+
+    fn room_in(&self, inbox: &Inbox<M::Event>) -> Backlog {
+        // Where events may be dropped, those that a reader has taken are with the user.
+        let waiting = if self.sheds { inbox.queued } else { waiting(inbox) };
+        if !self.unread.hold(waiting) {
             self.pressed.store(true, Ordering::SeqCst);
             return Backlog::default();
         }
         Backlog {
-            messages: self.bounds.messages - waiting.messages,
-            bytes: self.bounds.bytes.saturating_sub(waiting.bytes).max(1),
+            messages: self.unread.messages - waiting.messages,
+            bytes: self.unread.bytes.saturating_sub(waiting.bytes).max(1),
         }
     }
 
@@ -380,16 +407,15 @@ impl<M: Machine> Shared<M> {
         outbox.verbs.is_empty() && outbox.orders.is_empty()
     }
 
-    /// Reports what the machine still holds. True when there is plenty of room for a user that found none, or nothing
-    /// is left.
-    pub(crate) fn set_backlog(&self, backlog: Backlog) -> bool {
+    /// Reports what the machine still holds, and whether the transport does. True when there is plenty of room for a
+    /// user that found none, or nothing is left.
+    pub(crate) fn set_backlog(&self, backlog: Backlog, has_unsent: bool) -> bool {
         let mut outbox = lock(&self.outbox);
-        let before = outbox.waiting();
-        outbox.backlog = backlog;
-        let now = outbox.waiting();
-        let is_relieved = outbox.is_wanted && self.bounds.half_empty(now);
+        let was_drained = outbox.is_drained();
+        (outbox.backlog, outbox.has_unsent) = (backlog, has_unsent);
+        let is_relieved = outbox.is_wanted && self.bounds.half_empty(outbox.waiting());
         outbox.is_wanted &= !is_relieved;
-        is_relieved || (before.messages > 0 && now.messages == 0)
+        is_relieved || (!was_drained && outbox.is_drained())
     }
 
     /// Sets where counters are read: nowhere once the engine is over.
@@ -430,7 +456,7 @@ impl<M: Machine> Shared<M> {
         let relieved = {
             let mut inbox = lock(&self.inbox);
             inbox.pop(events);
-            self.bounds.half_empty(waiting(&inbox))
+            self.unread.half_empty(waiting(&inbox))
         };
         if relieved && self.pressed.swap(false, Ordering::SeqCst) {
             self.engine.notify();
@@ -456,7 +482,7 @@ impl<M: Machine> Shared<M> {
         trouble
     }
 
-    pub(crate) fn offer(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {
+    pub(crate) fn post(&self, verb: M::Verb, bytes: usize) -> Offered<M::Verb> {
         if self.over.load(Ordering::SeqCst) {
             return Offered::Over(verb);
         }
@@ -471,7 +497,6 @@ impl<M: Machine> Shared<M> {
             outbox.pending.messages += 1;
             outbox.pending.bytes += bytes;
         }
-        self.engine.notify();
         Offered::Taken
     }
 
@@ -502,7 +527,7 @@ impl<M: Machine> Shared<M> {
     }
 
     pub(crate) fn is_drained(&self) -> bool {
-        lock(&self.outbox).waiting().messages == 0
+        lock(&self.outbox).is_drained()
     }
 
     /// Counters as they are now; those of a role that is over, as they were at its end. What was handed over before
@@ -561,7 +586,7 @@ fn waiting<E>(inbox: &Inbox<E>) -> Backlog {
     sum(inbox.queued, inbox.taken)
 }
 
-fn sum(one: Backlog, other: Backlog) -> Backlog {
+pub(crate) fn sum(one: Backlog, other: Backlog) -> Backlog {
     Backlog { messages: one.messages + other.messages, bytes: one.bytes + other.bytes }
 }
 

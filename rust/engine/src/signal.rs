@@ -6,7 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::poll::{PollFd, PollFlags, poll};
+use smallvec::SmallVec;
+
 use self::descriptor::Descriptor;
+use crate::reactor::poll_timeout;
 
 /// Wakes an engine.
 pub type Waker = Box<dyn Fn() + Send + Sync>;
@@ -97,6 +101,17 @@ impl Signal {
             }
         }
         self.threads.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The wait of a thread that polls, after [`arm`](Self::arm) and its look: gives whether one of `others` is readable.
+    pub(crate) fn poll(&self, others: &[BorrowedFd<'_>], timeout: Option<Duration>) -> bool {
+        let polled = others.iter().copied().chain([self.as_fd()]);
+        let mut polled: SmallVec<[_; 4]> = polled.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        // An error ends the wait early.
+        let _ = poll(&mut polled, poll_timeout(timeout));
+        let is_readable = |polled: &PollFd<'_>| polled.any() == Some(true);
+        self.disarm(polled.last().is_some_and(is_readable));
+        polled[..others.len()].iter().any(is_readable)
     }
 
     /// The descriptor's number, for event loops.

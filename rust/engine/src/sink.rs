@@ -16,6 +16,9 @@ pub trait Sink<M: Machine>: Send + 'static {
 
     /// Whether there is room for what messages cause; else they stay unread.
     fn has_room(&self) -> bool;
+
+    /// The machine is gone, and with it what it was to end: another may follow, in simulations.
+    fn lose(&mut self) {}
 }
 
 /// Queues everything.

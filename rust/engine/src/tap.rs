@@ -67,7 +67,7 @@ impl Tap {
                 return None;
             }
         };
-        Some(writer.append(&Row {
+        let row = Row {
             received_at_ns,
             framing: verdict.label.framing.unwrap_or(self.framing),
             endpoint,
@@ -77,7 +77,17 @@ impl Tap {
             reply_to: None,
             frames,
             error: verdict.error.map(ErrorKind::slug),
-        }))
+        };
+        let [reply_to, message @ ..] = frames else { return Some(writer.append(&row)) };
+        if self.framing != Framing::Cdt {
+            return Some(writer.append(&row));
+        }
+        // Its subject is the topic, and a header block that is empty is none.
+        let (subject, reply_to) =
+            (String::from_utf8_lossy(row.peer.unwrap_or_default()), String::from_utf8_lossy(reply_to));
+        let frames = if message.first().is_some_and(Bytes::is_empty) { &message[1..] } else { message };
+        let reply_to = Some(&*reply_to).filter(|reply_to| !reply_to.is_empty());
+        Some(writer.append(&Row { peer: None, topic: Some(&subject), reply_to, frames, ..row }))
     }
 
     /// What the engine calls before it waits.

@@ -9,9 +9,7 @@ use trunkline_wire::{Backlog, Event, Frames, Incoming, Label, Machine, Nanos, Ou
 /// One of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Either<A, B> {
-    /// The first machine's.
     First(A),
-    /// The second machine's.
     Second(B),
 }
 

@@ -1,20 +1,21 @@
-//! What the engine asks of a ZeroMQ implementation.
+//! What the engine asks of an implementation of ZeroMQ or NATS.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use bytes::Bytes;
-use trunkline_wire::{Frames, SocketEvent, SocketKind, SocketOptions};
+use trunkline_wire::{Backlog, Frames, SocketEvent, SocketKind, SocketOptions};
 use trunkline_zmtp::Tally;
 
-/// A ZeroMQ implementation, owned and driven by one thread. No method waits but [`wait`](Self::wait).
+/// An implementation of ZeroMQ or NATS, owned and driven by one thread. No method waits but [`wait`](Self::wait).
 pub trait Transport {
-    /// An open socket.
     type Socket;
 
-    /// What this transport can do.
-    fn capabilities(&self) -> Capabilities;
+    /// What the engine leaves to this transport.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
 
     /// Opens a socket and sets its options.
     fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<Self::Socket, TransportError>;
@@ -49,6 +50,22 @@ pub trait Transport {
         frames: &[Bytes],
     ) -> Result<Taken, TransportError>;
 
+    /// Hands over a message whose arrival is to be confirmed: where the transport can, it takes it as
+    /// [`Taken::Unconfirmed`], and reports the arrival by [`poll_confirmed`](Self::poll_confirmed).
+    fn send_confirmed(
+        &mut self,
+        socket: &mut Self::Socket,
+        to: Option<&Bytes>,
+        frames: &[Bytes],
+    ) -> Result<Taken, TransportError> {
+        self.send(socket, to, frames)
+    }
+
+    /// The next that became known of unconfirmed messages.
+    fn poll_confirmed(&mut self, _socket: &mut Self::Socket) -> Option<Confirmation> {
+        None
+    }
+
     /// The next peer of a ROUTER that refused a message for want of room, and has room again or is gone, where the
     /// transport [reports it](Capabilities::reports_drained).
     fn poll_drained(&mut self, _socket: &mut Self::Socket) -> Option<Bytes> {
@@ -69,9 +86,19 @@ pub trait Transport {
         None
     }
 
-    /// Bytes taken and not sent yet, if known.
+    /// The memory of what was taken and is not sent yet, if known.
     fn waiting(&self) -> usize {
         0
+    }
+
+    /// What was taken and is not sent yet, if the transport takes all that it is given: the user waits for room in it.
+    fn backlog(&self) -> Backlog {
+        Backlog::default()
+    }
+
+    /// Whether there is anything that was taken and that the system has not, if known.
+    fn has_unsent(&self) -> bool {
+        false
     }
 
     /// The next connection that was made, lost or refused, if any.
@@ -90,7 +117,7 @@ pub trait Transport {
     fn close(&mut self, socket: Self::Socket, linger: Duration);
 
     /// Ends the transport once all its sockets are closed: gives the wait for that, to run on another thread.
-    fn ending(&mut self) -> Ending;
+    fn ending(self) -> Ending;
 }
 
 /// Returns when the system has all that closed sockets had taken to send, or their linger is over, and when their
@@ -101,7 +128,6 @@ pub type Ending = Box<dyn FnOnce() -> Option<bool> + Send>;
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools)] // it is a list of flags
 pub struct Interest<'a, S> {
-    /// The socket.
     pub socket: &'a mut S,
     /// Wait until there is a message.
     pub read: bool,
@@ -133,10 +159,20 @@ pub struct Received {
 pub enum Taken {
     /// The transport has it.
     Yes,
+    /// The transport has it, and reports with this number, or a larger one, whether it has arrived.
+    Unconfirmed(u64),
     /// Not now: retry when the socket is writable, or the peer has drained.
     Full,
     /// A ROUTER has no such peer.
     Unreachable,
+}
+
+/// What became of the messages that were taken with this number, or a smaller one, and were unconfirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confirmation {
+    pub number: u64,
+    /// Whether they have arrived; else that is unknown.
+    pub has_arrived: bool,
 }
 
 /// A wait in whole milliseconds, as `poll` takes it: rounded up, so that it does not end early.
@@ -144,24 +180,9 @@ pub(crate) fn whole_ms(timeout: Option<Duration>) -> i32 {
     timeout.map_or(-1, |timeout| i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX))
 }
 
-/// What a transport can do beyond TCP and Unix sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // it is a list of flags
+/// What the engine leaves to a transport.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// The transport's name.
-    pub name: &'static str,
-    /// CURVE encryption.
-    pub curve: bool,
-    /// Authentication by ZAP.
-    pub zap: bool,
-    /// Endpoints within the process.
-    pub inproc: bool,
-    /// A full peer refuses a send instead of keeping it waiting.
-    pub full_peer_refuses: bool,
-    /// A send to a peer that is not connected is reported.
-    pub reports_unreachable: bool,
-    /// A lost connection is restored.
-    pub reconnects: bool,
     /// It reports when a full peer has room again.
     pub reports_drained: bool,
     /// It writes when it is flushed or waits, and what is for one peer in one go.
@@ -183,12 +204,7 @@ pub enum TransportError {
         given: &'static str,
     },
     /// The transport's own error.
-    Failed {
-        /// Its number.
-        errno: i32,
-        /// Its message.
-        reason: String,
-    },
+    Failed { errno: i32, reason: String },
 }
 
 impl fmt::Display for TransportError {

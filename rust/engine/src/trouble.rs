@@ -9,6 +9,8 @@ pub enum Trouble {
     LowSpace(LowSpace),
     /// Rows are lost from now on, since the disk cannot keep up.
     Losing,
+    /// So many segments were deleted, by the limits on kept data, and so many of them had not been copied elsewhere.
+    Deleted(u64, u64),
     /// The rows of an open run are deleted, since the limit on kept data leaves no room for them.
     RunsLetGo,
     /// There are more senders than runs can be followed.

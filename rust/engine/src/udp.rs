@@ -50,7 +50,8 @@ impl Udp {
             let udp = Self { socket: socket.into(), multicast, buffer: vec![0; LARGEST].into() };
             if let Some(Multicast { ttl, .. }) = multicast {
                 udp.options().set_multicast_ttl_v4(ttl.into())?;
-                udp.join(&networks())?;
+                // A host that starts has no network yet: each announcement joins those that there are then.
+                udp.join(&networks()).or_else(|error| if has_network() { Err(error) } else { Ok(()) })?;
             }
             Ok(udp)
         };
@@ -118,6 +119,14 @@ impl AsFd for Udp {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Whether a network of this host is up, be it the loopback network alone.
+pub fn has_network() -> bool {
+    getifaddrs().into_iter().flatten().any(|interface| {
+        interface.flags.contains(InterfaceFlags::IFF_UP)
+            && interface.address.is_some_and(|address| address.as_sockaddr_in().is_some())
+    })
 }
 
 /// The networks of this host that are up, the loopback network first: a receiver on several of them keeps to the first.

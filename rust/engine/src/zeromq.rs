@@ -2,10 +2,9 @@
 //!
 //! Its worker thread runs the crate's tasks; bounded channels connect them to the engine.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::zeromq::util::PeerIdentity;
@@ -15,14 +14,15 @@ use ::zeromq::{
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use tokio::runtime::{Builder, Handle, Runtime};
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use tokio::task::JoinHandle;
 use trunkline_wire::{MAX_FRAMES, Remote, SocketEvent, SocketKind, SocketOptions};
 
 use crate::reactor::{self, Address};
 use crate::signal::Signal;
-use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError, whole_ms};
+use crate::transport::{Ending, Interest, Received, Taken, Transport, TransportError};
 
 /// Messages between a task and the engine, by default.
 const CHANNEL: usize = 1000;
@@ -38,9 +38,7 @@ const DIAL: Duration = Duration::from_secs(4);
 
 /// The `zeromq` crate and the thread it runs on.
 pub struct ZeromqTransport {
-    handle: Handle,
-    /// None once the transport has ended.
-    runtime: Option<Runtime>,
+    runtime: Runtime,
     signal: Arc<Signal>,
     /// Tasks that go on sending for their linger, and the latest of their deadlines.
     closing: Vec<JoinHandle<()>>,
@@ -84,10 +82,10 @@ struct Shared {
     routing_id: Option<PeerIdentity>,
     signal: Arc<Signal>,
     events: Mutex<VecDeque<SocketEvent>>,
-    /// The routing ids of the peers of a ROUTER.
-    peers: Mutex<HashSet<Bytes>>,
-    /// How many connections there are.
-    connections: AtomicUsize,
+    /// Each connection has a clone.
+    connections: Arc<()>,
+    /// The connections of the listening socket, by routing id.
+    peers: Mutex<HashMap<Bytes, Arc<()>>>,
     received: Sender<ZmqMessage>,
     to_send: tokio::sync::Mutex<ToSend>,
 }
@@ -108,20 +106,7 @@ impl ZeromqTransport {
         let runtime =
             Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|e| reactor::failed(&e))?;
         let signal = Arc::new(Signal::new().map_err(|error| reactor::failed(&error))?);
-        Ok(Self {
-            handle: runtime.handle().clone(),
-            runtime: Some(runtime),
-            signal,
-            closing: vec![],
-            lingers: Instant::now(),
-        })
-    }
-
-    /// Gives the listening pattern to its task, once it is bound to all its endpoints.
-    fn launch(&self, socket: &mut Socket) {
-        let Some(pattern) = socket.listening.take() else { return };
-        let shared = Arc::clone(&socket.shared);
-        socket.tasks.push(self.handle.spawn(async move { serve(pattern, &shared, &mut None).await }));
+        Ok(Self { runtime, signal, closing: vec![], lingers: Instant::now() })
     }
 }
 
@@ -138,31 +123,31 @@ impl Shared {
             SocketKind::Pull => Pattern::Pull(PullSocket::with_options(set)),
             SocketKind::Push => Pattern::Push(PushSocket::with_options(set)),
             SocketKind::Router => Pattern::Router(RouterSocket::with_options(set)),
-            SocketKind::Nats => return Err(TransportError::Unsupported("NATS")),
-            SocketKind::Udp => return Err(TransportError::Unsupported("UDP")),
+            SocketKind::Nats | SocketKind::Udp => return Err(TransportError::Unsupported("such sockets")),
         })
     }
 
     fn report(&self, event: SocketEvent) {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push_back(event);
+        self.events.lock().push_back(event);
         self.signal.notify();
     }
 
     /// Whether a peer is connected: until then messages stay where they are counted. A ROUTER addresses its peers by
     /// routing id.
     fn is_connected(&self) -> bool {
-        self.kind == SocketKind::Router || self.connections.load(Relaxed) > 0
+        self.kind == SocketKind::Router || Arc::strong_count(&self.connections) > 1
     }
 
-    fn peers(&self) -> MutexGuard<'_, HashSet<Bytes>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn add_peer(&self, id: Bytes) {
+        self.peers.lock().entry(id).or_insert_with(|| Arc::clone(&self.connections));
     }
 
-    /// Gives the engine what was received, once there is room.
+    /// Gives the engine what was received, once there is room. Nothing reads any more once the socket is closed.
     async fn pass_on(&self, held: &mut Option<ZmqMessage>) {
-        // The socket is closed: nothing reads any more.
-        let Ok(room) = self.received.reserve().await else { return };
-        if let Some(message) = held.take() {
+        if held.is_some()
+            && let Ok(room) = self.received.reserve().await
+            && let Some(message) = held.take()
+        {
             room.send(message);
             self.signal.notify();
         }
@@ -181,22 +166,6 @@ impl Shared {
     }
 }
 
-/// Counts a dialled connection while it is open.
-struct Connected<'a>(&'a AtomicUsize);
-
-impl<'a> Connected<'a> {
-    fn count(shared: &'a Shared) -> Self {
-        shared.connections.fetch_add(1, Relaxed);
-        Self(&shared.connections)
-    }
-}
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
-    }
-}
-
 /// Hangs up for a PULL when dropped: unlike the crate's other sockets it leaves its connections open.
 struct HangingUp(Arc<dyn MultiPeerBackend>);
 
@@ -210,26 +179,20 @@ impl Drop for HangingUp {
 /// routing ids.
 async fn watch(mut monitor: impl Stream<Item = ZeromqEvent> + Unpin, shared: Arc<Shared>) {
     while let Some(event) = monitor.next().await {
+        #[allow(clippy::wildcard_enum_match_arm)] // the others are not about peers of a listening socket
         match event {
             ZeromqEvent::Accepted(endpoint, id) => {
-                shared.peers().insert(id.into());
-                shared.connections.fetch_add(1, Relaxed);
+                shared.add_peer(id.into());
                 shared.report(SocketEvent::Connected(endpoint.to_string().into()));
             }
             ZeromqEvent::Disconnected(id) => {
-                shared.peers().remove(&*id);
-                shared.connections.fetch_sub(1, Relaxed);
+                shared.peers.lock().remove(&*id);
                 shared.report(SocketEvent::Disconnected(Remote::default()));
             }
             ZeromqEvent::AcceptFailed(error) => {
                 shared.report(SocketEvent::HandshakeFailed { endpoint: String::new(), reason: error.to_string() });
             }
-            ZeromqEvent::Connected(..)
-            | ZeromqEvent::ConnectDelayed
-            | ZeromqEvent::ConnectRetried
-            | ZeromqEvent::Listening(_)
-            | ZeromqEvent::Closed
-            | ZeromqEvent::CloseFailed => {}
+            _ => {}
         }
     }
 }
@@ -240,7 +203,7 @@ async fn dial(endpoint: String, at: String, shared: Arc<Shared>) {
         let mut monitor = each!(&mut pattern, socket => socket.monitor());
         match each!(&mut pattern, socket => socket.connect(&at).await) {
             Ok(()) => {
-                let connected = Connected::count(&shared);
+                let connected = Arc::clone(&shared.connections);
                 shared.report(SocketEvent::Connected(endpoint.as_str().into()));
                 let mut held = None;
                 let lost =
@@ -249,9 +212,7 @@ async fn dial(endpoint: String, at: String, shared: Arc<Shared>) {
                     () = serve(pattern, &shared, &mut held) => return,
                     () = lost => {}
                 }
-                if held.is_some() {
-                    shared.pass_on(&mut held).await;
-                }
+                shared.pass_on(&mut held).await;
                 drop(connected);
                 shared.report(SocketEvent::Disconnected(endpoint.as_str().into()));
             }
@@ -296,7 +257,7 @@ async fn receive_all(mut socket: impl SocketRecv, shared: &Shared, held: &mut Op
         match socket.recv().await {
             Ok(message) => {
                 if let (SocketKind::Router, Some(peer)) = (shared.kind, message.get(0)) {
-                    shared.peers().insert(peer.clone());
+                    shared.add_peer(peer.clone());
                 }
                 *held = Some(message);
                 shared.pass_on(held).await;
@@ -344,31 +305,18 @@ fn written(address: &Address) -> Result<String, TransportError> {
     }
 }
 
-/// Whether the crate has such endpoints, among those of our own transport.
-pub fn takes_endpoint(endpoint: &str) -> bool {
-    endpoint != "ipc://*"
-}
-
-fn poll(fd: &impl AsRawFd) -> libc::pollfd {
-    libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 }
+/// Notes what a socket can do; gives whether that is anything.
+fn ready(interest: &mut Interest<'_, Socket>) -> bool {
+    let Socket { incoming, outgoing, shared, .. } = &*interest.socket;
+    let has_room = outgoing.as_ref().is_some_and(|outgoing| outgoing.capacity() > 0);
+    interest.readable = interest.read && !incoming.is_empty();
+    interest.writable = interest.write && has_room && shared.is_connected();
+    interest.monitored = !shared.events.lock().is_empty();
+    interest.readable || interest.writable || interest.monitored
 }
 
 impl Transport for ZeromqTransport {
     type Socket = Socket;
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            name: "zeromq",
-            curve: false,
-            zap: false,
-            inproc: false,
-            full_peer_refuses: false,
-            reports_unreachable: true,
-            reconnects: true,
-            reports_drained: false,
-            writes_on_flush: false,
-        }
-    }
 
     fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<Socket, TransportError> {
         if options.curve.is_some() {
@@ -378,15 +326,16 @@ impl Transport for ZeromqTransport {
             return Err(TransportError::Unsupported("socket options"));
         }
         let routing_id = options.routing_id.as_ref().map(|id| id.clone().try_into()).transpose();
-        let (received, incoming) = mpsc::channel(options.receive_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
-        let (outgoing, waiting) = mpsc::channel(options.send_hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize));
+        let capacity = |hwm: Option<u32>| hwm.map_or(CHANNEL, |hwm| hwm.max(1) as usize);
+        let (received, incoming) = mpsc::channel(capacity(options.receive_hwm));
+        let (outgoing, waiting) = mpsc::channel(capacity(options.send_hwm));
         let shared = Shared {
             kind,
             routing_id: routing_id.map_err(|error| failed(&error))?,
             signal: Arc::clone(&self.signal),
             events: Mutex::default(),
+            connections: Arc::default(),
             peers: Mutex::default(),
-            connections: AtomicUsize::new(0),
             received,
             to_send: tokio::sync::Mutex::new(ToSend { returned: None, waiting }),
         };
@@ -412,11 +361,11 @@ impl Transport for ZeromqTransport {
                 let mut pattern = socket.shared.pattern()?;
                 // Before it is bound: a peer may connect before the engine waits for it.
                 let monitor = each!(&mut pattern, socket => socket.monitor());
-                socket.tasks.push(self.handle.spawn(watch(monitor, Arc::clone(&socket.shared))));
+                socket.tasks.push(self.runtime.spawn(watch(monitor, Arc::clone(&socket.shared))));
                 none.insert(pattern)
             }
         };
-        let bound = self.handle.block_on(async { each!(pattern, socket => socket.bind(&at).await) });
+        let bound = self.runtime.block_on(async { each!(pattern, socket => socket.bind(&at).await) });
         let bound = bound.map_err(|error| failed(&error))?;
         Ok(if let Address::Unix(_) = address { endpoint.to_owned() } else { bound.to_string() })
     }
@@ -426,7 +375,7 @@ impl Transport for ZeromqTransport {
             return Err(TransportError::Unsupported("ROUTER that dials"));
         }
         let at = written(&Address::to_dial(endpoint).map_err(|error| reactor::failed(&error))?)?;
-        let task = self.handle.spawn(dial(endpoint.to_owned(), at, Arc::clone(&socket.shared)));
+        let task = self.runtime.spawn(dial(endpoint.to_owned(), at, Arc::clone(&socket.shared)));
         if let Some(before) = socket.dialled.insert(endpoint.to_owned(), task) {
             before.abort();
         }
@@ -440,7 +389,6 @@ impl Transport for ZeromqTransport {
     }
 
     fn receive(&mut self, socket: &mut Socket) -> Result<Option<Received>, TransportError> {
-        self.launch(socket);
         let kind = socket.shared.kind;
         let mut frames = loop {
             let Ok(message) = socket.incoming.try_recv() else { return Ok(None) };
@@ -455,8 +403,7 @@ impl Transport for ZeromqTransport {
     }
 
     fn send(&mut self, socket: &mut Socket, to: Option<&Bytes>, frames: &[Bytes]) -> Result<Taken, TransportError> {
-        self.launch(socket);
-        if to.is_some_and(|peer| !socket.shared.peers().contains(peer)) {
+        if to.is_some_and(|peer| !socket.shared.peers.lock().contains_key(peer)) {
             return Ok(Taken::Unreachable);
         }
         if !socket.shared.is_connected() {
@@ -473,7 +420,7 @@ impl Transport for ZeromqTransport {
     }
 
     fn poll_monitor(&mut self, socket: &mut Socket) -> Option<SocketEvent> {
-        socket.shared.events.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        socket.shared.events.lock().pop_front()
     }
 
     fn wait(
@@ -482,34 +429,22 @@ impl Transport for ZeromqTransport {
         others: &[BorrowedFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<bool, TransportError> {
+        self.signal.arm();
+        let mut is_ready = false;
         for interest in &mut *sockets {
-            self.launch(interest.socket);
+            // It is bound to all its endpoints.
+            if let Some(pattern) = interest.socket.listening.take() {
+                let shared = Arc::clone(&interest.socket.shared);
+                let task = self.runtime.spawn(async move { serve(pattern, &shared, &mut None).await });
+                interest.socket.tasks.push(task);
+            }
+            is_ready |= ready(interest);
         }
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        loop {
-            self.signal.arm();
-            let mut any = false;
-            for interest in &mut *sockets {
-                let Socket { incoming, outgoing, shared, .. } = &*interest.socket;
-                interest.readable = interest.read && !incoming.is_empty();
-                let has_room = outgoing.as_ref().is_some_and(|outgoing| outgoing.capacity() > 0);
-                interest.writable = interest.write && has_room && shared.is_connected();
-                interest.monitored = !shared.events.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-                any |= interest.readable || interest.writable || interest.monitored;
-            }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if any || left.is_some_and(|left| left.is_zero()) {
-                self.signal.disarm(false);
-                return Ok(false);
-            }
-            let mut fds: Vec<_> = others.iter().chain([&self.signal.as_fd()]).map(poll).collect();
-            // SAFETY: pointer and length are those of the vector. An error is an early wake-up.
-            unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, whole_ms(left)) };
-            self.signal.disarm(fds[others.len()].revents != 0);
-            if fds[..others.len()].iter().any(|other| other.revents != 0) {
-                return Ok(true);
-            }
+        let is_other = self.signal.poll(others, if is_ready { Some(Duration::ZERO) } else { timeout });
+        for interest in sockets {
+            ready(interest);
         }
+        Ok(is_other)
     }
 
     fn close(&mut self, mut socket: Socket, linger: Duration) {
@@ -521,7 +456,7 @@ impl Transport for ZeromqTransport {
         if sends {
             self.lingers = self.lingers.max(Instant::now() + linger);
         }
-        self.closing.push(self.handle.spawn(async move {
+        self.closing.push(self.runtime.spawn(async move {
             if sends {
                 // What is left after that is given up.
                 let _ = tokio::time::timeout(linger, shared.all_is_taken()).await;
@@ -530,9 +465,8 @@ impl Transport for ZeromqTransport {
         }));
     }
 
-    fn ending(&mut self) -> Ending {
-        let (closing, lingers) = (std::mem::take(&mut self.closing), self.lingers);
-        let Some(runtime) = self.runtime.take() else { return Box::new(|| None) };
+    fn ending(self) -> Ending {
+        let Self { runtime, closing, lingers, .. } = self;
         Box::new(move || {
             runtime.block_on(async {
                 for socket in closing {

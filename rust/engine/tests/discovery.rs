@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 use trunkline_engine::libzmq::LibzmqTransport;
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::zmtp::ZmtpTransport;
-use trunkline_engine::{Announcing, Finding, Running as _, Together};
+use trunkline_engine::{Announcing, Finding, Hold as _, Running as _, Together};
 use trunkline_wire::SocketOptions;
 use trunkline_wire::cdtp::{
     BatchBounds, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding,

@@ -9,15 +9,15 @@ use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use bytes::Bytes;
 use common::{
-    Ask, Echo, PATIENCE, Tested, Told, cdtp, close, context, frame, is_unreachable, messages, number, read_until,
+    Ask, Echo, Need, PATIENCE, Tested, Told, cdtp, close, context, frame, is_unreachable, messages, number, read_until,
     start, start_in,
 };
 use trunkline_engine::libzmq::LibzmqTransport;
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::zmtp::ZmtpTransport;
 use trunkline_engine::{
-    Apart, Bounds, Capture, CaptureOverflow, End, Handle, Offered, Queued, Recording, Running as _, Settings,
-    StartError, Together, TransportError,
+    Apart, Bounds, Capture, CaptureOverflow, End, Handle, Hold as _, Offered, Queued, Recording, Running as _,
+    Settings, StartError, Together, TransportError,
 };
 use trunkline_wire::cdtp::{
     BatchBounds, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings as Decoding,
@@ -67,14 +67,13 @@ over_all! {
 }
 
 /// Whether the transport lacks what a test is about; prints it if so.
-fn skips<T: Tested>(can: impl Fn(trunkline_engine::Capabilities) -> bool, what: &str) -> bool {
-    let capabilities = T::make(context()).expect("a transport").capabilities();
-    let lacks = !can(capabilities);
+fn skips<T: Tested>(need: Need) -> bool {
+    let lacks = T::LACKS.contains(&need);
     if lacks {
         // A line in the test's output is the point.
         #[allow(clippy::print_stdout)]
         {
-            println!("skipped: {} has no {what}", capabilities.name);
+            println!("skipped: {} has no {need:?}", std::any::type_name::<T>());
         }
     }
     lacks
@@ -212,9 +211,6 @@ fn keeps_frames_of_all_sizes_in_order<T: Tested>() {
 }
 
 fn tells_of_unreachable_peers<T: Tested>() {
-    if skips::<T>(|can| can.reports_unreachable, "word of peers that are not there") {
-        return;
-    }
     let (server, _) = echo_server::<T>();
     server.ask(Ask::Send { to: Some(Bytes::from_static(b"nobody")), frames: frame(1), id: Some(9) });
     read_until(&server, |events| events.iter().any(|event| is_unreachable(event, 9)));
@@ -331,9 +327,6 @@ fn sends_and_receives_cdtp<T: Tested>() {
 
 // req: CDTP-19
 fn counts_what_a_closed_sender_could_not_send<T: Tested>() {
-    if skips::<T>(|can| can.reconnects, "way to wait for a peer that is not there yet") {
-        return;
-    }
     // Nothing listens at the discard port of this host.
     let sender = start::<T, _>(sender("tcp://127.0.0.1:9"));
     offer_all(&sender, raw(300));
@@ -454,7 +447,7 @@ fn rows_say_what_the_machine_alone_knows<T: Tested>() {
 }
 
 fn refuses_what_the_transport_lacks<T: Tested>() {
-    if !skips::<T>(|can| can.curve, "CURVE") {
+    if !skips::<T>(Need::Curve) {
         return;
     }
     let options = SocketOptions { curve: Some(Curve::Server { secret: [1; 32].into() }), ..SocketOptions::default() };
@@ -464,7 +457,7 @@ fn refuses_what_the_transport_lacks<T: Tested>() {
 
 /// A slow peer costs the others nothing: its messages have their own outbox.
 fn a_full_peer_costs_only_itself<T: Tested>() {
-    if skips::<T>(|can| can.full_peer_refuses, "refusal of full peers") {
+    if skips::<T>(Need::RefusalOfFullPeers) {
         return;
     }
     let options =
@@ -502,7 +495,7 @@ fn a_full_peer_costs_only_itself<T: Tested>() {
 fn deaf_peers_have_one_bound_together<T: Tested>() {
     const BUDGET: usize = 12 << 20;
     const EACH: usize = 64 << 10;
-    if skips::<T>(|can| can.full_peer_refuses, "refusal of full peers") {
+    if skips::<T>(Need::RefusalOfFullPeers) {
         return;
     }
     let options =
@@ -558,7 +551,7 @@ fn keys(z85: &str) -> [u8; 32] {
 }
 
 fn lets_in_whom_the_authenticator_knows<T: Tested + 'static>() {
-    if skips::<T>(|can| can.curve, "CURVE") {
+    if skips::<T>(Need::Curve) {
         return;
     }
     let server_public = keys("rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7");

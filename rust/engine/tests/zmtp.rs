@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use bytes::Bytes;
 use common::{Echo, PATIENCE, Told, close, frame, messages, number, read_until, settings};
 use trunkline_engine::zmtp::{ZmtpSettings, ZmtpTransport};
-use trunkline_engine::{Handle, Queued, Running as _, Settings};
+use trunkline_engine::{Handle, Hold as _, Queued, Running as _, Settings};
 use trunkline_wire::{SocketEvent, SocketOptions};
 use trunkline_zmtp::Reason;
 

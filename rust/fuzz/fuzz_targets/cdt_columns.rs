@@ -11,7 +11,7 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 use libfuzzer_sys::fuzz_target;
-use trunkline_columns::{Mode, cdt::Options};
+use trunkline_columns::{Mode, Payload, cdt::Options};
 use trunkline_fuzz::Input;
 use trunkline_fuzz::rows::{self, MESSAGES, Row, modes_agree, table, value};
 use trunkline_wire::Protocol as _;
@@ -70,7 +70,8 @@ fuzz_target!(|input: &[u8]| {
         strict: plan & 64 == 0,
         kind: None,
     };
-    let options = |mode| Options { settings, mode, payload: plan & 2 == 0 };
+    let options =
+        |mode| Options { settings, mode, payload: if plan & 2 == 0 { Payload::Frames } else { Payload::None } };
     let mut subjects: Vec<Option<&str>> = vec![];
     let messages = std::iter::from_fn(|| {
         let message = Row::read(&mut input, |_| vec![], body)?;

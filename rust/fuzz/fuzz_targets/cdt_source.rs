@@ -27,7 +27,7 @@ impl Calls<Source> for Any {
         let timeout = if input.byte()? & 1 == 0 { None } else { Some(input.time()?) };
         self.calls += 1;
         let call = CallId(self.calls);
-        Some(match input.byte()? % 8 {
+        Some(match input.byte()? % 7 {
             0 | 1 => {
                 let retries = u32::from(input.byte()? % 4);
                 SourceVerb::Pull(call, Pull { app_version_name, endpoint_id, timeout, retries, ..Pull::default() })
@@ -42,9 +42,7 @@ impl Calls<Source> for Any {
             }
             4 => SourceVerb::Report { call, app_version_name, endpoint_id, config_id: "v".to_owned() },
             5 => SourceVerb::Cancel(CallId(u64::from(input.byte()?))),
-            6 => SourceVerb::Watch(call, app_version_name, endpoint_id),
-            _ if input.byte()? & 1 == 0 => SourceVerb::Clock(input.number()?.cast_signed()),
-            _ => SourceVerb::MaxPayload(usize::try_from(input.number()?).unwrap_or(usize::MAX)),
+            _ => SourceVerb::Watch(call, app_version_name, endpoint_id),
         })
     }
 

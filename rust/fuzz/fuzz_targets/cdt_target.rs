@@ -28,14 +28,12 @@ impl Calls<Target> for Any {
     }
 
     fn verb(&mut self, input: &mut Input<'_>) -> Option<TargetVerb> {
-        Some(match input.byte()? % 6 {
+        Some(match input.byte()? % 4 {
             0 => TargetVerb::Announce {
                 app_version_name: "a".to_owned(),
                 endpoint_id: "e".to_owned(),
                 config: config(input)?,
             },
-            1 => TargetVerb::Clock(input.number()?.cast_signed()),
-            2 => TargetVerb::MaxPayload(usize::try_from(input.number()?).unwrap_or(usize::MAX)),
             _ => {
                 let token = input.pick(&self.asked).unwrap_or(Token(u64::from(input.byte()?)));
                 let answer = match input.byte()? % 5 {

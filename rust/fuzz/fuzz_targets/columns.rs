@@ -7,7 +7,8 @@ use arrow_array::{Array, BinaryArray, RecordBatch, cast::AsArray};
 use libfuzzer_sys::fuzz_target;
 use parquet_variant::{Variant, VariantMetadata};
 use trunkline_columns::{
-    ColumnError, Mode, Parts, RestType, Rows, TagType, Tags, cdtp::Options, decode_rows, decode_structs, encode_structs,
+    ColumnError, Mode, Parts, Payload, RestType, Rows, TagType, Tags, cdtp::Options, decode_rows, decode_structs,
+    encode_structs,
 };
 use trunkline_wire::cdtp::{Cdtp, Settings, decode_header};
 
@@ -34,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
         settings: Settings { strict: plan & 8 == 0, ..Settings::default() },
         mode,
         tags: Tags::new(typed.clone().collect(), rest).expect("different names"),
-        payload: plan & 32 == 0,
+        payload: if plan & 32 == 0 { Payload::Frames } else { Payload::None },
     };
 
     let settings = options(Mode::Permissive).settings;

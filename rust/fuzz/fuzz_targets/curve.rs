@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use trunkline_wire::Nanos;
-use trunkline_zmtp::curve::{ClientKeys, Count, Crypto, KeyPair, Prefix, Secret, ServerKeys, Tag};
+use trunkline_zmtp::curve::{ClientKeys, Count, Crypto, KeyPair, Pieces, Prefix, Secret, ServerKeys, Tag};
 use trunkline_zmtp::{Connection, Event, Security, Settings, Side, SocketType};
 
 /// Keys are their own public ones, a shared one is the sum of both, and a tag is the sum of everything.
@@ -44,6 +44,25 @@ impl Crypto for Toy {
         // Sixteen bytes that are to be one: the fuzzer guesses it.
         self.seal(key, count, text)[0] == tag[0]
     }
+
+    fn pieces(&self, key: &Secret, count: Count) -> Box<dyn Pieces> {
+        Box::new(Sum(self.seal(key, count, &mut [])[0]))
+    }
+}
+
+#[derive(Debug)]
+struct Sum(u8);
+
+impl Pieces for Sum {
+    fn apply(&mut self, _piece: &mut [u8]) {}
+
+    fn cover(&mut self, piece: &[u8]) {
+        self.0 = piece.iter().fold(self.0, |sum, byte| sum.wrapping_add(*byte));
+    }
+
+    fn tag(&mut self) -> Tag {
+        [self.0; 16]
+    }
 }
 
 fn keys(byte: u8) -> KeyPair {
@@ -66,6 +85,7 @@ fuzz_target!(|input: &[u8]| {
     let mut input = input.iter().copied();
     while let (Some(what), Some(at), Some(byte)) = (input.next(), input.next(), input.next()) {
         let from = usize::from(what & 1);
+        sides[from].answer_ping();
         let mut bytes: Vec<u8> = sides[from].chunks().flatten().copied().collect();
         sides[from].handle_written(bytes.len());
         match what >> 1 & 7 {

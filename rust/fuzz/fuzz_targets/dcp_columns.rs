@@ -8,7 +8,7 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 use libfuzzer_sys::fuzz_target;
-use trunkline_columns::{Mode, dcp::Options};
+use trunkline_columns::{Mode, Payload, dcp::Options};
 use trunkline_fuzz::Input;
 use trunkline_fuzz::rows::{self, MESSAGES, Row, modes_agree, table, value};
 use trunkline_wire::dcp::{Dcp, Layout, Settings, decode};
@@ -26,7 +26,8 @@ fuzz_target!(|input: &[u8]| {
     let mut input = Input(input);
     let Some(plan) = input.byte() else { return };
     let settings = Settings { role: None, compat_dagbox: plan & 1 == 0 };
-    let options = |mode| Options { settings, mode, payload: plan & 2 == 0 };
+    let options =
+        |mode| Options { settings, mode, payload: if plan & 2 == 0 { Payload::Frames } else { Payload::None } };
     let messages: Vec<_> = std::iter::from_fn(|| Row::read(&mut input, begin, frame)).take(MESSAGES).collect();
     let parts = rows::parts(&messages, plan);
 

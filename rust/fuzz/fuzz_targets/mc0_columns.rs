@@ -10,7 +10,7 @@ use arrow_array::{
     types::{Int32Type, Int64Type},
 };
 use libfuzzer_sys::fuzz_target;
-use trunkline_columns::{Mode, mc0::Options};
+use trunkline_columns::{Mode, Payload, mc0::Options};
 use trunkline_fuzz::Input;
 use trunkline_fuzz::rows::{self, MESSAGES, Row, modes_agree, table, value};
 use trunkline_wire::mc0::{Mc0, Settings, Verb, decode};
@@ -35,7 +35,8 @@ fuzz_target!(|input: &[u8]| {
     let mut input = Input(input);
     let Some(plan) = input.byte() else { return };
     let settings = Settings::default();
-    let options = |mode| Options { settings, mode, payload: plan & 2 == 0 };
+    let options =
+        |mode| Options { settings, mode, payload: if plan & 2 == 0 { Payload::Frames } else { Payload::None } };
     let messages: Vec<_> = std::iter::from_fn(|| Row::read(&mut input, begin, frame)).take(MESSAGES).collect();
     let parts = rows::parts(&messages, plan);
 

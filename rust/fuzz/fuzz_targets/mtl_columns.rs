@@ -8,7 +8,7 @@ use arrow_array::{
     types::{Decimal128Type, Int32Type, Int64Type},
 };
 use libfuzzer_sys::fuzz_target;
-use trunkline_columns::{Mode, RestType, Tags, mtl::Options};
+use trunkline_columns::{Mode, Payload, RestType, Tags, mtl::Options};
 use trunkline_fuzz::Input;
 use trunkline_fuzz::rows::{self, MESSAGES, Row, modes_agree, table, value};
 use trunkline_wire::Protocol as _;
@@ -52,8 +52,14 @@ fn layout(said: &Spoken) -> Option<&Layout> {
 fuzz_target!(|input: &[u8]| {
     let mut input = Input(input);
     let Some(plan) = input.byte() else { return };
-    let tags = || Tags::new(vec![], Some(if plan & 1 == 0 { RestType::Variant } else { RestType::Json })).expect("none");
-    let options = |mode| Options { properties: tags(), json: tags(), mode, payload: plan & 2 == 0 };
+    let tags =
+        || Tags::new(vec![], Some(if plan & 1 == 0 { RestType::Variant } else { RestType::Json })).expect("none");
+    let options = |mode| Options {
+        properties: tags(),
+        json: tags(),
+        mode,
+        payload: if plan & 2 == 0 { Payload::Frames } else { Payload::None },
+    };
     let messages: Vec<_> = std::iter::from_fn(|| Row::read(&mut input, begin, frame)).take(MESSAGES).collect();
     let parts = rows::parts(&messages, plan);
 
@@ -107,7 +113,9 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(value(&batch, "properties", row).is_some(), is(&[Kind::Content]).is_some());
         // Never the lease, and always as many digits.
         let hash = text("lease_hash");
-        assert!(hash.as_ref().is_none_or(|hash| hash.len() == 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit())));
+        assert!(
+            hash.as_ref().is_none_or(|hash| hash.len() == 16 && hash.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        );
         assert!(is(&[Kind::Lease]).is_none() || hash.is_some());
         // There is never less of a body than is here, whatever the counts say.
         let body_bytes = value(&batch, "body_bytes", row).map(|column| column.as_primitive::<Int64Type>().value(row));

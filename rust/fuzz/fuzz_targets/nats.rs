@@ -1,6 +1,7 @@
 //! Anything to what reads the messages of a NATS server: whatever is read lies within it, and cuts make no difference.
 #![no_main]
 
+use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use trunkline_wire::nats::{Head, Inflow};
 
@@ -8,16 +9,17 @@ use trunkline_wire::nats::{Head, Inflow};
 fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Vec<(bool, Vec<u8>)> {
     let (mut inflow, mut read) = (Inflow::default(), vec![]);
     for piece in pieces {
-        let fed = inflow.feed(piece, |delivery, whole, kept| {
-            assert!(!whole.is_empty() && kept.is_none_or(|kept| kept == whole));
-            if let Some(delivery) = delivery {
-                let parts = [delivery.subject, delivery.reply_to, delivery.block, delivery.body];
-                assert!(parts.iter().map(|part| part.len()).sum::<usize>() < whole.len());
-                let _ = Head::new(delivery.subject, delivery.reply_to, delivery.body.len());
+        let mut sent = Bytes::copy_from_slice(piece);
+        while let Ok(Some(whole)) = inflow.take(&mut sent) {
+            assert!(!whole.bytes.is_empty());
+            if let Some(message) = &whole.message {
+                let parts = [&message.subject, &message.reply_to, &message.block, &message.body];
+                assert!(parts.iter().map(|part| part.len()).sum::<usize>() < whole.bytes.len());
+                let _ = Head::new(&message.subject, &message.reply_to, message.body.len());
             }
-            read.push((delivery.is_some(), whole.to_vec()));
-        });
-        if fed.is_err() {
+            read.push((whole.message.is_some(), whole.bytes.to_vec()));
+        }
+        if !sent.is_empty() {
             break;
         }
     }

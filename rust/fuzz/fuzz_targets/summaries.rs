@@ -3,12 +3,11 @@
 
 use libfuzzer_sys::fuzz_target;
 use trunkline_analysis::{Clock, Scope, summary};
-
-const PROTOCOLS: [&str; 5] = ["cdtp", "dcp", "mc0", "mtl", "cdt"];
+use trunkline_columns::PROTOCOLS;
 
 fuzz_target!(|input: &[u8]| {
     let Some((&which, rest)) = input.split_first() else { return };
-    let name = PROTOCOLS[usize::from(which) % PROTOCOLS.len()];
+    let name = PROTOCOLS[usize::from(which) % PROTOCOLS.len()].name();
     let clock = Clock { first_ns: 0, bucket_ns: 1_000 };
     let scope = Scope { clock, has_own: false, is_cut: false, has_records: false, has_sequences: true };
     let (Some(mut one), Some(mut other)) = (summary(name, scope), summary(name, scope)) else { return };

@@ -1,6 +1,6 @@
 //! `trunkline._native.analysis`: folds over decoded rows.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::{Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3_arrow::PyRecordBatch;
-use trunkline_analysis::{FRAMES, Folding, NAMES, Options, divide as divide_rows, folding};
+use trunkline_analysis::{FRAMES, Folding, NAMES, Options, divide as divide_rows, folding, key as key_of};
 use trunkline_columns::{ColumnError, ddl};
 use trunkline_wire::cdtp::MAP_BYTES;
 
@@ -26,6 +26,17 @@ pub(crate) fn divide<'py>(
     let divided = py.detach(|| divide_rows(protocol, &batch, parts));
     let divided = divided.map_err(|error| PyValueError::new_err(error.to_string()))?;
     divided.into_iter().map(|(part, rows)| Ok((part, PyRecordBatch::new(rows).into_pyarrow(py)?))).collect()
+}
+
+/// The values that related rows of a protocol have in common: each is that of the first of some columns that has one. A
+/// column is of the rows in which others have these values, or any for `None`.
+#[pyfunction]
+#[allow(clippy::type_complexity)] // it is read once, in Python
+pub(crate) fn key(
+    protocol: &str,
+) -> PyResult<Vec<Vec<(&'static str, &'static [(&'static str, Option<&'static str>)])>>> {
+    let key = key_of(protocol).ok_or_else(|| PyValueError::new_err(format!("no protocol {protocol}")))?;
+    Ok(key.iter().map(|part| part.iter().map(|choice| (choice.column, choice.when)).collect()).collect())
 }
 
 /// A table of things that are each made of several rows.
@@ -47,9 +58,15 @@ impl PyFold {
     const MAP_BYTES: u64 = MAP_BYTES;
 
     #[new]
-    #[pyo3(signature = (name, *, window_us = 60_000_000, json = false, buckets = None))]
-    fn new(name: &str, window_us: i64, json: bool, buckets: Option<NonZeroU32>) -> PyResult<Self> {
-        let fold = folding(name, Options { window_us, json, buckets })
+    #[pyo3(signature = (name, *, window_us = 60_000_000, json = false, buckets = None, max_bytes = None))]
+    fn new(
+        name: &str,
+        window_us: i64,
+        json: bool,
+        buckets: Option<NonZeroU32>,
+        max_bytes: Option<NonZeroU64>,
+    ) -> PyResult<Self> {
+        let fold = folding(name, Options { window_us, json, buckets, bytes: max_bytes })
             .ok_or_else(|| PyValueError::new_err(format!("no table {name}")))?;
         Ok(Self(Mutex::new(fold)))
     }
@@ -82,29 +99,40 @@ impl PyFold {
         ddl(&self.with(|fold| fold.fields()))
     }
 
-    /// How many things were dropped unsettled.
+    /// How many rows, or senders, were let go before they were complete.
     #[getter]
-    fn let_go(&self) -> u64 {
-        self.with(|fold| fold.let_go())
+    fn evicted(&self) -> u64 {
+        self.with(|fold| fold.evicted())
     }
 
-    /// Takes in the next rows, and gives the things that are settled.
+    /// How many messages are in no row.
+    #[getter]
+    fn left_out(&self) -> u64 {
+        self.with(|fold| fold.left_out())
+    }
+
+    /// Adds the next rows of messages, and emits complete rows.
     fn record<'py>(&self, py: Python<'py>, batch: PyRecordBatch) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let batch = batch.into_inner();
         given(py, py.detach(|| self.with(|fold| fold.record(&batch))))
     }
 
-    /// Gives the open things as they stand, if they have changed since the last call.
-    fn standing<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        given(py, py.detach(|| self.with(|fold| fold.standing())))
+    /// Emits open rows as the end would, if they have changed since the last call.
+    fn emit_open<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        given(py, py.detach(|| self.with(|fold| fold.emit_open())))
     }
 
-    /// Ends the wait for what is older than this moment.
+    /// Completes rows that are older than this moment.
     fn forget(&self, py: Python<'_>, before_ns: i64) {
         py.detach(|| self.with(|fold| fold.forget(before_ns)));
     }
 
-    /// Gives the rest.
+    /// It is this moment, and what has not ended may go on.
+    fn at(&self, now_ns: i64) {
+        self.with(|fold| fold.at(now_ns));
+    }
+
+    /// Emits the rest.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         given(py, py.detach(|| self.with(|fold| fold.finish())))
     }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use trunkline_engine::{Handle, Offered, Replies, Running, Signal, Slot};
+use trunkline_engine::{Hold, Offered, Replies, Signal, Slot};
 use trunkline_wire::{CallId, Calling};
 
 use crate::names::name;
-use crate::role::{Role, SLICE, timed_out};
+use crate::role::{Role, timed_out};
 
 /// A machine whose calls are made from Python.
 pub(crate) trait Called: Calling + Send + 'static {
@@ -61,20 +61,22 @@ impl Outgoing {
 
 /// The calls of one machine.
 struct Calls<M: Called> {
-    handle: Arc<Handle<M>>,
+    handle: Arc<dyn Hold<M>>,
     replies: Arc<Replies<M::Outcome>>,
 }
 
 /// Operations on the calls of any machine.
 trait Asking: Send + Sync {
-    /// Hands over a call whose outcome is taken later. False when there is no room.
-    fn give(&self, outgoing: &Outgoing) -> bool;
+    /// Hands over a call whose outcome is taken later, without waking the engine. False when there is no room.
+    fn post(&self, outgoing: &Outgoing) -> bool;
+    fn wake(&self);
     /// Hands over a call, waiting for room, and waits for its outcome in this thread.
     fn request(&self, py: Python<'_>, role: &Role, outgoing: &Outgoing, room_s: Option<f64>) -> PyResult<Reply>;
     fn cancel(&self, call: CallId);
     /// Takes outcomes.
     fn take(&self, py: Python<'_>) -> PyResult<Vec<(CallId, Reply)>>;
     fn is_empty(&self) -> bool;
+    fn is_over(&self) -> bool;
     fn signal(&self) -> &Signal;
 }
 
@@ -82,7 +84,7 @@ impl<M: Called> Calls<M>
 where
     M::Verb: Sync,
 {
-    fn give_to(&self, outgoing: &Outgoing, slot: Option<Arc<Slot<M::Outcome>>>) -> bool {
+    fn post_for(&self, outgoing: &Outgoing, slot: Option<Arc<Slot<M::Outcome>>>) -> bool {
         let mut held = outgoing.verb.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(verb) = held.take().and_then(|verb| verb.downcast::<M::Verb>().ok()) else { return true };
         // Before it is handed over: it may end at once.
@@ -90,7 +92,7 @@ where
             *held = Some(verb);
             return false;
         }
-        match self.handle.offer(*verb, outgoing.bytes) {
+        match self.handle.post(*verb, outgoing.bytes) {
             Offered::Taken => true,
             Offered::Full(verb) | Offered::Over(verb) => {
                 self.replies.forget(outgoing.call);
@@ -105,24 +107,27 @@ impl<M: Called> Asking for Calls<M>
 where
     M::Verb: Sync,
 {
-    fn give(&self, outgoing: &Outgoing) -> bool {
-        self.give_to(outgoing, None)
+    fn post(&self, outgoing: &Outgoing) -> bool {
+        self.post_for(outgoing, None)
+    }
+
+    fn wake(&self) {
+        self.handle.wake();
     }
 
     fn request(&self, py: Python<'_>, role: &Role, outgoing: &Outgoing, room_s: Option<f64>) -> PyResult<Reply> {
         let mut slot = Arc::new(Slot::default());
-        role.put(py, room_s, || self.give_to(outgoing, Some(Arc::clone(&slot))))?;
+        role.put(py, room_s, || self.post_for(outgoing, Some(Arc::clone(&slot))))?;
+        self.wake();
         loop {
             // Checked first: once the role is over or the call is given up, nothing fills the slot.
             let is_over = role.ours()?.is_over() || Arc::get_mut(&mut slot).is_some();
-            let patience = if is_over { Duration::ZERO } else { SLICE };
-            if let Some(outcome) = py.detach(|| slot.wait(patience)) {
+            if is_over {
+                return slot.wait(Duration::ZERO).map_or(Ok(Reply::Unanswered), |outcome| M::reply(py, outcome));
+            }
+            if let Some(outcome) = role.pause(py, || self.cancel(outgoing.call), |patience| slot.wait(patience))? {
                 return M::reply(py, outcome);
             }
-            if is_over {
-                return Ok(Reply::Unanswered);
-            }
-            py.check_signals().inspect_err(|_| self.cancel(outgoing.call))?;
         }
     }
 
@@ -145,37 +150,56 @@ where
         self.replies.is_empty()
     }
 
+    fn is_over(&self) -> bool {
+        self.handle.is_over()
+    }
+
     fn signal(&self) -> &Signal {
         &self.replies.signal
     }
 }
 
 impl Caller {
-    pub(crate) fn new<M: Called>(handle: Arc<Handle<M>>, replies: Arc<Replies<M::Outcome>>) -> Self
+    pub(crate) fn new<M: Called>(handle: Arc<dyn Hold<M>>, replies: Arc<Replies<M::Outcome>>) -> Self
     where
         M::Verb: Sync,
     {
         Self { calls: Box::new(Calls { handle, replies }), next: AtomicU64::new(0) }
     }
 
+    /// A number for a call.
+    pub(crate) fn number(&self) -> CallId {
+        CallId(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// A call of the machine that this was made for, with a number once its arguments are valid.
     pub(crate) fn outgoing<V: Send + Sync + 'static>(&self, verb: impl FnOnce(CallId) -> V, bytes: usize) -> Outgoing {
-        let call = CallId(self.next.fetch_add(1, Ordering::Relaxed));
+        // One of a role that is over is not handed over, and a simulated role may be started again.
+        let next = u64::from(!self.calls.is_over());
+        let call = CallId(self.next.fetch_add(next, Ordering::Relaxed));
         Outgoing { call, verb: Mutex::new(Some(Box::new(verb(call)))), bytes }
     }
 }
 
 #[pymethods]
 impl Caller {
-    /// Hands a call to the engine; false when there is no room.
-    fn offer(slf: &Bound<'_, Self>, outgoing: &Outgoing) -> PyResult<bool> {
-        slf.as_super().get().offer(|| slf.get().calls.give(outgoing))
+    /// Hands a call to the engine, which `wake` wakes; false when there is no room.
+    fn post(slf: &Bound<'_, Self>, outgoing: &Outgoing) -> PyResult<bool> {
+        slf.as_super().get().offer(|| slf.get().calls.post(outgoing))
+    }
+
+    /// Wakes the engine for the calls that it was handed.
+    fn wake(&self) {
+        self.calls.wake();
     }
 
     /// Hands a call to the engine, waiting for room.
     #[pyo3(signature = (outgoing, timeout_s = None))]
     fn put(slf: &Bound<'_, Self>, outgoing: &Outgoing, timeout_s: Option<f64>) -> PyResult<()> {
-        slf.as_super().get().put(slf.py(), timeout_s, || slf.get().calls.give(outgoing))
+        let calls = &slf.get().calls;
+        slf.as_super().get().put(slf.py(), timeout_s, || calls.post(outgoing))?;
+        calls.wake();
+        Ok(())
     }
 
     /// Makes a call, and waits for the reply in this thread; `room_s` is how long to wait for room in the queue.

@@ -15,12 +15,12 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
-    Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Position, Row, Rows, RunRecord,
-    Selection, compact as compact_capture, existing as existing_segments, is_capture as is_capture_there,
-    mark_variants as mark, need_unlocked as need_capture_unlocked, published as published_segments,
-    put_back as put_capture_back, read_file as read_capture_file, recover as recover_capture,
-    replace as replace_capture, schema as capture_schema, sizes as segment_sizes, sums as segment_sums,
-    verify as verify_capture,
+    Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Position, Published, Row, Rows,
+    RunRecord, Selection, compact as compact_capture, existing as existing_segments, groups as row_groups,
+    is_capture as is_capture_there, mark_variants as mark, need_unlocked as need_capture_unlocked,
+    published as published_segments, put_back as put_capture_back, read_file as read_capture_file,
+    recover as recover_capture, replace as replace_capture, schema as capture_schema, segments as known_segments,
+    sizes as segment_sizes, sums as segment_sums, verify as verify_capture,
 };
 use trunkline_wire::{ErrorKind, Framing};
 
@@ -36,16 +36,24 @@ pub(crate) struct PyCapture(Capture);
 
 #[pymethods]
 impl PyCapture {
-    /// All of it as it is now, or some of its published segments.
+    /// All of it as it is now, or some of its published segments; if their bytes are known, without those that are gone,
+    /// and with the rows of these numbers alone.
     #[new]
-    #[pyo3(signature = (place, max_message_bytes, segments = None))]
+    #[pyo3(signature = (place, max_message_bytes, segments = None, sizes = None, within = None))]
     fn new(
         py: Python<'_>,
         place: PyPlace,
         max_message_bytes: u64,
         segments: Option<Vec<(u64, u64)>>,
+        sizes: Option<Vec<u64>>,
+        within: Option<(i64, i64)>,
     ) -> PyResult<Self> {
-        let open = move || segments.map_or_else(|| Capture::open(&place.0), |some| Capture::of(&place.0, &some));
+        let within = within.map(|(first, last)| first..=last);
+        let open = move || match (segments, sizes) {
+            (None, _) => Capture::open(&place.0),
+            (Some(some), None) => Capture::of(&place.0, &some),
+            (Some(some), Some(sizes)) => Capture::of_known(&place.0, &some, &sizes, within),
+        };
         let opened = py.detach(open).map_err(|error| capture_error(&error))?;
         Ok(Self(opened.limited(max_message_bytes)))
     }
@@ -54,6 +62,17 @@ impl PyCapture {
     #[getter]
     fn segments(&self) -> Vec<(u64, u64)> {
         self.0.segments()
+    }
+
+    /// Those that were gone when they were to be read.
+    #[getter]
+    fn gone(&self) -> Vec<(u64, u64)> {
+        self.0.gone()
+    }
+
+    /// Whether its recorder is known to have ended.
+    fn is_over(&self) -> bool {
+        self.0.is_over()
     }
 
     /// The names of their files.
@@ -82,9 +101,12 @@ impl PyCapture {
         Ok(counts)
     }
 
-    /// The runs, how many senders were dropped, and how many messages were not followed.
-    fn runs<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Bound<'py, PyDict>>, u64, u64)> {
-        let found = py.detach(|| self.0.runs()).map_err(|error| capture_error(&error))?;
+    /// The runs, how many senders were dropped, and how many messages were not followed: as of now, or as the capture was
+    /// when it was opened.
+    #[pyo3(signature = (*, as_opened = false))]
+    fn runs<'py>(&self, py: Python<'py>, as_opened: bool) -> PyResult<(Vec<Bound<'py, PyDict>>, u64, u64)> {
+        let read = || if as_opened { self.0.runs_as_opened() } else { self.0.runs() };
+        let found = py.detach(read).map_err(|error| capture_error(&error))?;
         let runs = found.runs.iter().map(|run| run_dict(py, run)).collect::<PyResult<_>>()?;
         Ok((runs, found.unfollowed.senders, found.unfollowed.messages))
     }
@@ -149,16 +171,16 @@ fn selection(given: Option<&Bound<'_, PyDict>>) -> PyResult<Selection> {
 }
 
 fn run_dict<'py>(py: Python<'py>, record: &RunRecord) -> PyResult<Bound<'py, PyDict>> {
-    let RunRecord { capture_id, sender, run } = record;
+    let RunRecord { capture_id, sender, run, is_in_progress } = record;
     let map = |map: Option<&[u8]>| map.map(|map| to_python(py, map)).transpose();
-    let condition = run.condition();
+    let (condition, code) = run.said(*is_in_progress);
     let fields = PyDict::new(py);
     fields.set_item("capture_id", capture_id)?;
     fields.set_item("sender", sender)?;
     fields.set_item("ordinal", run.ordinal)?;
     fields.set_item("run_id", run.run_id())?;
-    fields.set_item("condition", condition.to_string())?;
-    fields.set_item("condition_code", condition.code())?;
+    fields.set_item("condition", condition)?;
+    fields.set_item("condition_code", code)?;
     fields.set_item("messages", run.messages)?;
     fields.set_item("bytes", run.bytes)?;
     fields.set_item("missed", run.missed)?;
@@ -405,6 +427,33 @@ pub(crate) fn published(py: Python<'_>, place: PyPlace) -> PyResult<Vec<(u64, u6
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
 pub(crate) fn existing(py: Python<'_>, place: PyPlace, segments: Vec<(u64, u64)>) -> PyResult<Vec<(u64, u64)>> {
     py.detach(move || existing_segments(place.0, &segments)).map_err(|error| capture_error(&error))
+}
+
+/// A published segment: the numbers of the first and the last in it, its bytes, its rows and the bytes of their frames.
+type Known = (u64, u64, u64, Option<u64>, Option<u64>);
+
+/// The existing files of some segments, or of all: `[(first, last, bytes, rows, frame_bytes)]`, the last two as far as up
+/// to so many files of notes say.
+#[pyfunction]
+#[pyo3(signature = (place, wanted = None, *, notes = 0))]
+pub(crate) fn segments(
+    py: Python<'_>,
+    place: PyPlace,
+    wanted: Option<Vec<(u64, u64)>>,
+    notes: usize,
+) -> PyResult<Vec<Known>> {
+    let found =
+        py.detach(move || known_segments(place.0, wanted.as_deref(), notes)).map_err(|error| capture_error(&error))?;
+    let known = |Published { first, last, bytes, counts }| {
+        (first, last, bytes, counts.map(|(rows, _)| rows), counts.map(|(_, frame_bytes)| frame_bytes))
+    };
+    Ok(found.into_iter().map(known).collect())
+}
+
+/// The row groups of a segment: the numbers of the first and the last row of each, as far as it says them.
+#[pyfunction]
+pub(crate) fn groups(py: Python<'_>, place: PyPlace, segment: (u64, u64), size: u64) -> PyResult<Vec<(i64, i64)>> {
+    py.detach(move || row_groups(place.0, segment, size)).map_err(|error| capture_error(&error))
 }
 
 /// The contents of a file of a capture, by its name below; `None` if there is none. Links are not followed.

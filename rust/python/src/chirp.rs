@@ -1,22 +1,20 @@
 //! CHIRP: datagrams, and the beacon, which offers and requests.
 
-use std::sync::Arc;
-
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict};
 use trunkline_engine::Queued;
 use trunkline_wire::Framing;
 use trunkline_wire::chirp::{
-    self, Beacon, BeaconEvent, BeaconSettings, BeaconStats, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service,
+    self, Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service,
 };
 
 use crate::counters::counters;
 use crate::errors::{LocalProtocolError, decode_error, dropped};
 use crate::frames;
-use crate::machine::{Given, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::reader::{Look, Next, Reader};
-use crate::role::{Role, RoleOptions, start};
+use crate::role::{Role, RoleOptions, run};
+use crate::rooms::Room;
 
 /// Kind, group, host, service and port of a datagram.
 type Fields = (&'static str, String, String, u8, u16);
@@ -87,13 +85,6 @@ impl BeaconOptions {
         let cast = if broadcast { Cast::Broadcast } else { Cast::Multicast };
         BeaconSettings { group, name, cast, lower_case, names, only_names, port }
     }
-
-    /// A beacon with its own seed.
-    pub(crate) fn beacon(self) -> PyResult<Beacon> {
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| PyOSError::new_err(error.to_string()))?;
-        Ok(Beacon::new(self.settings(), seed))
-    }
 }
 
 /// A beacon's engine.
@@ -111,7 +102,10 @@ impl PyBeacon {
         let mut look = Look::default();
         loop {
             match reader.next(&mut look) {
-                Next::Event(BeaconEvent::News(news)) => return Ok(Some(self::news(news))),
+                Next::Event(BeaconEvent::News(news)) => {
+                    let News { kind, host, name, service, endpoint } = news;
+                    return Ok(Some((kind.slug(), host.to_string(), name, service as u8, endpoint)));
+                }
                 Next::Event(BeaconEvent::Dropped(dropped)) => {
                     on_drop.call1(slf.py(), self::dropped(slf.py(), "chirp", &dropped)?)?;
                 }
@@ -121,38 +115,6 @@ impl PyBeacon {
                 Next::Over => return Err(slf.as_super().get().ended()),
             }
         }
-    }
-}
-
-fn news(News { kind, host, name, service, endpoint }: News) -> NewsTuple {
-    (kind.slug(), host.to_string(), name, service as u8, endpoint)
-}
-
-pub(crate) fn beacon_machine(given: &Given<'_>) -> PyResult<Make> {
-    let settings = given.whole::<BeaconOptions>()?.settings();
-    Ok(maker(move |_, seed| Beacon::new(settings.clone(), seed)))
-}
-
-impl Spoken for Beacon {
-    fn verb(name: &str, given: &Given<'_>) -> PyResult<BeaconVerb> {
-        let service = || number(given.extract("service")?);
-        match name {
-            "offer" => Ok(BeaconVerb::Offer(service()?, place(given.extract("port")?)?)),
-            "request" => Ok(BeaconVerb::Request(service()?)),
-            "depart" => Ok(BeaconVerb::Depart(service()?)),
-            other => no_verb(other),
-        }
-    }
-
-    fn notice<'py>(py: Python<'py>, event: BeaconEvent, _: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        match event {
-            BeaconEvent::News(news) => ("news", self::news(news)).into_pyobject(py).map(Some),
-            BeaconEvent::Dropped(dropped) => self::dropped(py, "chirp", &dropped).map(Some),
-        }
-    }
-
-    fn counters<'py>(py: Python<'py>, stats: &BeaconStats) -> PyResult<Bound<'py, PyDict>> {
-        counters(py, stats)
     }
 }
 
@@ -172,8 +134,9 @@ impl PyBeacon {
         beacon: BeaconOptions,
         on_drop: Py<PyAny>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let machine = beacon.beacon()?;
-        let (handle, role) = start(py, machine, Queued, options, Framing::Cdtp, "trunkline-chirp-beacon")?;
+        let settings = beacon.settings();
+        let make = move |_, seed| Beacon::new(settings.clone(), seed);
+        let (handle, role) = run(py, make, Queued, options, Framing::Cdtp, "trunkline-chirp-beacon")?;
         Ok(PyClassInitializer::from(role).add_subclass(Self { reader: Reader::new(handle), on_drop }))
     }
 
@@ -212,4 +175,12 @@ impl PyBeacon {
         let snapshot = py.detach(|| self.reader.handle.stats());
         counters(py, &snapshot.machine)
     }
+}
+
+pub(crate) static ROOM: Room = Room { name: "chirp", decode: None };
+
+#[pymodule(submodule, name = "chirp")]
+pub(crate) mod module {
+    #[pymodule_export]
+    use super::{PyBeacon, decode, encode, hash_name};
 }

@@ -1,5 +1,6 @@
 //! `trunkline._native.columns`: whole columns in and out, decoded without the GIL; and the protocols.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::{Array as _, ArrayRef, StructArray, cast::AsArray as _, new_empty_array};
@@ -12,11 +13,12 @@ use pyo3::types::{PyDict, PyMapping, PyString, PyTuple};
 use pyo3_arrow::input::AnyArray;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 use trunkline_columns::{
-    ColumnError, ColumnKind, Decoder, Description, EVERY, Mismatches, Mode, Need, PROTOCOLS, Parts, PlanError,
-    RestType, RowBatches, Tags, Value, ddl, frames_fields,
+    ColumnError, ColumnKind, Decoder, Description, EVERY, Layout, Mismatches, Mode, Need, PROTOCOLS, Parts, Payload,
+    PlanError, RestType, RowBatches, Tags, Types, Value, ddl, frames_fields,
 };
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
+use crate::layouts::{PyLayout, keep_as_text};
 
 /// Why a valid message has an empty cell, by slug.
 #[pyfunction]
@@ -57,15 +59,13 @@ impl PyProtocol {
 
     #[getter]
     fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let inputs = self.0.inputs().iter().map(|input| {
-            let (need, columns) = match input.need {
-                Need::Always => ("always", &[][..]),
-                Need::For(columns) => ("columns", columns),
-                Need::HeadUnless(columns) => ("head", columns),
-            };
-            Ok((input.name, need, PyTuple::new(py, columns)?))
-        });
-        PyTuple::new(py, inputs.collect::<PyResult<Vec<_>>>()?)
+        let owned = |columns: &[&str]| columns.iter().map(|column| (*column).to_owned()).collect();
+        let need = |need| match need {
+            Need::Always => Need::Always,
+            Need::For(columns) => Need::For(owned(columns)),
+            Need::HeadUnless(columns) => Need::HeadUnless(owned(columns)),
+        };
+        inputs(py, self.0.inputs().iter().map(|input| (input.name, need(input.need))).collect())
     }
 
     #[getter]
@@ -103,6 +103,7 @@ impl PyProtocol {
 pub(crate) struct PyDecoder {
     description: &'static dyn Description,
     decoder: Box<dyn Decoder>,
+    types: Types,
     /// As they were given.
     options: Py<PyDict>,
 }
@@ -110,8 +111,13 @@ pub(crate) struct PyDecoder {
 #[pymethods]
 impl PyDecoder {
     #[new]
-    #[pyo3(signature = (protocol, **options))]
-    fn new(py: Python<'_>, protocol: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+    #[pyo3(signature = (protocol, *, types="arrow", **options))]
+    fn new(py: Python<'_>, protocol: &str, types: &str, options: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let types = match types {
+            "arrow" => Types::Arrow,
+            "spark" => Types::Spark,
+            _ => return Err(PyValueError::new_err(format!("types must be 'arrow' or 'spark', not '{types}'"))),
+        };
         let mut known = PROTOCOLS.iter().chain([&EVERY]);
         let description = *known.find(|known| known.name() == protocol).ok_or_else(|| unknown(protocol))?;
         let options = options.unwrap_or_else(|| PyDict::new(py));
@@ -119,18 +125,32 @@ impl PyDecoder {
         let mut given = Vec::with_capacity(options.len());
         for (name, value) in &options {
             let name: String = name.extract()?;
+            if name == "payload" && description.name() == EVERY.name() && value.extract::<bool>().is_err() {
+                return Err(plan_error(PlanError::LayoutOfEvery));
+            }
             let (name, default) =
                 known.iter().find(|(known, _)| *known == name).ok_or_else(|| refused(description, &name))?;
-            given.push((*name, taken(name, default, &value)?));
+            let mut value = taken(name, default, &value)?;
+            if let Value::Payload(Payload::Layout(layout)) = value {
+                keep_as_text(&options, name, &layout)?;
+                value = Value::Payload(Payload::Layout(layout.with_types(types)));
+            }
+            given.push((*name, value));
         }
         let decoder = description.decoder(given).map_err(plan_error)?;
-        Ok(Self { description, decoder, options: options.unbind() })
+        Ok(Self { description, decoder, types, options: options.unbind() })
     }
 
     /// The protocol it decodes.
     #[getter]
     fn protocol(&self) -> PyProtocol {
         PyProtocol(self.description)
+    }
+
+    /// The columns that it takes, and the purpose of each: those of the protocol, and those for the fields of a layout.
+    #[getter]
+    fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        inputs(py, self.decoder.inputs())
     }
 
     /// The columns of `decode_rows`.
@@ -160,7 +180,7 @@ impl PyDecoder {
     #[pyo3(signature = (
         *, envelope=None, header=None, payload=None, n_frames=None, n_bytes=None, topic=None, protocol=None, only=None
     ))]
-    #[allow(clippy::too_many_arguments)] // a keyword each in Python
+    #[allow(clippy::too_many_arguments, clippy::needless_pass_by_value)] // a keyword each in Python
     fn decode_rows(
         &self,
         py: Python<'_>,
@@ -176,10 +196,13 @@ impl PyDecoder {
         let mut parts = parts(envelope, header, payload, n_frames, n_bytes, topic)?;
         parts.protocol = protocol.map(whole).transpose()?;
         let protocol = self.description.name();
-        let only = only.map(|names| self.places(&names)).transpose()?;
-        let batches =
-            py.detach(|| self.decoder.decode_rows(parts)).map_err(|error| column_error(py, protocol, &error))?;
-        Ok(PyRowBatches { protocol, only, batches: Mutex::new(batches), mismatches: Mutex::default() })
+        if let Some(names) = &only {
+            self.need(names)?;
+        }
+        let batches = py
+            .detach(|| self.decoder.decode_rows(parts, only.as_deref()))
+            .map_err(|error| column_error(py, protocol, &error))?;
+        Ok(PyRowBatches { protocol, batches: Mutex::new(batches), mismatches: Mutex::default() })
     }
 
     /// A struct for each message, null where the columns that are read are null.
@@ -220,20 +243,24 @@ impl PyDecoder {
     }
 
     /// Pickles: decoders are sent to Spark's workers.
-    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> ((&'static str,), Bound<'py, PyDict>) {
-        ((self.description.name(),), self.options.bind(py).clone())
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<((&'static str,), Bound<'py, PyDict>)> {
+        let options = self.options.bind(py).copy()?;
+        if self.types == Types::Spark {
+            options.set_item("types", "spark")?;
+        }
+        Ok(((self.description.name(),), options))
     }
 }
 
 impl PyDecoder {
-    /// The positions of the columns with these names among those of rows.
-    fn places(&self, names: &[String]) -> PyResult<Vec<usize>> {
+    /// Refuses names of columns that rows do not have.
+    fn need(&self, names: &[String]) -> PyResult<()> {
         let fields = self.decoder.row_fields();
-        let place = |name: &String| {
-            let found = fields.iter().position(|field| field.name() == name);
-            found.ok_or_else(|| PyValueError::new_err(format!("there is no column '{name}'")))
-        };
-        names.iter().map(place).collect()
+        let known: HashSet<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+        match names.iter().find(|name| !known.contains(name.as_str())) {
+            Some(name) => Err(PyValueError::new_err(format!("there is no column '{name}'"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -241,8 +268,6 @@ impl PyDecoder {
 #[pyclass(frozen, module = "trunkline._native.columns", name = "RowBatches")]
 pub(crate) struct PyRowBatches {
     protocol: &'static str,
-    /// Which of the columns are given; all of them if `None`.
-    only: Option<Vec<usize>>,
     batches: Mutex<RowBatches>,
     mismatches: Mutex<Mismatches>,
 }
@@ -263,11 +288,7 @@ impl PyRowBatches {
         }
         drop(mismatches);
         let source = PyArray::from_array_ref(Arc::new(rows.source));
-        let columns = match &self.only {
-            Some(only) => rows.columns.project(only).map_err(|error| arrow_error(&error))?,
-            None => rows.columns,
-        };
-        Ok(Some((array(py, &source)?, PyRecordBatch::new(columns).into_pyarrow(py)?)))
+        Ok(Some((array(py, &source)?, PyRecordBatch::new(rows.columns).into_pyarrow(py)?)))
     }
 
     /// How many values of each tag, property or field were null so far because their type differs from the requested
@@ -284,6 +305,10 @@ fn column_error(py: Python<'_>, protocol: &'static str, error: &ColumnError) -> 
     let raised = match error {
         ColumnError::Decode { error, .. } => decode_error(protocol, *error),
         ColumnError::TagType { offset, .. } => DecodeError::new_err((protocol, "tag_type", 0, *offset)),
+        ColumnError::Payload { fault, .. } => {
+            let kind = fault.kind;
+            DecodeError::new_err((protocol, kind.slug(), fault.frame, fault.offset, kind.meaning()))
+        }
         ColumnError::MessageTooLarge { .. } => {
             DecodeError::new_err((protocol, ColumnKind::MessageTooLarge.slug(), 0, 0))
         }
@@ -334,7 +359,19 @@ fn taken(name: &str, default: &Value, value: &Bound<'_, PyAny>) -> PyResult<Valu
             Names::Several(names) => names,
         }),
         Value::Tags(_) => Value::Tags(tags(name, value)?),
+        Value::Payload(_) => Value::Payload(payload(value)?),
     })
+}
+
+fn payload(value: &Bound<'_, PyAny>) -> PyResult<Payload> {
+    match value.extract::<bool>() {
+        Ok(true) => Ok(Payload::Frames),
+        Ok(false) => Ok(Payload::None),
+        Err(_) => match value.cast::<PyString>() {
+            Ok(text) => Layout::parse(text.to_str()?).map(Payload::Layout).map_err(|error| plan_error(error.into())),
+            Err(_) => Ok(Payload::Layout(PyLayout::from(value, false)?.0)),
+        },
+    }
 }
 
 fn tags(option: &str, value: &Bound<'_, PyAny>) -> PyResult<Tags> {
@@ -393,6 +430,7 @@ fn shown(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
         Value::Name(name) => name.into_pyobject(py)?.into_any(),
         Value::Names(names) => PyTuple::new(py, names)?.into_any(),
         Value::Tags(tags) => tags.rest().map(RestType::name).into_pyobject(py)?,
+        Value::Payload(payload) => (payload == Payload::Frames).into_pyobject(py)?.to_owned().into_any(),
     })
 }
 
@@ -424,6 +462,19 @@ fn parts(
     })
 }
 
+/// The columns that decoding takes, as Python has them.
+fn inputs<'py>(py: Python<'py>, inputs: Vec<(&'static str, Need<Vec<String>>)>) -> PyResult<Bound<'py, PyTuple>> {
+    let inputs = inputs.into_iter().map(|(name, need)| {
+        let (need, columns) = match need {
+            Need::Always => ("always", vec![]),
+            Need::For(columns) => ("columns", columns),
+            Need::HeadUnless(columns) => ("head", columns),
+        };
+        Ok((name, need, PyTuple::new(py, columns)?))
+    });
+    PyTuple::new(py, inputs.collect::<PyResult<Vec<_>>>()?)
+}
+
 /// A column in one piece, whatever its chunks were.
 fn whole(column: AnyArray) -> PyResult<ArrayRef> {
     let column = match column {
@@ -449,6 +500,9 @@ fn plan_error(error: PlanError) -> PyErr {
         | PlanError::EqualNames(_)
         | PlanError::DropInFunction
         | PlanError::NotOf(..)
+        | PlanError::Layout(_)
+        | PlanError::NoTags(_)
+        | PlanError::LayoutOfEvery
         | PlanError::OtherKind(_) => LocalProtocolError::new_err(error.to_string()),
     }
 }

@@ -4,40 +4,42 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde::Serialize;
+use trunkline_capture::Progress;
 use trunkline_engine::Snapshot;
 
 use crate::msgpack;
 use crate::role::Role;
 
 impl Role {
-    /// Adds the counters of every role besides its machine's, and its transport.
+    /// Adds the counters of every role besides its machine's: rows its capture missed, connections it gave up; and its
+    /// transport.
     pub(crate) fn add_to<S>(&self, stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
+        let failures = PyDict::new(stats.py());
+        for (reason, count) in snapshot.failures.iter() {
+            failures.set_item(reason.slug(), count)?;
+        }
         stats.set_item("transport", self.transport())?;
-        add_connected(stats, snapshot)
+        stats.set_item("connection_failures", failures)?;
+        stats.set_item("capture_lost", snapshot.capture_lost)
     }
 
-    /// Adds the counters of a role that peers connect to besides its machine's, and its transport.
+    /// Adds the counters of a role that peers connect to: also connections beyond its limit, and keys it refused.
     pub(crate) fn add_listening_to<S>(&self, stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
-        stats.set_item("transport", self.transport())?;
-        add_listening(stats, snapshot, self.refused(stats.py()))
+        self.add_to(stats, snapshot)?;
+        stats.set_item("turned_away", snapshot.turned_away)?;
+        stats.set_item("refused", self.refused(stats.py()))
     }
 }
 
-/// Counters besides a machine's: rows its capture missed, connections it gave up.
-pub(crate) fn add_connected<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
-    let failures = PyDict::new(stats.py());
-    for (reason, count) in snapshot.failures.iter() {
-        failures.set_item(reason.slug(), count)?;
-    }
-    stats.set_item("connection_failures", failures)?;
-    stats.set_item("capture_lost", snapshot.capture_lost)
-}
-
-/// Counters besides those of a machine that listens: also connections beyond its limit, and keys it refused.
-pub(crate) fn add_listening<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>, refused: u64) -> PyResult<()> {
-    add_connected(stats, snapshot)?;
-    stats.set_item("turned_away", snapshot.turned_away)?;
-    stats.set_item("refused", refused)
+/// Counters of a role's capture.
+pub(crate) fn add_recorded<S>(stats: &Bound<'_, PyDict>, snapshot: &Snapshot<S>) -> PyResult<()> {
+    let Progress { recorded, durable, segments, deleted, deleted_unshipped, .. } =
+        snapshot.capture.clone().unwrap_or_default();
+    stats.set_item("recorded", recorded)?;
+    stats.set_item("durable", durable)?;
+    stats.set_item("segments", segments)?;
+    stats.set_item("deleted", deleted)?;
+    stats.set_item("deleted_unshipped", deleted_unshipped)
 }
 
 /// The fields of a struct of counters, as a dictionary.

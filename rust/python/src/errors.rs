@@ -70,8 +70,8 @@ pub(crate) fn start_error(error: StartError) -> PyErr {
             "{text}: an endpoint looks like tcp://127.0.0.1:23999 or ipc:///tmp/data"
         )),
         StartError::Transport(TransportError::Terminated) => ClosedError::new_err(text),
-        StartError::Open { error: TransportError::Failed { errno, .. }, .. } => {
-            let text = match advice(errno) {
+        StartError::Open { endpoint, error: TransportError::Failed { errno, .. } } => {
+            let text = match advice(errno, &endpoint) {
                 Some(advice) => format!("{text}: {advice}"),
                 None => text,
             };
@@ -95,8 +95,10 @@ pub(crate) fn naming(argument: &str, py: Python<'_>, error: PyErr) -> PyErr {
 }
 
 /// What to do about an endpoint that is not available.
-fn advice(errno: i32) -> Option<&'static str> {
+fn advice(errno: i32, endpoint: &str) -> Option<&'static str> {
     match errno {
+        libc::EADDRINUSE if endpoint.starts_with("ipc:") => Some("another role listens there: choose another path"),
+        libc::EEXIST => Some("choose another path, or remove what is there"),
         libc::EADDRINUSE => Some("choose another port, or * for a free one"),
         libc::EADDRNOTAVAIL => Some("bind to an address of this machine, or to 0.0.0.0 for all of them"),
         libc::ENODEV => Some("bind to an address or interface of this machine, or to 0.0.0.0 for all of them"),

@@ -1,11 +1,12 @@
 //! Frames between Python and Rust.
 
+use std::fmt::Display;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
 use bytes::Bytes;
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyIndexError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple};
@@ -24,8 +25,8 @@ pub(crate) enum Frame {
 }
 
 /// A number of things, as text.
-pub(crate) fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+pub(crate) fn counted<N: Copy + Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
+    format!("{number} {what}{}", if number == N::from(1) { "" } else { "s" })
 }
 
 impl Frame {
@@ -83,6 +84,38 @@ impl PartialEq for Frame {
 }
 
 impl Eq for Frame {}
+
+/// The frames in a tuple of them.
+pub(crate) fn of_tuple<'py>(frames: &Bound<'py, PyTuple>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+    frames.iter().map(|frame| Ok(frame.cast_into::<PyBytes>()?)).collect()
+}
+
+/// Frames as numbers, in one array of one dimension, or one of them: of bytes unless a dtype is given.
+pub(crate) fn array<'py>(
+    py: Python<'py>,
+    mut frames: Vec<Bound<'py, PyBytes>>,
+    dtype: Option<Bound<'py, PyAny>>,
+    frame: Option<isize>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let numpy = py
+        .import(intern!(py, "numpy"))
+        .map_err(|_| LocalProtocolError::new_err("this requires numpy: pip install numpy"))?;
+    if let Some(frame) = frame {
+        let count = frames.len();
+        // As Python counts, below zero from the end.
+        let at = if frame < 0 { count.checked_sub(frame.unsigned_abs()) } else { Some(frame.unsigned_abs()) };
+        let Some(at) = at.filter(|at| *at < count) else {
+            return Err(PyIndexError::new_err(format!("frame {frame} of {}", counted(count, "frame"))));
+        };
+        frames = vec![frames.swap_remove(at)];
+    }
+    let bytes = match frames.as_slice() {
+        [frame] => frame.clone().into_any(),
+        frames => PyBytes::new(py, b"").call_method1(intern!(py, "join"), (PyTuple::new(py, frames)?,))?,
+    };
+    let dtype = dtype.unwrap_or_else(|| intern!(py, "uint8").clone().into_any());
+    numpy.call_method1(intern!(py, "frombuffer"), (bytes, dtype))
+}
 
 /// A frame as Rust keeps it; a large `bytes` object is shared, everything else is copied. `argument` is the name of the
 /// argument in Python.

@@ -13,8 +13,9 @@ mod counters;
 mod dcp;
 mod errors;
 mod fields;
+mod folder;
 mod frames;
-mod machine;
+mod layouts;
 mod mc0;
 mod msgpack;
 mod mtl;
@@ -25,9 +26,15 @@ mod reader;
 mod role;
 mod rooms;
 mod scalars;
+mod staging;
 mod summary;
 mod transport;
+mod waiting;
+mod world;
 mod writer;
+
+/// Every protocol.
+static ROOMS: &[&rooms::Room] = &[&cdt::ROOM, &cdtp::ROOM, &chirp::ROOM, &dcp::ROOM, &mc0::ROOM, &mtl::ROOM];
 
 /// The native part of trunkline; use the package around it.
 #[pymodule(gil_used = false)]
@@ -40,9 +47,13 @@ mod _native {
     #[pymodule_export]
     use crate::caller::{Caller, Outgoing};
     #[pymodule_export]
-    use crate::columns::{PyProtocol, protocols};
+    use crate::{
+        cdt::module as cdt, cdtp::module as cdtp, chirp::module as chirp, dcp::module as dcp, mc0::module as mc0,
+        mtl::module as mtl,
+    };
+
     #[pymodule_export]
-    use crate::machine::{PyDriver, PyMessages, PySimulation, Simulated};
+    use crate::columns::{PyProtocol, protocols};
     #[pymodule_export]
     use crate::notices::PyNotices;
     #[pymodule_export]
@@ -51,6 +62,8 @@ mod _native {
     use crate::rooms::{decode, topic};
     #[pymodule_export]
     use crate::transport::{transports, use_libzmq};
+    #[pymodule_export]
+    use crate::world::{PyPeer, PySimulation};
 
     /// "release", or "debug" for a build that is many times slower.
     #[pymodule_export]
@@ -74,6 +87,12 @@ mod _native {
         trunkline_zmtp::Reason::ALL.iter().map(|reason| (reason.slug(), reason.meaning())).collect()
     }
 
+    /// Whether a network of this host is up, be it the loopback network alone.
+    #[pyfunction]
+    fn has_network() -> bool {
+        trunkline_engine::has_network()
+    }
+
     /// The longest time that each bucket of latencies but the last counts, in nanoseconds.
     #[pyfunction]
     fn latency_bounds_ns() -> Vec<u64> {
@@ -89,72 +108,37 @@ mod _native {
     #[pymodule]
     mod analysis {
         #[pymodule_export]
-        use crate::analysis::{PyFold, divide};
+        use crate::analysis::{PyFold, divide, key};
         #[pymodule_export]
-        use crate::summary::PySummary;
+        use crate::summary::{PyPayloads, PySummary};
     }
 
     #[pymodule]
     mod capture {
         #[pymodule_export]
         use crate::capture::{
-            MessageIterator, PyCapture, PyImport, RowIterator, compact, existing, is_capture, mark_variants,
-            need_unlocked, position, published, put_back, read_file, recover, replace, schema, sizes, sums, verify,
+            MessageIterator, PyCapture, PyImport, RowIterator, compact, existing, groups, is_capture, mark_variants,
+            need_unlocked, position, published, put_back, read_file, recover, replace, schema, segments, sizes, sums,
+            verify,
         };
+        #[pymodule_export]
+        use crate::folder::{PyFolder, PyFolderFile, PyNewFile};
+        #[pymodule_export]
+        use crate::staging::{PyStager, publish};
         #[pymodule_export]
         use crate::writer::PyWriter;
-    }
-
-    #[pymodule]
-    mod cdt {
-        #[pymodule_export]
-        use crate::cdt::{
-            PyConfigNewAvailable, PyConfigPush, PyConfigPushResponse, PyConfigRequest, PyConfigResponse,
-            PyConfigUpdated, PyInflow, decode, encode, fault, is_token, matches, publications, restore, told,
-        };
-    }
-
-    #[pymodule]
-    mod cdtp {
-        #[pymodule_export]
-        use crate::cdtp::{Message, Outgoing, PyBatch, PyReceiver, PySender, decode, encode, restore, restore_batch};
-    }
-
-    #[pymodule]
-    mod chirp {
-        #[pymodule_export]
-        use crate::chirp::{PyBeacon, decode, encode, hash_name};
     }
 
     #[pymodule]
     mod columns {
         #[pymodule_export]
         use crate::columns::{PyDecoder, PyRowBatches};
+        #[pymodule_export]
+        use crate::layouts::PyLayout;
 
         /// Why a good message has an empty cell, by slug.
         #[pymodule_export]
         use crate::columns::column_kinds;
-    }
-
-    #[pymodule]
-    mod dcp {
-        #[pymodule_export]
-        use crate::dcp::{Message, PyBroker, PyClient, PyReply, PyRequest, PyWorker, decode, encode, restore};
-    }
-
-    #[pymodule]
-    mod mc0 {
-        #[pymodule_export]
-        use crate::mc0::{Message, OutgoingPut, PyConnector, PyMiddleware, decode, encode, restore};
-    }
-
-    #[pymodule]
-    mod mtl {
-        #[pymodule_export]
-        use crate::mtl::{
-            PyClient, PyCommand, PyContent, PyFlow, PyMessage, PyOutbound, PyReply, PyServer, decode, decode_table,
-            encode, encode_table, restore,
-        };
     }
 
     #[pymodule]
@@ -168,8 +152,8 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let modules = module.py().import("sys")?.getattr("modules")?;
-        for name in ["analysis", "capture", "cdt", "cdtp", "chirp", "columns", "dcp", "mc0", "msgpack", "mtl"] {
-            let room = module.getattr(name)?.cast_into::<PyModule>()?;
+        for (name, room) in module.dict() {
+            let Ok(room) = room.cast_into::<PyModule>() else { continue };
             let path = format!("trunkline._native.{name}");
             room.setattr("__name__", &path)?;
             for member in room.dict().values() {

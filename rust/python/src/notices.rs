@@ -5,18 +5,22 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use trunkline_engine::{Handle, Notice, Notices, Running, Signal};
+use trunkline_engine::{Hold, Notice, Notices, Running, Signal};
 use trunkline_wire::Machine;
 
 use crate::errors::ended;
-use crate::role::trouble;
+use crate::role::{Role, trouble};
+use crate::world::Clock;
 
 /// Makes the notice of an event.
 type ToNotice<E> = for<'py> fn(Python<'py>, E) -> PyResult<Bound<'py, PyTuple>>;
 
 /// The notices of a role.
 #[pyclass(frozen, module = "trunkline._native", name = "Told")]
-pub(crate) struct PyNotices(Box<dyn Pending>);
+pub(crate) struct PyNotices {
+    pending: Box<dyn Pending>,
+    clock: Option<Arc<Clock>>,
+}
 
 trait Pending: Send + Sync {
     fn role(&self) -> &dyn Running;
@@ -26,7 +30,7 @@ trait Pending: Send + Sync {
 }
 
 struct Of<M: Machine> {
-    handle: Arc<Handle<M>>,
+    handle: Arc<dyn Hold<M>>,
     notices: Arc<Notices<M::Event>>,
     to_notice: ToNotice<M::Event>,
 }
@@ -49,31 +53,46 @@ impl<M: Machine + Send + 'static> Pending for Of<M> {
             Notice::Event(event) => (self.to_notice)(py, event),
             Notice::Trouble(what) => trouble(what).into_pyobject(py),
         };
-        self.notices.take().into_iter().map(shown).collect()
+        let (all, is_relieved) = self.notices.take();
+        if is_relieved {
+            self.handle.wake();
+        }
+        all.into_iter().map(shown).collect()
     }
 }
 
 impl PyNotices {
     pub(crate) fn new<M: Machine + Send + 'static>(
-        handle: Arc<Handle<M>>,
+        role: &Role,
+        handle: Arc<dyn Hold<M>>,
         notices: Arc<Notices<M::Event>>,
         to_notice: ToNotice<M::Event>,
     ) -> Self {
-        Self(Box::new(Of { handle, notices, to_notice }))
+        Self { pending: Box::new(Of { handle, notices, to_notice }), clock: role.clock.clone() }
     }
 
     /// The notices of the parent process are reported there.
     fn ours(&self) -> PyResult<&Signal> {
-        if self.0.role().is_ours() { Ok(self.0.signal()) } else { Err(ended(self.0.role().name(), None)) }
+        if self.pending.role().is_ours() {
+            Ok(self.pending.signal())
+        } else {
+            Err(ended(self.pending.role().name(), None))
+        }
     }
 }
 
 #[pymethods]
 impl PyNotices {
+    /// The simulation's entry of a simulated role; None of a live one.
+    #[getter]
+    fn simulation<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.clock.as_ref()?.entry(py)
+    }
+
     /// Whether the role is over.
     #[getter]
     fn closed(&self) -> bool {
-        !self.0.role().is_ours() || self.0.role().is_over()
+        !self.pending.role().is_ours() || self.pending.role().is_over()
     }
 
     /// The descriptor that is readable when there are notices.
@@ -84,7 +103,7 @@ impl PyNotices {
     /// Announces a wait on `fileno`; true when there is no reason to wait.
     fn arm(&self) -> PyResult<bool> {
         self.ours()?.arm();
-        Ok(!self.0.is_empty() || self.0.role().is_over())
+        Ok(!self.pending.is_empty() || self.pending.role().is_over())
     }
 
     /// Ends a wait on `fileno`.
@@ -95,6 +114,6 @@ impl PyNotices {
 
     /// Notices since the last call, each `(kind, *details)`.
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        self.0.take(py)
+        self.pending.take(py)
     }
 }

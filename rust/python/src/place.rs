@@ -29,16 +29,19 @@ impl<'py> FromPyObject<'_, 'py> for PyPlace {
 struct PyStore(Py<PyAny>);
 
 impl ObjectStore for PyStore {
-    fn open(&self, name: &str) -> io::Result<Box<dyn Object>> {
-        Python::attach(|py| {
-            let (file, size) = self.0.bind(py).call_method1("open", (name,))?.extract()?;
+    fn open(&self, name: &str, bytes: Option<u64>) -> io::Result<Box<dyn Object>> {
+        ask(|py| {
+            let (file, size) = self.0.bind(py).call_method1("open", (name, bytes))?.extract()?;
             Ok(Box::new(PyObject { file, size }) as _)
         })
-        .map_err(failure)
     }
 
-    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
-        Python::attach(|py| self.0.bind(py).call_method1("list", (folder,))?.extract()).map_err(failure)
+    fn size(&self, name: &str) -> io::Result<u64> {
+        ask(|py| self.0.bind(py).call_method1("size", (name,))?.extract())
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<(String, Option<u64>)>> {
+        ask(|py| self.0.bind(py).call_method1("list", (folder,))?.extract())
     }
 }
 
@@ -54,11 +57,17 @@ impl Object for PyObject {
     }
 
     fn read(&self, at: u64, length: usize) -> io::Result<Bytes> {
-        let read = Python::attach(|py| -> PyResult<PyBackedBytes> {
+        let read = ask(|py| -> PyResult<PyBackedBytes> {
             Ok(self.file.bind(py).call_method1("read_at", (length, at))?.extract()?)
         });
-        read.map(Bytes::from_owner).map_err(failure)
+        read.map(Bytes::from_owner)
     }
+}
+
+/// What Python answers. It may be gone by the time that a thread of our own asks.
+fn ask<T>(question: impl FnOnce(Python<'_>) -> PyResult<T>) -> io::Result<T> {
+    let over = || io::Error::other("Python has ended");
+    Python::try_attach(question).ok_or_else(over)?.map_err(failure)
 }
 
 /// An error of Python as a system error, with its message.

@@ -3,18 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use trunkline_engine::{Handle, Trouble};
+use trunkline_engine::{Hold, Trouble};
 use trunkline_wire::Machine;
 
 /// Events taken from an engine and not handed out yet.
 pub(crate) struct Reader<M: Machine> {
-    pub(crate) handle: Arc<Handle<M>>,
-    taken: Mutex<Taken<M::Event>>,
-}
-
-struct Taken<E> {
-    events: VecDeque<E>,
-    over: bool,
+    pub(crate) handle: Arc<dyn Hold<M>>,
+    taken: Mutex<VecDeque<M::Event>>,
 }
 
 /// One look at what has come in: it has an end, however fast more comes.
@@ -36,23 +31,20 @@ pub(crate) enum Next<E> {
 }
 
 impl<M: Machine + Send + 'static> Reader<M> {
-    pub(crate) fn new(handle: Arc<Handle<M>>) -> Self {
-        Self { handle, taken: Mutex::new(Taken { events: VecDeque::new(), over: false }) }
+    pub(crate) fn new(handle: Arc<dyn Hold<M>>) -> Self {
+        Self { handle, taken: Mutex::default() }
     }
 
     #[inline]
     pub(crate) fn next(&self, look: &mut Look) -> Next<M::Event> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Some(event) = taken.events.pop_front() {
+            if let Some(event) = taken.pop_front() {
                 return Next::Event(event);
             }
             // Also when there is something else: a reader that is never idle must get it too.
             if let Some(trouble) = self.handle.read_trouble() {
                 return Next::Trouble(trouble);
-            }
-            if taken.over {
-                return Next::Over;
             }
             // At least one read, since it also shows whether the role is over.
             let left = look.left.get_or_insert_with(|| self.handle.bursts().max(1));
@@ -60,9 +52,11 @@ impl<M: Machine + Send + 'static> Reader<M> {
                 return Next::Nothing;
             }
             *left -= 1;
-            taken.over = !self.handle.read(&mut taken.events);
-            if taken.events.is_empty() {
-                return if taken.over { Next::Over } else { Next::Nothing };
+            if !self.handle.read(&mut taken) {
+                return Next::Over;
+            }
+            if taken.is_empty() {
+                return Next::Nothing;
             }
         }
     }
@@ -70,6 +64,6 @@ impl<M: Machine + Send + 'static> Reader<M> {
     /// How many of the events taken and not handed out match.
     pub(crate) fn count(&self, is_such: impl Fn(&M::Event) -> bool) -> usize {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.events.iter().filter(|event| is_such(event)).count()
+        taken.iter().filter(|event| is_such(event)).count()
     }
 }

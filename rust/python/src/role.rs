@@ -17,16 +17,18 @@ use trunkline_engine::libzmq::{Connections, Context, ContextPtr, LibzmqTransport
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::zmtp::{Admission, ZmtpSettings, ZmtpTransport};
 use trunkline_engine::{
-    Bounds, Capture, CaptureOverflow, End, Guard, Handle, Recording, Running, Settings, Signal, Sink, StartError,
+    Bounds, Capture, CaptureOverflow, End, Guard, Handle, Hold, Recording, Running, Settings, Signal, Sink, StartError,
     Trouble, join_orphans,
 };
 use trunkline_wire::question::Token;
 use trunkline_wire::zap::{Allowed, Candidate, Rule, ZapEvent};
-use trunkline_wire::{Connection, Curve, Framing, Machine, OptionValue, Remote, SocketOptions};
+use trunkline_wire::{Connection, Curve, Framing, Machine, Nanos, OptionValue, Remote, ServerNotice, SocketOptions};
 use zeroize::Zeroizing;
 
 use crate::errors::{ClosedError, LocalProtocolError, TimeoutError, capture_error, ended, start_error};
+use crate::frames::counted;
 use crate::transport::{Chosen, Missing, libzmq, sodium};
+use crate::world::{Clock, simulated};
 
 /// Waits check for signals this often; else a signal handler that ran just before a wait would be missed.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
@@ -42,9 +44,12 @@ pub(crate) struct Role {
     inner: Arc<dyn Running>,
     guard: Option<Arc<Guard>>,
     recording: Option<Recording>,
-    transport: &'static str,
+    /// The implementation of ZeroMQ.
+    transport: Option<&'static str>,
     /// What our own transport lacked for it.
     missing: Option<Missing>,
+    /// The clock of a simulated role, which its waits advance.
+    pub(crate) clock: Option<Arc<Clock>>,
 }
 
 /// CURVE servers in contexts that they share: whether each has an allow-list.
@@ -95,6 +100,34 @@ impl Drop for Guarding {
 }
 
 impl Role {
+    /// A role that was started, over a transport without ZeroMQ.
+    pub(crate) fn running(inner: Arc<dyn Running>) -> Self {
+        let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
+        roles.retain(|role| role.strong_count() > 0);
+        roles.push(Arc::downgrade(&inner));
+        Self { inner, guard: None, recording: None, transport: None, missing: None, clock: None }
+    }
+
+    /// Adds a role to the simulation of an entry.
+    pub(crate) fn simulated<M: Machine + Send + 'static>(
+        entry: &Bound<'_, PyAny>,
+        make: impl Fn(Nanos, [u8; 32]) -> M + Send + 'static,
+        sink: impl Sink<M>,
+        name: &'static str,
+        bounds: Bounds,
+    ) -> PyResult<(Arc<dyn Hold<M>>, Self)> {
+        let (handle, clock) = simulated(entry, make, sink, name, bounds)?;
+        let role = Self {
+            inner: handle.clone(),
+            guard: None,
+            recording: None,
+            transport: Some("simulation"),
+            missing: None,
+            clock: Some(Arc::new(clock)),
+        };
+        Ok((handle, role))
+    }
+
     /// CURVE clients that were refused since the start.
     pub(crate) fn refused(&self, py: Python<'_>) -> u64 {
         self.guard.as_ref().map_or(0, |guard| py.detach(|| guard.refused()))
@@ -127,9 +160,9 @@ impl Role {
     }
 
     /// After an interrupt: a role that is closing stops waiting. Else the wait would be put off to the end of the
-    /// process.
+    /// process. A simulation has no such end.
     pub(crate) fn give_up(&self, py: Python<'_>) {
-        if self.inner.is_closing() {
+        if self.clock.is_none() && self.inner.is_closing() {
             self.inner.close(Duration::ZERO);
             py.detach(|| self.inner.changes().wait(|| self.inner.is_over(), Some(PARTING)));
         }
@@ -149,9 +182,9 @@ impl Role {
         if self.offer(&mut offer)? {
             return Ok(());
         }
-        let deadline = deadline(timeout_s)?;
+        let deadline = self.deadline(timeout_s)?;
         let room = |role: &dyn Running| role.has_room() || role.is_over();
-        while self.wait_until(py, |role| role.changes(), deadline, room)? {
+        while self.wait_until(py, self.inner.changes(), deadline, room)? {
             if self.offer(&mut offer)? {
                 return Ok(());
             }
@@ -168,17 +201,17 @@ impl Role {
         what: &str,
         mut take: impl FnMut() -> PyResult<Option<T>>,
     ) -> PyResult<T> {
-        let deadline = deadline(timeout_s)?;
+        let deadline = self.deadline(timeout_s)?;
         loop {
             self.ours()?;
             if let Some(taken) = take()? {
                 return Ok(taken);
             }
             py.check_signals()?;
-            // Even if more has come in meanwhile: it may be notices only.
-            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            // Even if more has come in meanwhile: it may be notices only. In a simulation time waits for what is due.
+            let late = self.clock.is_none() && deadline.is_some_and(|deadline| Instant::now() >= deadline);
             let some = |role: &dyn Running| role.has_events() || role.is_over();
-            if late || !self.wait_until(py, |role| role.events(), deadline, some)? {
+            if late || !self.wait_until(py, self.inner.events(), deadline, some)? {
                 return Err(timed_out(what, timeout_s));
             }
         }
@@ -194,15 +227,51 @@ impl Role {
         }
     }
 
+    /// When a wait ends.
+    pub(crate) fn deadline(&self, timeout_s: Option<f64>) -> PyResult<Option<Instant>> {
+        let now = || self.clock.as_ref().map_or_else(Instant::now, |clock| clock.now());
+        // A wait too long to be a point in time has no end.
+        timeout_s.map_or(Ok(None), |timeout| Ok(now().checked_add(seconds("timeout_s", timeout)?)))
+    }
+
+    /// Waits a little for what another thread gives, or advances the clock of a simulation meanwhile.
+    pub(crate) fn pause<T: Send>(
+        &self,
+        py: Python<'_>,
+        give_up: impl FnOnce(),
+        wait: impl FnOnce(Duration) -> Option<T> + Send,
+    ) -> PyResult<Option<T>> {
+        if let Some(clock) = &self.clock {
+            let given = wait(Duration::ZERO);
+            if given.is_none() {
+                clock.step(py, None)?;
+            }
+            return Ok(given);
+        }
+        let given = py.detach(|| wait(SLICE));
+        if given.is_none() {
+            py.check_signals().inspect_err(|_| give_up())?;
+        }
+        Ok(given)
+    }
+
     /// Waits without the GIL, and checks signals. False when the time is up.
     pub(crate) fn wait_until(
         &self,
         py: Python<'_>,
-        signal: impl Fn(&dyn Running) -> &Signal + Sync,
+        signal: &Signal,
         deadline: Option<Instant>,
         ready: impl Fn(&dyn Running) -> bool + Sync,
     ) -> PyResult<bool> {
         let role = self.ours()?;
+        if let Some(clock) = &self.clock {
+            while !ready(role) {
+                if !clock.step(py, deadline)? {
+                    return Ok(ready(role));
+                }
+            }
+            return Ok(true);
+        }
         loop {
             if ready(role) {
                 return Ok(true);
@@ -211,7 +280,7 @@ impl Role {
             if left.is_zero() {
                 return Ok(false);
             }
-            py.detach(|| signal(role).wait(|| ready(role), Some(left.min(SLICE))));
+            py.detach(|| signal.wait(|| ready(role), Some(left.min(SLICE))));
             py.check_signals()?;
         }
     }
@@ -225,9 +294,9 @@ impl Role {
         self.inner.endpoints()
     }
 
-    /// The implementation of ZeroMQ that it runs over.
+    /// The implementation of ZeroMQ that it runs over; none of a role without.
     #[getter]
-    pub(crate) fn transport(&self) -> &'static str {
+    pub(crate) fn transport(&self) -> Option<&'static str> {
         self.transport
     }
 
@@ -247,8 +316,15 @@ impl Role {
             recording: None,
             transport: self.transport,
             missing: None,
+            clock: None,
         };
         Py::new(py, PyClassInitializer::from(role).add_subclass(PyGuard(guard))).map(Some)
+    }
+
+    /// The simulation's entry of a simulated role; None of a live one.
+    #[getter]
+    fn simulation<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
+        self.clock.as_ref()?.entry(py)
     }
 
     /// Whether it ended with messages that the transport had taken and could not send in time.
@@ -311,11 +387,11 @@ impl Role {
     /// Waits until the role has ended; false when the time is up.
     #[pyo3(signature = (timeout_s = None))]
     fn join(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
-        let deadline = deadline(timeout_s)?;
+        let deadline = self.deadline(timeout_s)?;
         if self.inner.is_closing() && !self.inner.is_ours() {
             return Ok(true);
         }
-        let over = self.wait_until(py, |role| role.changes(), deadline, |role| role.is_over());
+        let over = self.wait_until(py, self.inner.changes(), deadline, |role| role.is_over());
         let over = over.inspect_err(|_| self.give_up(py))?;
         if over {
             py.detach(|| self.inner.join());
@@ -329,7 +405,7 @@ impl Role {
     }
 
     /// Raises `ClosedError`, or what ended the role, if it is over.
-    fn check_open(&self) -> PyResult<()> {
+    pub(crate) fn check_open(&self) -> PyResult<()> {
         if self.ours()?.is_over() { Err(self.ended()) } else { Ok(()) }
     }
 
@@ -347,7 +423,7 @@ impl Role {
     #[pyo3(signature = (timeout_s = None))]
     fn wait_drained(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<bool> {
         let drained = |role: &dyn Running| role.is_drained() || role.is_over();
-        if !self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, drained)? {
+        if !self.wait_until(py, self.inner.changes(), self.deadline(timeout_s)?, drained)? {
             return Ok(false);
         }
         if self.ours()?.is_drained() { Ok(true) } else { Err(self.ended()) }
@@ -367,7 +443,7 @@ impl Role {
     #[pyo3(signature = (ticket, timeout_s = None))]
     fn wait_flushed(&self, py: Python<'_>, ticket: u64, timeout_s: Option<f64>) -> PyResult<bool> {
         let flushed = |role: &dyn Running| role.flushed(ticket) || role.is_over();
-        if !self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, flushed)? {
+        if !self.wait_until(py, self.inner.changes(), self.deadline(timeout_s)?, flushed)? {
             return Ok(false);
         }
         if self.ours()?.flushed(ticket) { Ok(true) } else { Err(self.ended()) }
@@ -392,7 +468,7 @@ impl Role {
             role.await_progress(count);
             role.progress() >= count || role.is_over()
         };
-        self.wait_until(py, |role| role.changes(), deadline(timeout_s)?, reached)?;
+        self.wait_until(py, self.inner.changes(), self.deadline(timeout_s)?, reached)?;
         Ok(self.ours()?.progress() >= count)
     }
 }
@@ -406,6 +482,11 @@ impl PyGuard {
     /// Admits the holders of these keys from now on, each by its name.
     fn allow(&self, allowed: Allowed) {
         self.0.allow(allowed);
+    }
+
+    /// Asks about the connected clients again, and cuts off those that are refused.
+    fn ask_again(&self) {
+        self.0.ask_again();
     }
 
     /// Answers a question: with the client's name if it is admitted.
@@ -425,8 +506,24 @@ impl PyGuard {
     }
 }
 
+/// Starts a role in a simulation, or over a transport. A simulated one may be made again, from the time and a seed.
+pub(crate) fn run<M: Machine + Send + 'static>(
+    py: Python<'_>,
+    make: impl Fn(Nanos, [u8; 32]) -> M + Send + 'static,
+    sink: impl Sink<M>,
+    options: RoleOptions,
+    framing: Framing,
+    name: &'static str,
+) -> PyResult<(Arc<dyn Hold<M>>, Role)> {
+    let Some(entry) = options.simulation else {
+        let (handle, role) = start(py, make(Nanos::default(), seed()?), sink, options, framing, name)?;
+        return Ok((handle, role));
+    };
+    Role::simulated(entry.bind(py), make, sink, name, options.bounds)
+}
+
 /// Starts a role over the given transport, or over the one that suits.
-pub(crate) fn start<M: Machine + Send + 'static>(
+fn start<M: Machine + Send + 'static>(
     py: Python<'_>,
     machine: M,
     sink: impl Sink<M>,
@@ -455,6 +552,7 @@ pub(crate) fn start<M: Machine + Send + 'static>(
     };
     let mut settings = Settings {
         bounds,
+        sheds: None,
         outbox_bytes,
         capture: recording.clone().map(|recording| Capture { recording, is_owner, framing, overflow }),
         keep_alive: None,
@@ -508,17 +606,14 @@ pub(crate) fn start<M: Machine + Send + 'static>(
         }
     };
     let handle = Arc::new(handle.map_err(start_error)?);
-    let inner: Arc<dyn Running> = handle.clone();
-    let mut roles = ROLES.lock().unwrap_or_else(PoisonError::into_inner);
-    roles.retain(|role| role.strong_count() > 0);
-    roles.push(Arc::downgrade(&inner));
-    Ok((handle, Role { inner, guard, recording, transport: transport.name(), missing }))
+    let role = Role::running(handle.clone());
+    Ok((handle, Role { guard, recording, transport: Some(transport.name()), missing, ..role }))
 }
 
 /// The notices of a role since the last call, each as `told` makes it, and the events of its capture.
 pub(crate) fn notices<'py, M: Machine + Send + 'static>(
     py: Python<'py>,
-    handle: &Handle<M>,
+    handle: &dyn Hold<M>,
     notice: impl Fn(Python<'py>, M::Event) -> PyResult<Bound<'py, PyTuple>>,
 ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
     let mut events = VecDeque::new();
@@ -534,6 +629,15 @@ pub(crate) fn connection(connection: Connection) -> (&'static str, String, Strin
         Connection::Made(Remote { endpoint, address }) => ("connected", endpoint, address.unwrap_or_default()),
         Connection::Lost(Remote { endpoint, address }) => ("disconnected", endpoint, address.unwrap_or_default()),
         Connection::Failed { endpoint, reason } => ("failed", endpoint, reason),
+        Connection::Unreachable { endpoint, reason } => ("unreachable", endpoint, reason),
+        Connection::Server(notice) => match notice {
+            ServerNotice::Used(endpoint) => ("used", endpoint, String::new()),
+            ServerNotice::Left => ("left", String::new(), String::new()),
+            ServerNotice::Denied { endpoint, reason } => ("denied", endpoint, reason),
+            ServerNotice::Forbidden(words) => ("refused", words, String::new()),
+            ServerNotice::MaxPayload(bytes) => ("max_payload", bytes.to_string(), String::new()),
+            ServerNotice::Unsent(reason) => ("unsent", reason, String::new()),
+        },
     }
 }
 
@@ -546,6 +650,14 @@ pub(crate) fn trouble(trouble: Trouble) -> (&'static str, String) {
             (if is_critical { "critical" } else { "low_space" }, text)
         }
         Trouble::Losing => ("losing", "the capture cannot keep up: rows are lost, see stats.capture_lost".to_owned()),
+        Trouble::Deleted(segments, unshipped) => {
+            let deleted = format!("keep_bytes and keep_days: {} deleted", counted(segments, "segment"));
+            if unshipped == 0 {
+                ("deleted", deleted)
+            } else {
+                ("unshipped", format!("{deleted}, {unshipped} of them not shipped"))
+            }
+        }
         Trouble::RunsLetGo => {
             let text = "a run has lasted so long that keep_bytes and keep_days delete its rows before it ends";
             ("runs_let_go", text.to_owned())
@@ -618,6 +730,8 @@ pub(crate) struct RoleOptions {
     pub(crate) has_limits: bool,
     pub(crate) context: Option<ContextPtr>,
     pub(crate) adopted: Vec<SocketPtr>,
+    /// Python's entry of a simulated role.
+    pub(crate) simulation: Option<Py<PyAny>>,
     /// The admission rule, if not every client is admitted.
     rule: Option<Rule>,
     keep_alive: Vec<Py<PyAny>>,
@@ -633,7 +747,7 @@ impl RoleOptions {
 impl<'py> FromPyObject<'_, 'py> for RoleOptions {
     type Error = PyErr;
 
-    /// From the dictionary that `trunkline._roles.native_options` makes.
+    /// From the dictionary that `trunkline._roles.options.native_options` makes.
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let options: HashMap<String, Bound<'py, PyAny>> = object.extract()?;
         let need = |name: &str| options.get(name).ok_or_else(|| PyTypeError::new_err(format!("{name} is missing")));
@@ -644,8 +758,8 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             max_handshake_bytes: Some(need("max_handshake_bytes")?.extract()?),
             ..SocketOptions::default()
         };
-        if let Some(seconds) = optional("handshake_timeout_s") {
-            socket.handshake_timeout = Some(Duration::from_secs_f64(seconds.extract()?));
+        if let Some(timeout) = optional("handshake_timeout_s") {
+            socket.handshake_timeout = Some(seconds("handshake_timeout_s", timeout.extract()?)?);
         }
         if let Some(extra) = optional("options") {
             let extra: HashMap<i32, Bound<'py, PyAny>> = extra.extract()?;
@@ -716,6 +830,7 @@ impl<'py> FromPyObject<'_, 'py> for RoleOptions {
             grace: seconds("linger_s", need("grace_s")?.extract()?)?,
             context,
             adopted,
+            simulation: optional("simulation").map(|entry| entry.clone().unbind()),
             rule,
             keep_alive,
         })
@@ -765,13 +880,7 @@ pub(crate) fn seed() -> PyResult<[u8; 32]> {
 /// A duration to wait, from the seconds of Python's argument with this name.
 pub(crate) fn seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{name} must be a number of seconds, 0 or more, not {seconds}")))
-}
-
-/// When a wait ends.
-pub(crate) fn deadline(timeout_s: Option<f64>) -> PyResult<Option<Instant>> {
-    // A wait too long to be a point in time has no end.
-    timeout_s.map_or(Ok(None), |timeout| Ok(Instant::now().checked_add(seconds("timeout_s", timeout)?)))
+        .map_err(|_| PyValueError::new_err(format!("{name} must be a number of seconds, 0 or more, not {seconds:?}")))
 }
 
 pub(crate) fn timed_out(what: &str, timeout_s: Option<f64>) -> PyErr {

@@ -1,27 +1,23 @@
-//! The messages of every protocol as objects of its room, for callers that know the protocol only at run time.
+//! The protocols, for callers that know the name only at run time.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use trunkline_wire::cdt::Cdt;
-use trunkline_wire::cdtp::Cdtp;
-use trunkline_wire::dcp::Dcp;
-use trunkline_wire::mc0::Mc0;
-use trunkline_wire::mtl;
-use trunkline_wire::{Framing, Protocol as _};
+use trunkline_wire::Framing;
 
-use crate::{cdt, cdtp, dcp, frames, mc0, mtl as room_of_mtl};
+use crate::{ROOMS, frames};
 
-/// Decodes frames, as leniently as any recorder may have.
-type Decode = for<'py> fn(&Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>>;
+/// The messages in recorded frames, as leniently as any recorder may have taken them. For some only the topic gives
+/// their type.
+pub(crate) type Decode = for<'py> fn(&Bound<'py, PyAny>, Option<&str>) -> PyResult<Vec<Bound<'py, PyAny>>>;
 
-static ROOMS: &[(&str, Decode)] = &[
-    (Cdtp::NAME, cdtp::recorded),
-    (Dcp::NAME, dcp::recorded),
-    (Mc0::NAME, mc0::recorded),
-    (mtl::Data::NAME, room_of_mtl::recorded),
-];
+/// A protocol.
+pub(crate) struct Room {
+    pub(crate) name: &'static str,
+    /// If it is recorded.
+    pub(crate) decode: Option<Decode>,
+}
 
-/// The messages in recorded frames; None if their protocol is unknown. For some only the topic gives their type.
+/// The messages in recorded frames; None if their protocol is unknown.
 #[pyfunction]
 #[pyo3(signature = (protocol, frames, topic = None))]
 pub(crate) fn decode<'py>(
@@ -29,11 +25,8 @@ pub(crate) fn decode<'py>(
     frames: &Bound<'py, PyAny>,
     topic: Option<&str>,
 ) -> PyResult<Option<Vec<Bound<'py, PyAny>>>> {
-    if protocol == Cdt::NAME {
-        return cdt::recorded(frames, topic).map(Some);
-    }
-    let room = ROOMS.iter().find(|(name, _)| *name == protocol);
-    room.map(|(_, decode)| decode(frames)).transpose()
+    let decode = ROOMS.iter().find(|room| room.name == protocol).and_then(|room| room.decode);
+    decode.map(|decode| decode(frames, topic)).transpose()
 }
 
 /// The topic of a message, if it is in a fixed frame.

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use pyo3_arrow::PyRecordBatch;
-use trunkline_analysis::{COLOURS, Clock, DECADE, NAMES_MAX, OTHERS, Scope, StateError, Summary, summary};
+use trunkline_analysis::{COLOURS, Clock, DECADE, NAMES_MAX, OTHERS, Payloads, Scope, StateError, Summary, summary};
 
 use crate::msgpack::to_python;
 
@@ -102,6 +102,51 @@ impl PySummary {
 impl PySummary {
     fn with<T>(&self, use_it: impl FnOnce(&mut Box<dyn Summary>) -> T) -> T {
         use_it(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The counts of the payloads of one protocol in a report, of rows decoded by a layout in any order.
+#[pyclass(frozen, module = "trunkline._native.analysis", name = "Payloads")]
+pub(crate) struct PyPayloads {
+    name: String,
+    counts: Mutex<Payloads>,
+}
+
+#[pymethods]
+impl PyPayloads {
+    #[new]
+    fn new(name: String) -> Self {
+        Self { name, counts: Mutex::default() }
+    }
+
+    /// Counts more rows.
+    fn record(&self, py: Python<'_>, batch: PyRecordBatch) -> PyResult<()> {
+        let batch = batch.into_inner();
+        let done = py.detach(|| self.with(|counts| counts.record(&batch, &self.name)));
+        done.map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    /// Adds the counts of another, as the bytes of its state.
+    fn merge(&self, py: Python<'_>, state: &[u8]) -> PyResult<()> {
+        py.detach(|| self.with(|counts| counts.merge(state))).map_err(|error| refused(&error))
+    }
+
+    /// Its state, as bytes.
+    fn state<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let state = py.detach(|| self.with(|counts| counts.state()));
+        PyBytes::new(py, &state)
+    }
+
+    /// The counts of each name and field.
+    fn evaluate(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let found = py.detach(|| self.with(|counts| counts.evaluate()));
+        to_python(py, &found)
+    }
+}
+
+impl PyPayloads {
+    fn with<T>(&self, use_it: impl FnOnce(&mut Payloads) -> T) -> T {
+        use_it(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -7,7 +7,6 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use trunkline_engine::TransportError;
 use trunkline_engine::libzmq::{Libzmq, load};
-use trunkline_engine::zeromq;
 use trunkline_engine::zmtp::{lacks, load_sodium, takes_endpoint};
 use trunkline_zmtp::curve::Crypto;
 
@@ -98,9 +97,7 @@ fn missing_in_ours(options: &RoleOptions) -> Option<Missing> {
 /// Whether the crate has all that is asked for.
 fn suits_zeromq(options: &RoleOptions) -> bool {
     let is_plain = options.socket.curve.is_none() && options.socket.extra.is_empty() && !options.has_limits;
-    is_plain
-        && missing_in_ours(options).is_none()
-        && options.bind.iter().all(|endpoint| zeromq::takes_endpoint(endpoint))
+    is_plain && missing_in_ours(options).is_none() && !options.bind.iter().any(|endpoint| endpoint == "ipc://*")
 }
 
 /// The library that pyzmq has loaded.

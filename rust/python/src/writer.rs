@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_capture::{Direction, Row, RowClock, Writer};
+use trunkline_capture::{Direction, Progress, Row, RowClock, Writer};
 use trunkline_wire::Framing;
 
 use crate::capture::named;
@@ -19,7 +19,14 @@ use crate::role::capture_settings;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Rows recorded, rows durable, segments, the free bytes of the disk if they are few, and what has gone wrong.
-type Come = (u64, u64, u64, Option<u64>, Option<String>);
+type Come = (Counts, Option<u64>, Option<String>);
+
+/// Rows recorded, rows durable, segments, segments deleted, and those of them that were not copied elsewhere.
+type Counts = (u64, u64, u64, u64, u64);
+
+fn counts(progress: &Progress) -> Counts {
+    (progress.recorded, progress.durable, progress.segments, progress.deleted, progress.deleted_unshipped)
+}
 
 /// A capture being written.
 #[pyclass(frozen, module = "trunkline._native.capture", name = "Writer")]
@@ -122,14 +129,14 @@ impl PyWriter {
     /// The progress so far.
     fn progress(&self) -> PyResult<Come> {
         let progress = self.with(|writer| writer.progress())?;
-        let failure = progress.failure.map(|failure| failure.to_string());
-        Ok((progress.recorded, progress.durable, progress.segments, progress.low_space.map(|low| low.bytes), failure))
+        let failure = progress.failure.as_ref().map(ToString::to_string);
+        Ok((counts(&progress), progress.low_space.map(|low| low.bytes), failure))
     }
 
-    /// Makes all durable and visible, and ends it; gives rows recorded, rows durable and segments.
-    fn close(&self, py: Python<'_>) -> PyResult<Option<(u64, u64, u64)>> {
+    /// Makes all durable and visible, and ends it; gives the last counts.
+    fn close(&self, py: Python<'_>) -> PyResult<Option<Counts>> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let closed = py.detach(|| writer.map(Writer::close).transpose()).map_err(|error| capture_error(&error))?;
-        Ok(closed.map(|progress| (progress.recorded, progress.durable, progress.segments)))
+        Ok(closed.map(|progress| counts(&progress)))
     }
 }

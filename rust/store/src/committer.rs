@@ -17,7 +17,6 @@ pub enum Outcome {
     Failed {
         /// The number it was submitted with.
         number: u64,
-        /// Why.
         reason: StoreError,
     },
 }

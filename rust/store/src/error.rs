@@ -10,27 +10,21 @@ use trunkline_wire::system_words;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// Another process, or another store of this one, has the directory.
-    InUse {
-        /// The directory.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// The file is no store, a damaged one, or one of a later version.
     Foreign {
-        /// The file.
         path: PathBuf,
         /// What it is instead.
         what: String,
     },
     /// The disk, the quota or the file size limit is exhausted.
     Full {
-        /// The file.
         path: PathBuf,
         /// The system's words for it.
         what: String,
     },
     /// The system refused to read or to write.
     Failed {
-        /// The file.
         path: PathBuf,
         /// Its words for it.
         what: String,

@@ -13,6 +13,9 @@ pub(crate) struct Place {
     /// The file of the store, by a path without links.
     pub(crate) file: PathBuf,
     lock: File,
+    /// The directory itself, whose lock nobody can remove.
+    #[cfg(unix)]
+    directory: File,
 }
 
 impl Place {
@@ -26,16 +29,18 @@ impl Place {
         // SQLite follows no link anywhere in a path, but the owner may use links above the directory.
         let directory = fs::canonicalize(directory).map_err(failed(directory))?;
         let path = directory.join(LOCK);
-        let lock = open_private(&path)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse { path: directory }),
-            Err(TryLockError::Error(error)) => return Err(StoreError::of_system(&path, &error)),
-        }
-        let place = Self { file: directory.join(FILE), lock };
+        let lock = locked(open_private(&path)?, &path, &directory)?;
+        #[cfg(unix)]
+        let own = locked(File::open(&directory).map_err(failed(&directory))?, &directory, &directory)?;
+        let place = Self {
+            file: directory.join(FILE),
+            lock,
+            #[cfg(unix)]
+            directory: own,
+        };
         // Created here, so that only its owner can ever read it; SQLite copies its mode to the files beside it.
         open_private(&place.file)?;
-        for beside in ["-wal", "-journal"] {
+        for beside in ["-wal", "-shm", "-journal"] {
             let beside = directory.join(format!("{FILE}{beside}"));
             if fs::symlink_metadata(&beside).is_ok_and(|found| !found.is_file()) {
                 return Err(StoreError::foreign(&beside, "is not a regular file"));
@@ -50,6 +55,17 @@ impl Drop for Place {
     /// Unlocks the directory: explicitly, since a child of this process may hold the same open file.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
+        #[cfg(unix)]
+        let _ = self.directory.unlock();
+    }
+}
+
+/// A file, locked unless another store has its lock.
+fn locked(file: File, path: &Path, directory: &Path) -> Result<File, StoreError> {
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: directory.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(StoreError::of_system(path, &error)),
     }
 }
 

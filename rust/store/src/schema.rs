@@ -18,13 +18,14 @@ const TABLES: [&str; 3] = [
     "CREATE TABLE queue (number INTEGER PRIMARY KEY, description BLOB NOT NULL) STRICT",
 ];
 
-/// The settings for reading an unverified file: whatever it holds, it is not changed. It is locked once and for all, so
-/// it needs no shared memory beside it.
+/// The settings for reading an unverified file: whatever it holds, it is not changed.
 const READING: &str = "
     PRAGMA trusted_schema = OFF;
     PRAGMA cell_size_check = ON;
-    PRAGMA locking_mode = EXCLUSIVE;
 ";
+
+/// Locks the file once and for all, for which it needs no shared memory beside it.
+const ALONE: &str = "PRAGMA locking_mode = EXCLUSIVE;";
 
 /// The settings of a new file. Pages of 8 KiB hold a content of up to 2 KiB in place.
 const NEW: &str = "
@@ -42,11 +43,15 @@ const WRITING: &str = "
     PRAGMA cache_size = -16384;
 ";
 
-/// Prepares a new or known file for this version, or refuses it.
-pub(crate) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+/// Prepares a new or known file for this version, or refuses it. Unless it is used alone, others may read it meanwhile, as
+/// a backup does; who may write is decided by the lock of the directory.
+pub(crate) fn prepare(connection: &mut Connection, path: &Path, is_alone: bool) -> Result<(), StoreError> {
     let failed = |error| StoreError::of_sqlite(path, &error);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(failed)?;
     connection.execute_batch(READING).map_err(failed)?;
+    if is_alone {
+        connection.execute_batch(ALONE).map_err(failed)?;
+    }
     let (application, version) = identity(connection).map_err(failed)?;
     let found = tables(connection).map_err(failed)?;
     let is_new = (application, version) == (0, 0) && found.is_empty();

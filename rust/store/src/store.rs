@@ -10,6 +10,9 @@ use crate::{Op, Restored, StoreError, StoredContent, schema};
 /// Pages that one step of [`Store::tidy`] gives back, 8 MiB.
 const TIDIED_PAGES: u32 = 1024;
 
+/// How long to wait for those who read the file.
+const BUSY: Duration = Duration::from_secs(2);
+
 /// The contents of queues on disk.
 ///
 /// A file does not shrink by itself: pages that contents leave are written again before it grows, and [`Store::tidy`]
@@ -18,6 +21,8 @@ const TIDIED_PAGES: u32 = 1024;
 pub struct Store {
     connection: Connection,
     place: Place,
+    /// Whether the file says that changes are in progress.
+    is_marked: bool,
 }
 
 impl Store {
@@ -26,20 +31,32 @@ impl Store {
     /// A process that was killed leaves nothing behind that would be in the way.
     pub fn open(directory: &Path) -> Result<(Self, Restored), StoreError> {
         let place = Place::take(directory)?;
-        let path = place.file.clone();
-        let failed = |error| StoreError::of_sqlite(&path, &error);
+        let (connection, stored) = match Self::begin(&place.file, false) {
+            // What several readers need beside the file takes room, and is no reason not to start.
+            Err(StoreError::Full { .. }) => Self::begin(&place.file, true),
+            begun => begun,
+        }?;
+        let mut store = Self { connection, place, is_marked: false };
+        match mark(&store.connection, false).map_err(|error| store.failed(&error)) {
+            // The first change that there is room for does so as well.
+            Err(StoreError::Full { .. }) => {}
+            marked => store.is_marked = marked.map(|()| true)?,
+        }
+        Ok((store, stored))
+    }
+
+    fn begin(path: &Path, is_alone: bool) -> Result<(Connection, Restored), StoreError> {
+        let failed = |error| StoreError::of_sqlite(path, &error);
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_NOFOLLOW
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
-        let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
-        // The lock is held until its owner closes: waiting is pointless.
-        connection.busy_timeout(Duration::ZERO).map_err(failed)?;
-        schema::prepare(&mut connection, &path)?;
+        let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+        // Readers stand in the way for moments, when they come and go.
+        connection.busy_timeout(BUSY).map_err(failed)?;
+        schema::prepare(&mut connection, path, is_alone)?;
         let stored = read(&connection).map_err(failed)?;
-        let store = Self { connection, place };
-        store.mark(false).map_err(failed)?;
-        Ok((store, stored))
+        Ok((connection, stored))
     }
 
     /// Makes these changes, in their order: all of them, durably, or none.
@@ -61,11 +78,17 @@ impl Store {
     }
 
     fn transact<'a>(&mut self, ops: impl Iterator<Item = &'a Op>) -> Result<(), StoreError> {
+        let is_marked = self.is_marked;
         let committed = self.connection.transaction().and_then(|transaction| {
+            if !is_marked {
+                mark(&transaction, false)?;
+            }
             Writing::new(&transaction)?.write(ops)?;
             transaction.commit()
         });
-        committed.map_err(|error| self.failed(&error))
+        committed.map_err(|error| self.failed(&error))?;
+        self.is_marked = true;
+        Ok(())
     }
 
     /// Gives back to the system a part of what the file has grown beyond its contents; gives whether there is more.
@@ -73,19 +96,18 @@ impl Store {
         self.give_back().map_err(|error| self.failed(&error))
     }
 
-    /// Closes the store, and marks that no change was in progress.
+    /// Closes the store, and marks that no change was in progress, unless the disk has no room for that.
     pub fn close(self) -> Result<(), StoreError> {
-        self.mark(true).map_err(|error| self.failed(&error))?;
+        match mark(&self.connection, true).map_err(|error| self.failed(&error)) {
+            Ok(()) | Err(StoreError::Full { .. }) => {}
+            failed => return failed,
+        }
         let path = self.place.file.clone();
         self.connection.close().map_err(|(_, error)| StoreError::of_sqlite(&path, &error))
     }
 
     fn failed(&self, error: &rusqlite::Error) -> StoreError {
         StoreError::of_sqlite(&self.place.file, error)
-    }
-
-    fn mark(&self, is_clean: bool) -> Result<()> {
-        self.connection.execute("UPDATE ending SET was_clean = ?", [is_clean]).map(drop)
     }
 
     fn give_back(&self) -> Result<bool> {
@@ -108,6 +130,11 @@ impl Store {
     fn shorten_log(&self) -> Result<()> {
         self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
     }
+}
+
+/// Notes whether no change is in progress.
+fn mark(connection: &Connection, is_clean: bool) -> Result<()> {
+    connection.execute("UPDATE ending SET was_clean = ?", [is_clean]).map(drop)
 }
 
 /// The statements of one change.

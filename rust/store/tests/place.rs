@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use common::{batch, before, define, put, scratch};
 use trunkline_store::{Store, StoreError};
 
-const FILES: [&str; 3] = ["lock", "queues.sqlite", "queues.sqlite-wal"];
+const FILES: [&str; 4] = ["lock", "queues.sqlite", "queues.sqlite-shm", "queues.sqlite-wal"];
 
 /// The error of opening it, which names the cause.
 fn refused(directory: &Path, named: &str) -> StoreError {

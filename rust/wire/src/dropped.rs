@@ -7,10 +7,8 @@ use bytes::Bytes;
 
 use crate::{DecodeError, DropKind, Frames, Verdict, Weight, cost};
 
-/// A dropped message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
-    /// Why.
     pub reason: DropReason,
     /// The message, bit for bit; empty if the transport refused it.
     pub frames: Frames,
@@ -59,7 +57,6 @@ pub enum DropReason {
 pub type DropCounts = BTreeMap<&'static str, u64>;
 
 impl Dropped {
-    /// A dropped message.
     pub fn new(reason: impl Into<DropReason>, origin: impl Into<Origin>, frames: Frames) -> Self {
         Self { reason: reason.into(), frames, origin: origin.into() }
     }

@@ -12,7 +12,6 @@ pub type Frames = SmallVec<[Bytes; 3]>;
 /// The frames of an outgoing message: its own, or shared by all receivers.
 #[derive(Clone, Debug)]
 pub enum Parcel {
-    /// Its own.
     Own(Frames),
     /// Shared frames, from this one on.
     Shared(Arc<Frames>, usize),

@@ -11,7 +11,6 @@ pub mod chirp;
 pub mod dcp;
 mod dialling;
 mod dropped;
-pub mod erased;
 mod error;
 mod frames;
 mod latencies;
@@ -22,6 +21,7 @@ pub mod msgpack;
 pub mod mtl;
 mod names;
 pub mod nats;
+pub mod network;
 mod pattern;
 mod protocol;
 pub mod question;
@@ -39,8 +39,23 @@ pub use latencies::{LATENCY_BOUNDS_NS, Latencies};
 pub use lifecycle::Lifecycle;
 pub use machine::{
     Backlog, Connection, Curve, Event, Incoming, Label, Machine, Multicast, Nanos, Open, OptionValue, Output, Remote,
-    SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight,
+    SendId, ServerNotice, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, Weight,
 };
 pub use names::{NAME_BYTES, shortened};
 pub use pattern::Pattern;
-pub use protocol::{Framing, Protocol, Split};
+pub use protocol::{Protocol, Split};
+
+protocol::framings! {
+    /// Endpoint configuration over NATS.
+    Cdt: cdt::Cdt,
+    /// Data taking.
+    Cdtp: cdtp::Cdtp,
+    /// The service broker.
+    Dcp: dcp::Dcp,
+    /// The topic bus.
+    Mc0: mc0::Mc0,
+    /// Commands of MTL and their replies.
+    MtlControl: mtl::Control,
+    /// The leased binary data flow of MTL.
+    MtlData: mtl::Data,
+}

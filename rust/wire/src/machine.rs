@@ -85,6 +85,9 @@ pub trait Machine {
     /// When to call [`handle_timeout`](Self::handle_timeout) next.
     fn poll_timeout(&self) -> Option<Nanos>;
 
+    /// The current Unix time, in milliseconds: clocks are adjusted. A driver gives it before messages.
+    fn handle_clock(&mut self, _now: Nanos, _unix_ms: i64) {}
+
     /// Messages stay unread from now on because the user or the disk is slow, or are read again.
     fn handle_pressure(&mut self, _now: Nanos, _pressed: bool) {}
 
@@ -118,6 +121,14 @@ pub trait Event: Send + 'static {
     /// The peer and message it reports, if any.
     #[inline]
     fn origin(&mut self) -> Option<&mut Origin> {
+        None
+    }
+
+    /// What is reported in place of this event, if it may be dropped when the queue is full.
+    fn shed() -> Option<Self>
+    where
+        Self: Sized,
+    {
         None
     }
 }
@@ -206,6 +217,14 @@ pub enum SocketEvent {
         /// The transport's reason.
         reason: String,
     },
+    /// An endpoint that is dialled cannot be reached; reported once until it has been, though it is tried again.
+    Unreachable {
+        endpoint: String,
+        /// The system's reason.
+        reason: String,
+    },
+    /// A server in between says something; the connection goes on.
+    Server(ServerNotice),
     /// The transport took a send.
     Sent(SendId),
     /// The transport has given up a send.
@@ -225,9 +244,30 @@ impl SocketEvent {
             Self::OpenFailed { endpoint, reason } | Self::HandshakeFailed { endpoint, reason } => {
                 Some(Connection::Failed { endpoint: endpoint.clone(), reason: reason.clone() })
             }
+            Self::Unreachable { endpoint, reason } => {
+                Some(Connection::Unreachable { endpoint: endpoint.clone(), reason: reason.clone() })
+            }
+            Self::Server(notice) => Some(Connection::Server(notice.clone())),
             Self::Bound(_) | Self::Sent(_) | Self::Unsent(..) | Self::Closed => None,
         }
     }
+}
+
+/// What a transport learns of a server between the peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerNotice {
+    /// The login is over: what comes from now on comes from this server.
+    Used(String),
+    /// The connection to the server is lost.
+    Left,
+    /// It refuses the login, or is not trusted: trying again is no use until that changes.
+    Denied { endpoint: String, reason: String },
+    /// It forbids a subject, in these words.
+    Forbidden(String),
+    /// The largest body that it takes, in bytes.
+    MaxPayload(usize),
+    /// A message is not sent, for this reason.
+    Unsent(String),
 }
 
 /// The other end of a connection.
@@ -265,6 +305,14 @@ pub enum Connection {
         /// The reason, in words.
         reason: String,
     },
+    /// An endpoint that is dialled cannot be reached for now.
+    Unreachable {
+        endpoint: String,
+        /// The system's reason.
+        reason: String,
+    },
+    /// A server in between says something.
+    Server(ServerNotice),
 }
 
 /// Why a send was given up.
@@ -283,7 +331,6 @@ pub enum Unsent {
 /// What to do on a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output<S> {
-    /// Send one message.
     Send {
         /// Set when the machine wants a [`SocketEvent::Sent`] or [`SocketEvent::Unsent`].
         id: Option<SendId>,
@@ -297,31 +344,15 @@ pub enum Output<S> {
         until: Option<Nanos>,
     },
     /// Give up a send that the transport has not taken yet: [`Unsent::Expired`] follows. One that it has taken is sent.
-    Withdraw {
-        /// The socket.
-        socket: S,
-        /// The send.
-        id: SendId,
-    },
+    Withdraw { socket: S, id: SendId },
     /// Open a socket; boxed, as it is much larger than a send.
     Open(Box<Open<S>>),
     /// Connect an open socket to one more endpoint.
-    Connect {
-        /// The socket.
-        socket: S,
-        /// The endpoint.
-        endpoint: String,
-    },
+    Connect { socket: S, endpoint: String },
     /// Disconnect a socket from an endpoint.
-    Disconnect {
-        /// The socket.
-        socket: S,
-        /// The endpoint.
-        endpoint: String,
-    },
+    Disconnect { socket: S, endpoint: String },
     /// Close a socket; [`SocketEvent::Closed`] follows.
     Close {
-        /// The socket.
         socket: S,
         /// How long the transport may continue to send what it has taken.
         linger: Duration,
@@ -377,7 +408,6 @@ pub struct Open<S> {
 
 /// The ZeroMQ pattern of a socket, or another transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // the names are ZeroMQ's own
 pub enum SocketKind {
     Dealer,
     /// NATS subscriptions, not a ZeroMQ pattern. It binds subjects, each followed by a space and its queue group, if
@@ -451,15 +481,10 @@ pub enum OptionValue {
 #[derive(Clone, PartialEq, Eq)]
 pub enum Curve {
     /// The listening side; every client key is checked by ZAP.
-    Server {
-        /// Its secret key.
-        secret: Zeroizing<[u8; 32]>,
-    },
+    Server { secret: Zeroizing<[u8; 32]> },
     /// The dialling side.
     Client {
-        /// Its public key.
         public: [u8; 32],
-        /// Its secret key.
         secret: Zeroizing<[u8; 32]>,
         /// The key that the server must prove.
         server: [u8; 32],

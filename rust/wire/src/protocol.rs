@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::{DecodeError, ErrorKind};
+use crate::{DecodeError, ErrorKind, Framing};
 
 /// The positions of the parts of a message.
 ///
@@ -81,49 +81,35 @@ macro_rules! framings {
             /// [`Protocol::NAME`].
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$name => <$framing>::NAME,)*
+                    $(Self::$name => <$framing as $crate::Protocol>::NAME,)*
                 }
             }
 
             /// [`Protocol::ONE_WAY`].
             pub const fn is_one_way(self) -> bool {
                 match self {
-                    $(Self::$name => <$framing>::ONE_WAY,)*
+                    $(Self::$name => <$framing as $crate::Protocol>::ONE_WAY,)*
                 }
             }
 
             /// [`Protocol::split`].
             #[inline]
-            pub fn split(self, frames: &[impl AsRef<[u8]>]) -> Split {
+            pub fn split(self, frames: &[impl AsRef<[u8]>]) -> $crate::Split {
                 match self {
-                    $(Self::$name => <$framing>::split(frames),)*
+                    $(Self::$name => <$framing as $crate::Protocol>::split(frames),)*
                 }
             }
 
             /// The fault of frames by the specification, if any.
-            pub fn fault(self, frames: &[impl AsRef<[u8]>]) -> Option<DecodeError> {
+            pub fn fault(self, frames: &[impl AsRef<[u8]>]) -> Option<$crate::DecodeError> {
                 match self {
-                    $(Self::$name => <$framing>::decode(frames, &Default::default()).err(),)*
+                    $(Self::$name => <$framing as $crate::Protocol>::decode(frames, &Default::default()).err(),)*
                 }
             }
         }
     };
 }
-
-framings! {
-    /// Endpoint configuration over NATS.
-    Cdt: crate::cdt::Cdt,
-    /// Data taking.
-    Cdtp: crate::cdtp::Cdtp,
-    /// The service broker.
-    Dcp: crate::dcp::Dcp,
-    /// The topic bus.
-    Mc0: crate::mc0::Mc0,
-    /// Commands of MTL and their replies.
-    MtlControl: crate::mtl::Control,
-    /// The leased binary data flow of MTL.
-    MtlData: crate::mtl::Data,
-}
+pub(crate) use framings;
 
 impl Framing {
     /// The framing of this name; the first if there are several.
@@ -134,15 +120,12 @@ impl Framing {
     /// The framing of these frames among those of the same name, which MTL's two flows share.
     #[must_use]
     pub fn of(self, frames: &[impl AsRef<[u8]>]) -> Self {
-        match self {
-            Self::MtlControl | Self::MtlData => {
-                if crate::mtl::is_data(frames) {
-                    Self::MtlData
-                } else {
-                    Self::MtlControl
-                }
-            }
-            Self::Cdt | Self::Cdtp | Self::Dcp | Self::Mc0 => self,
+        if !matches!(self, Self::MtlControl | Self::MtlData) {
+            self
+        } else if crate::mtl::is_data(frames) {
+            Self::MtlData
+        } else {
+            Self::MtlControl
         }
     }
 }

@@ -4,17 +4,19 @@
 //! All randomness comes from the seed: the same calls give the same events.
 
 mod bare;
+mod erased;
 mod network;
 
 pub use bare::{Bare, Received};
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::erased::{AnyMachine, Numbered};
+use self::erased::{AnyMachine, Numbered};
 use crate::{Frames, Incoming, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent};
 
 /// What the network does to messages.
@@ -72,17 +74,16 @@ enum Life {
 }
 
 /// Makes the machine of a member, at its start and at each restart.
-type Make<B> = Box<dyn Fn(Nanos, [u8; 32]) -> Box<B> + Send>;
+type Make = Box<dyn Fn(Nanos, [u8; 32]) -> Box<dyn AnyMachine> + Send>;
 
-struct Member<B: ?Sized> {
+struct Member {
     name: &'static str,
-    make: Make<B>,
-    machine: Box<B>,
+    make: Make,
+    machine: Box<dyn AnyMachine>,
     life: Life,
     sockets: BTreeMap<usize, Socket>,
 }
 
-/// An open socket.
 struct Socket {
     kind: SocketKind,
     bound: Vec<String>,
@@ -145,12 +146,12 @@ enum Happens {
 }
 
 /// Machines, and the network between them.
-pub struct Simulation<B: AnyMachine + ?Sized = dyn AnyMachine> {
+pub struct Simulation {
     seed: u64,
     random: u64,
     now: Nanos,
     network: Network,
-    members: Vec<Member<B>>,
+    members: Vec<Member>,
     links: BTreeMap<u64, Link>,
     /// The connections of sockets that send by name.
     routes: HashMap<(Node, usize, Bytes), u64>,
@@ -164,17 +165,6 @@ pub struct Simulation<B: AnyMachine + ?Sized = dyn AnyMachine> {
 }
 
 impl Simulation {
-    /// Adds a member; its machine is made from the time and a seed of its own.
-    pub fn add<M: Machine + Send + 'static>(
-        &mut self,
-        name: &'static str,
-        make: impl Fn(Nanos, [u8; 32]) -> M + Send + 'static,
-    ) -> Node {
-        self.put(name, Box::new(move |now, seed| Box::new(Numbered::new(make(now, seed)))))
-    }
-}
-
-impl<B: AnyMachine + ?Sized> Simulation<B> {
     /// An empty simulation, limited to this many steps.
     pub fn new(seed: u64, network: Network, limit: u64) -> Self {
         Self {
@@ -196,12 +186,6 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         }
     }
 
-    /// The seed it was made with.
-    pub fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    /// The time.
     pub fn now(&self) -> Nanos {
         self.now
     }
@@ -211,8 +195,13 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         self.network = network;
     }
 
-    /// Adds a member.
-    pub fn put(&mut self, name: &'static str, make: Make<B>) -> Node {
+    /// Adds a member; its machine is made from the time and a seed of its own.
+    pub fn add<M: Machine + Send + 'static>(
+        &mut self,
+        name: &'static str,
+        make: impl Fn(Nanos, [u8; 32]) -> M + Send + 'static,
+    ) -> Node {
+        let make: Make = Box::new(move |now, seed| Box::new(Numbered::new(make(now, seed))));
         let machine = make(self.now, self.seed_of_one());
         self.members.push(Member { name, make, machine, life: Life::Up, sockets: BTreeMap::new() });
         self.settle();
@@ -257,40 +246,33 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
         self.links.values().find(|link| link.ends[0].node == node).map(|link| &link.ends[1].peer)
     }
 
-    /// Its bound endpoints.
     pub fn endpoints(&self, node: Node) -> Vec<String> {
         self.members[node.0].sockets.values().flat_map(|socket| socket.bound.clone()).collect()
     }
 
-    /// Its machine.
-    pub fn any(&mut self, node: Node) -> &mut B {
-        &mut self.members[node.0].machine
-    }
-
     /// Its machine, if it has this type.
     pub fn machine<M: Machine + 'static>(&self, node: Node) -> Option<&M> {
-        self.members[node.0].machine.as_any().downcast_ref::<Numbered<M>>().map(|numbered| &numbered.machine)
+        let any: &dyn Any = &*self.members[node.0].machine;
+        any.downcast_ref::<Numbered<M>>().map(|numbered| &numbered.machine)
+    }
+
+    fn numbered<M: Machine + 'static>(&mut self, node: Node) -> Option<&mut Numbered<M>> {
+        let any: &mut dyn Any = &mut *self.members[node.0].machine;
+        any.downcast_mut()
     }
 
     /// The next event of a machine of this type.
     pub fn event<M: Machine + 'static>(&mut self, node: Node) -> Option<M::Event> {
-        self.members[node.0].machine.as_any_mut().downcast_mut::<Numbered<M>>()?.take()
+        self.numbered::<M>(node)?.take()
     }
 
     /// Gives a verb to a machine of this type, unless the member is down.
     pub fn ask<M: Machine + 'static>(&mut self, node: Node, verb: M::Verb) {
         let now = self.now;
-        self.act(node, |machine| {
-            if let Some(numbered) = machine.as_any_mut().downcast_mut::<Numbered<M>>() {
-                numbered.machine.handle_verb(now, verb);
-            }
-        });
-    }
-
-    /// Acts on a machine, unless the member is down.
-    pub fn act(&mut self, node: Node, act: impl FnOnce(&mut B)) {
-        if self.is_up(node) {
-            act(&mut self.members[node.0].machine);
+        if self.is_up(node)
+            && let Some(numbered) = self.numbered::<M>(node)
+        {
+            numbered.machine.handle_verb(now, verb);
         }
         self.settle();
     }
@@ -558,7 +540,7 @@ impl<B: AnyMachine + ?Sized> Simulation<B> {
     }
 }
 
-impl<B: AnyMachine + ?Sized> fmt::Debug for Simulation<B> {
+impl fmt::Debug for Simulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Simulation").field("seed", &self.seed).field("now", &self.now).finish_non_exhaustive()
     }
@@ -570,7 +552,7 @@ fn host_of(node: Node) -> String {
     format!("10.0.{a}.{b}")
 }
 
-impl<B: AnyMachine + ?Sized> Member<B> {
+impl Member {
     /// Delivers received messages to sockets that want them. Returns whether there were any.
     fn read(&mut self, now: Nanos) -> bool {
         let mut is_any = false;

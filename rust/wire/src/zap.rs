@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::smallvec;
 
+use crate::network;
 use crate::question::{Questions, Token};
 use crate::{
     Event, Frames, Incoming, Machine, Nanos, Open, Output, SocketEvent, SocketKind, SocketOptions, Verdict, Weight,
@@ -40,13 +41,11 @@ pub struct Zap;
 /// A client that requests admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its address.
     pub address: String,
     /// Its key in Z85; empty if it has none.
     pub key: String,
 }
 
-/// The events of an authenticator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ZapEvent {
     /// A client was refused.
@@ -78,7 +77,6 @@ pub enum ZapVerb {
 pub enum Rule {
     /// Every client with a key is admitted, and has it as its name.
     AnyKey,
-    /// A list.
     Listed(Allowed),
     /// By a question for each client with a key.
     Asked,
@@ -152,16 +150,9 @@ impl Lines {
     }
 }
 
-/// What counts as one address: of IPv6 a network, as a host may use all of its addresses. Clients without one share
-/// one.
+/// The host of a client; clients without an address share one.
 fn host(address: &str) -> IpAddr {
-    let address = address.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-    if let IpAddr::V6(six) = address
-        && six.to_ipv4_mapped().is_none()
-    {
-        return IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() >> 64 << 64));
-    }
-    address
+    network::host(address.parse().unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)))
 }
 
 /// Answers the requests of its context's sockets about each client.

@@ -187,6 +187,24 @@ fn a_closing_sender_gives_up_at_its_time_and_not_before() {
     assert_eq!(sender.stats().queued, 102);
 }
 
+// req: CDTP-21
+#[test]
+fn a_run_that_no_verb_has_ended_ends_as_interrupted() {
+    let interrupted = b"\x82\xaecondition_code\x04\xa9condition\xabINTERRUPTED".as_slice();
+    for (is_ended, metadata) in [(false, interrupted), (true, b"\x80".as_slice())] {
+        let mut sender = sender(Variant::B);
+        sender.handle_verb(Nanos(0), data(b"x"));
+        if is_ended {
+            let (timestamp, metadata) = (Timestamp::default(), Bytes::from_static(b"\x80"));
+            sender.handle_verb(Nanos(0), SenderVerb::EndRun { timestamp, metadata });
+        }
+        sender.handle_close(Nanos(0), Duration::from_secs(1));
+        let sent = sends(&mut sender);
+        assert_eq!(sent.len(), 3);
+        assert_eq!(sent[2].1[1], metadata);
+    }
+}
+
 // req: CDTP-20
 #[test]
 fn a_second_receiver_is_told_once() {

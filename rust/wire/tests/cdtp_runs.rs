@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use trunkline_wire::cdtp::{Condition, Run, RunBook, RunRow, Unfollowed};
+use trunkline_wire::cdtp::{Boundary, Condition, Run, RunBook, RunRow, Unfollowed};
 
 const DAT: u8 = 0;
 const BOR: u8 = 1;
@@ -366,4 +366,15 @@ fn no_numbers_are_too_great() {
         }
         assert!(!book.runs().is_empty());
     }
+}
+
+#[test] // req: CDTP-21
+fn a_run_goes_on_until_its_end_or_silence() {
+    const SILENCE_NS: i64 = 600_000_000_000;
+    let run = Run { last_received_at_ns: 1000, ..Run::default() };
+    assert!(run.may_go_on(0) && run.may_go_on(999 + SILENCE_NS) && !run.may_go_on(1000 + SILENCE_NS));
+    assert_eq!(run.said(true), ("IN_PROGRESS".to_owned(), None));
+    assert_eq!(run.said(false), ("INCOMPLETE|ABORTED".to_owned(), Some(10)));
+    let ended = Run { end: Some(Boundary::default()), ..run };
+    assert!(!ended.may_go_on(0));
 }

@@ -216,19 +216,20 @@ fn where_only_workers_are_believed_nobody_speaks_for_others() {
     assert_eq!(bench.sent(), sends(&[("c", "reply c··1··y"), ("w", "reconnect")]));
 }
 
+// req: DCP-13, DCP-14
 #[test]
-fn what_an_answer_repeats_is_short() {
-    let mut bench = bench();
-    let long = "x".repeat((16 << 10) + 1);
+fn names_have_any_number_of_bytes() {
+    let mut bench = Bench::new(BrokerSettings { max_queue_bytes: 4 << 20, ..BrokerSettings::default() });
+    let [long, other, third] = ["x", "y", "z"].map(|letter| letter.repeat(3 << 20));
     bench.register("w", &long);
-    bench.ask("c", "trunkline.status", &long);
-    assert_eq!((bench.sent(), bench.dropped("echo_too_long")), (vec![], 2));
-    bench.register("w", &long[1..]);
-    bench.ask("c", "trunkline.status", &long[..16_000]);
-    assert_eq!(bench.sent().len(), 2);
+    assert_eq!(bench.sent(), sends(&[("w", &format!("register {long}"))]));
+    bench.register("v", &other);
+    assert_eq!((bench.sent(), bench.dropped("queue_full")), (vec![], 1));
+    bench.register("w", "short");
+    bench.register("v", &third);
+    assert_eq!((bench.sent().len(), bench.dropped("queue_full")), (2, 1));
 }
 
-// req: DCP-03
 #[test]
 fn a_worker_is_its_key_and_not_its_address() {
     let mut bench =

@@ -1550,6 +1550,13 @@ fn a_server_that_starts_again_has_what_was_stored() {
         bench.write("w", 1, &["c"]);
         assert_eq!(bench.batches[0].ops, [put(1, 10, "c")]);
     }
+    let left = queues.len();
+    let mut settings = durable(Restored { queues, contents, was_clean: true });
+    settings.virtual_hosts = vec!["none".to_owned()];
+    let bench = Bench::new(settings);
+    let logged =
+        |event: &ServerEvent| matches!(event, ServerEvent::NotRestored { queues, contents: 3 } if *queues == left);
+    assert!(bench.events.iter().any(logged), "{left} of {:?}", bench.events);
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod reason;
 mod settings;
 mod socket;
 
-pub use codec::{Connection, Event, Heartbeat, Metadata, Ready};
+pub use codec::{COPIED, Connection, Event, Heartbeat, Metadata, Ready};
 pub use limits::{HighWater, Limits};
 pub use reason::{Failure, Reason, Tally};
 pub use settings::{Security, Settings, Side};

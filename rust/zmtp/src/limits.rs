@@ -46,7 +46,6 @@ impl Limits {
 /// always may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HighWater {
-    /// Messages.
     pub messages: usize,
     /// Their bytes.
     pub bytes: usize,

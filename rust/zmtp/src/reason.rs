@@ -35,20 +35,23 @@ trunkline_wire::kinds! {
     Denied "denied" "its key is not allowed",
     Undecided "undecided" "its key was not decided about in time: it may come again",
     Refused "refused" "the peer refused the connection",
+    Revoked "revoked" "its key is no longer allowed",
     IdentityTaken "identity_taken" "its routing id is another connection's",
     HandedOver "handed_over" "another connection took over its routing id",
     HeartbeatTimeout "heartbeat_timeout" "nothing was heard of it for too long",
     TtlExpired "ttl_expired" "nothing was heard of it for as long as it said itself",
+    Unreachable "unreachable" "its endpoint cannot be reached; counted once until it has been",
+    Silent "silent" "its system has not answered for too long",
     HandshakeCut "handshake_cut" "it hung up before the end of the handshake",
     MessageCut "message_cut" "it hung up within a message",
     HungUp "hung_up" "it hung up",
     Crowded "crowded" "messages that have not come in whole take too much memory, and its own comes the most slowly",
+    Unread "unread" "what is pending for all peers takes too much memory, and it reads its own the most slowly",
 }
 
 /// A connection that is given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Why.
     pub reason: Reason,
     /// The offset in the peer's bytes: the beginning of the last frame handled, or of the greeting.
     pub offset: u64,
@@ -92,7 +95,6 @@ impl From<Reason> for Fault {
 pub struct Tally([u64; Reason::ALL.len()]);
 
 impl Tally {
-    /// Counts one.
     pub fn count(&mut self, reason: Reason) {
         self.0[reason as usize] += 1;
     }

@@ -10,7 +10,6 @@ use crate::{Heartbeat, Limits, SocketType};
 /// The settings of a socket's connections.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its type.
     pub socket_type: SocketType,
     /// Its routing id at ROUTERs: RFC 37, "The Identity Property".
     pub identity: Bytes,
@@ -73,8 +72,6 @@ impl Security {
 /// Which side of a connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It was accepted.
     Accepted,
-    /// It was dialled.
     Dialled,
 }

@@ -2,7 +2,6 @@
 
 /// The type of a socket: those of RFC 28 and RFC 30.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // the names are ZeroMQ's own
 pub enum SocketType {
     Dealer,
     Pull,
@@ -13,7 +12,6 @@ pub enum SocketType {
 }
 
 impl SocketType {
-    /// All types.
     pub const ALL: [Self; 6] = [Self::Dealer, Self::Pull, Self::Push, Self::Rep, Self::Req, Self::Router];
 
     /// The value of the property Socket-Type.

@@ -16,11 +16,16 @@ fn handshake(identity: &[u8]) -> Vec<u8> {
     let settings = Settings::new(SocketType::Dealer, Bytes::copy_from_slice(identity));
     let mut dealer = connection(&settings, Side::Dialled);
     let mut router = plain(SocketType::Router, Side::Accepted);
-    let mut bytes = written(&mut dealer).to_vec();
-    read(&mut router, &bytes, &[64]);
-    read(&mut dealer, &written(&mut router), &[64]);
-    bytes.extend(written(&mut dealer));
-    bytes
+    let mut bytes = vec![];
+    loop {
+        let more = written(&mut dealer);
+        if more.is_empty() {
+            return bytes;
+        }
+        bytes.extend(&more);
+        read(&mut router, &more, &[64]);
+        read(&mut dealer, &written(&mut router), &[64]);
+    }
 }
 
 fn frame(flags: u8, body: &[u8]) -> Vec<u8> {
@@ -62,6 +67,32 @@ fn the_greeting_and_ready_are_those_of_the_rfc() {
     let mut push = plain(SocketType::Push, Side::Accepted);
     read(&mut push, &greeting, &[64]);
     assert_eq!(written(&mut push).len(), 64, "who was dialled waits");
+}
+
+#[test]
+fn peers_of_zmtp_2_are_spoken_to() {
+    let settings = Settings::new(SocketType::Router, Bytes::from_static(b"us"));
+    let mut router = connection(&settings, Side::Accepted);
+    assert_eq!(written(&mut router), b"\xff\0\0\0\0\0\0\0\0\x7f\x03"[..]);
+    let greeting = b"\xff\0\0\0\0\0\0\0\x01\x7f\x01\x05";
+    assert_eq!(read(&mut router, greeting, &[5]), []);
+    assert_eq!(written(&mut router), b"\x06\0\x02us"[..]);
+    let [Event::Ready(dealer)] = &read(&mut router, b"\0\x02me", &[1])[..] else { panic!("it is ready") };
+    assert_eq!((dealer.socket_type, &dealer.identity[..], dealer.minor), (SocketType::Dealer, &b"me"[..], 0));
+    assert_eq!(messages(&read(&mut router, b"\x01\0\0\x01x", &[3])), [frames(&[b"", b"x"])]);
+    assert!(router.send(&frames(&[b"", b"y"])));
+    assert_eq!(written(&mut router), b"\x01\0\0\x01y"[..]);
+    for (bytes, expected) in [
+        (&b"\x01"[..], Reason::BadSocketType),
+        (b"\x08\0\0", Reason::BadSocketType),
+        (b"\x05\x01\0", Reason::BadFlags),
+        (b"\x05\x04\0", Reason::BadFlags),
+        (b"\x05\0\x02\0a", Reason::BadIdentity),
+    ] {
+        let mut router = plain(SocketType::Router, Side::Accepted);
+        let events = read(&mut router, &[&greeting[..11], bytes].concat(), &[4]);
+        assert_eq!(reason(&events), Some(expected), "{bytes:?}");
+    }
 }
 
 #[test]
@@ -169,7 +200,7 @@ fn pings_are_answered_with_their_context() {
 #[test]
 fn a_peer_that_says_nothing_is_asked_and_given_up() {
     let second = Duration::from_secs(1);
-    let heartbeat = Heartbeat { interval: second, timeout: second, ttl: Some(second * 3) };
+    let heartbeat = Heartbeat { interval: second, timeout: Some(second), ttl: Some(second * 3) };
     let settings = Settings { heartbeat: Some(heartbeat), ..Settings::new(SocketType::Router, Bytes::new()) };
     for (minor, pings) in [(0, false), (1, true)] {
         let mut bytes = handshake(b"");
@@ -188,7 +219,7 @@ fn a_peer_that_says_nothing_is_asked_and_given_up() {
 #[test]
 fn a_peer_of_zmtp_3_0_that_asks_is_asked_as_well() {
     let second = Duration::from_secs(1);
-    let heartbeat = Heartbeat { interval: second, timeout: second, ttl: None };
+    let heartbeat = Heartbeat { interval: second, timeout: Some(second), ttl: None };
     let settings = Settings { heartbeat: Some(heartbeat), ..Settings::new(SocketType::Router, Bytes::new()) };
     let mut bytes = handshake(b"");
     bytes[11] = 0;
@@ -295,6 +326,15 @@ fn what_waits_for_who_is_given_up_is_let_go() {
     router.receive(Nanos(2), Bytes::from_static(b"\0\0"));
     router.refuse(Reason::HungUp);
     assert_eq!(events(&mut router), []);
+}
+
+#[test]
+fn a_handshake_is_not_finished_for_who_is_given_up() {
+    let mut router = plain(SocketType::Router, Side::Accepted);
+    assert_eq!(written(&mut router).len(), 11);
+    assert_eq!(read(&mut router, &handshake(b"me"), &[4096]).len(), 1);
+    router.refuse(Reason::IdentityTaken);
+    assert_eq!(written(&mut router), b""[..]);
 }
 
 #[test]

@@ -177,7 +177,8 @@ fn what_waits_is_encrypted_a_little_ahead() {
 
 #[test]
 fn heartbeats_are_encrypted() {
-    let heartbeat = Some(Heartbeat { interval: Duration::from_secs(1), timeout: Duration::from_secs(1), ttl: None });
+    let heartbeat =
+        Some(Heartbeat { interval: Duration::from_secs(1), timeout: Some(Duration::from_secs(1)), ttl: None });
     let mut server = connection(&Settings { heartbeat, ..server_settings() }, Side::Accepted);
     let mut client = client();
     talk(&mut client, &mut server);

@@ -49,7 +49,7 @@ fn number(frames: &Frames) -> usize {
 proptest! {
     #[test]
     fn nothing_is_lost_without_a_word(immediate: bool, operations in vec(operation(), 0..150)) {
-        let mut push = Distributor::new(MOST, 1 << 20, immediate);
+        let mut push = Distributor::new(MOST, immediate);
         let (mut dials, mut connections): (Vec<PipeId>, Vec<ConnectionId>) = (vec![], vec![]);
         let mut waiting: BTreeMap<ConnectionId, Vec<usize>> = BTreeMap::new();
         let (mut placed, mut pending) = (0, BTreeSet::new());
@@ -83,12 +83,12 @@ proptest! {
                 }
                 Operation::Place(size) => {
                     let is_writable = push.is_writable();
-                    let placing = push.place(&message(placed, size));
+                    let placing = push.place(&message(placed, size), |_| true);
                     prop_assert_eq!(is_writable, placing != Placed::Full);
                     match placing {
                         Placed::Now(connection) => prop_assert!(sent(&mut waiting, connection, placed)),
                         Placed::Pending => prop_assert!(pending.insert(placed)),
-                        Placed::Full => {}
+                        Placed::Full | Placed::Barred => {}
                     }
                     placed += 1;
                 }

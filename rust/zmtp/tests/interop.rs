@@ -158,7 +158,7 @@ fn settings(socket: SocketType, is_secure: bool, is_server: bool) -> Settings {
         (true, true) => Security::CurveServer(Arc::new(ServerKeys { crypto, keys: keys(SERVER) })),
     };
     let millis = Duration::from_millis;
-    let heartbeat = Some(Heartbeat { interval: millis(20), timeout: millis(10_000), ttl: None });
+    let heartbeat = Some(Heartbeat { interval: millis(20), timeout: Some(millis(10_000)), ttl: None });
     Settings { security, heartbeat, ..Settings::new(socket, Bytes::new()) }
 }
 

@@ -54,7 +54,7 @@ proptest! {
                             prop_assert!(asked.is_none() && peers.contains(&number));
                             asked = Some(number);
                         }
-                        Placed::Full | Placed::Pending => prop_assert!(asked.is_some() || peers.is_empty()),
+                        Placed::Full | Placed::Barred | Placed::Pending => prop_assert!(asked.is_some() || peers.is_empty()),
                     }
                 }
                 Operation::Hear { from, has_delimiter } => {

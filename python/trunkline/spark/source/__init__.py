@@ -11,24 +11,21 @@ Spark finds it by itself where trunkline is installed, by the module `pyspark_tr
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from trunkline._native import capture as _native
 from trunkline.spark._disconnects import silence_planner
 from trunkline.spark.source import reading
-from trunkline.spark.source.captures import find
+from trunkline.spark.source.batch import reader_of
+from trunkline.spark.source.captures import find, warn_of_others
 from trunkline.spark.source.offsets import need_start
 from trunkline.spark.source.options import Settings
-from trunkline.spark.source.planning import parts
 from trunkline.spark.source.stream import StreamReader
 
 if TYPE_CHECKING:
-    from trunkline.spark.source.writer import CaptureWriter
+    from trunkline.spark.source.writer import CaptureSink, CaptureWriter
 
 __all__ = ["TrunklineSource"]
 
@@ -57,13 +54,14 @@ class TrunklineSource(DataSource):
         need_start(settings, captures)
         if settings.is_recursive and not captures:
             _logger.warning("%s: there is no capture in it yet, at any depth", ", ".join(map(str, settings.paths)))
+        warn_of_others(settings, captures.values())
         return reading.schema(settings)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads all published segments."""
         settings = Settings.of(self.options)
         reading.need_schema(settings, schema)
-        return BatchReader(settings)
+        return reader_of(settings)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Reads published segments as they come."""
@@ -78,17 +76,8 @@ class TrunklineSource(DataSource):
 
         return CaptureWriter(self.options, schema, overwrite=overwrite)
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> CaptureSink:  # noqa: FBT001 - Spark gives it so
+        """Adds the micro-batches of a stream of rows of captures to a capture."""
+        from trunkline.spark.source.writer import CaptureSink
 
-class BatchReader(DataSourceReader):
-    """Reads the segments that were published when it is planned."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def partitions(self) -> list[InputPartition]:
-        """The segments, several per task."""
-        return [*parts({found.path: _native.published(found.path) for found in find(self._settings).values()})]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of the segments of a task."""
-        return reading.read(self._settings, partition) if isinstance(partition, reading.Part) else iter(())
+        return CaptureSink(self.options, schema, overwrite=overwrite)

@@ -2,30 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple
 
-from trunkline._locations import Location
+import pyarrow as pa
+
+from trunkline._locations import Location, location_of
 from trunkline._native import capture as _native
-from trunkline._text import counted
-from trunkline.capture.stores import exists, folders, is_folder
+from trunkline.capture import reading
+from trunkline.capture.passed import Span
+from trunkline.capture.reading import Capture, native
+from trunkline.capture.stores import exists, folders, is_folder, is_readable
+from trunkline.columns import EVERY
 from trunkline.errors import CaptureError
 from trunkline.spark.source.options import Settings
+from trunkline.spark.source.patterns import is_pattern, matching
 
-__all__ = ["Found", "Span", "absent", "bytes_of", "count", "find", "first_of", "missing", "sizes"]
+__all__ = [
+    "Found",
+    "Segment",
+    "Span",
+    "absent",
+    "bytes_of",
+    "find",
+    "first_of",
+    "is_folder_of_captures",
+    "published",
+    "warn_of_others",
+]
 
-# Consecutive segments: the numbers of the first and the last.
-Span: TypeAlias = tuple[int, int]
-
-# With more segments than this, sizes are estimated from so many, evenly spread: in a directory; and in a store, where each is a
-# request, or for reports with every micro-batch.
-_SIZED = 4096
+# With more segments than this, their bytes are estimated from so many, evenly spread.
 _ASKED = 64
 
-# How many missing segments are named.
-_NAMED = 5
+
+class Segment(NamedTuple):
+    """A published segment, or several that are in one file.
+
+    Attributes:
+        first: The number of the first.
+        last: The number of the last.
+        bytes: The bytes of its file.
+        rows: Its rows; None if that is not noted.
+        frame_bytes: The bytes of their frames; None if that is not noted.
+    """
+
+    first: int
+    last: int
+    bytes: int
+    rows: int | None
+    frame_bytes: int | None
+
+    @property
+    def span(self) -> Span:
+        """The numbers of the first and the last."""
+        return self.first, self.last
+
+
+def published(place: Location, wanted: Sequence[Span] | None = None, *, notes: int = 0) -> list[Segment]:
+    """The existing segments of some, or of all, in order.
+
+    Args:
+        place: The capture.
+        wanted: The numbers of the first and the last of each; all if None.
+        notes: How many files of notes may be read for what they say of rows: each says it of up to 1024 segments.
+
+    Raises:
+        CaptureError: The capture cannot be read.
+    """
+    return [Segment(*known) for known in _native.segments(place, wanted, notes=notes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +90,18 @@ class Found:
     next_segment: int
 
 
-def find(settings: Settings) -> dict[str, Found]:
+def find(settings: Settings, known: Collection[Location] = ()) -> dict[str, Found]:
     """The captures with a segment or a manifest, by id, in the order of their ids.
+
+    Args:
+        settings: What is read.
+        known: Places in stores that are known to be captures, which are not asked about again.
 
     Raises:
         CaptureError: A path is missing or no capture, or two directories hold the same capture.
     """
     found: dict[str, Found] = {}
-    for directory in _directories(settings):
+    for directory in _directories(settings, known):
         capture_id, next_segment = _native.position(directory)
         if capture_id is None:
             # A new capture is empty.
@@ -63,13 +114,26 @@ def find(settings: Settings) -> dict[str, Found]:
     return dict(sorted(found.items()))
 
 
-def _directories(settings: Settings) -> Iterator[Location]:
+def is_folder_of_captures(path: str | os.PathLike[str]) -> bool:
+    """Whether there are captures in a folder, at any depth, which is none itself.
+
+    Raises:
+        CaptureError: A store cannot be asked.
+    """
+    place = location_of(path)
+    return is_readable(place) and is_folder(place) and not _is_capture(place) and any(_below(place))
+
+
+def _directories(settings: Settings, known: Collection[Location]) -> Iterator[Location]:
     for place in settings.paths:
-        if not is_folder(place):
-            what = "is a file: name the directory of the capture" if exists(place) else "does not exist"
-            message = f"{place}: {what}"
+        if place in known:
+            yield place
+        elif is_pattern(place) and not is_folder(place):
+            yield from _matching(place, is_recursive=settings.is_recursive)
+        elif not is_folder(place):
+            message = f"{place}: {_of_file(place) if exists(place) else 'does not exist'}"
             raise CaptureError(message)
-        if _is_capture(place):
+        elif _is_capture(place):
             yield place
         elif settings.is_recursive:
             yield from _below(place)
@@ -78,6 +142,28 @@ def _directories(settings: Settings) -> Iterator[Location]:
             hint = f", and {below} is one: set the option recursive to true to read all in it" if below else ""
             message = f"{place}: is no capture{hint}"
             raise CaptureError(message)
+
+
+def _matching(pattern: Location, *, is_recursive: bool) -> Iterator[Location]:
+    """The captures that match a pattern, or are below what does; other folders are passed over."""
+    places = [*matching(pattern)]
+    captures = [place for place in places if _is_capture(place)]
+    if is_recursive:
+        for place in places:
+            yield from [place] if place in captures else _below(place)
+    yield from () if is_recursive else captures
+    if not places or not (captures or is_recursive):
+        what = f"no capture: {places[0]} is none" if places else "no folder: a capture is named by its directory"
+        message = f"{pattern}: matches {what}"
+        raise CaptureError(message)
+
+
+def _of_file(place: Location) -> str:
+    """The words about a file that is given as a capture."""
+    folder = place.parent
+    if _is_capture(folder):
+        return f"is a file of a capture: name its directory, {folder}"
+    return "is a file: name the directory of the capture"
 
 
 def _below(folder: Location) -> Iterator[Location]:
@@ -94,8 +180,32 @@ def _below(folder: Location) -> Iterator[Location]:
 
 
 def _is_capture(place: Location) -> bool:
-    # Without listing its segments, as there may be a million.
-    return is_folder(place / "_capture") or _native.is_capture(place)
+    # Without listing its segments, as there may be a million; of a store, its manifest is one request.
+    return (isinstance(place, Path) and is_folder(place / "_capture")) or _native.is_capture(place)
+
+
+def warn_of_others(settings: Settings, captures: Iterable[Found]) -> None:
+    """Warns of the captures if all their rows are of other protocols than the one to read."""
+    protocol = settings.protocol
+    if protocol in {None, EVERY}:
+        return
+    places = [found.path for found in captures]
+    only = {"protocol": protocol}
+
+    def batches(most: int | None) -> Iterator[pa.RecordBatch]:
+        for place in places:
+            some = Capture(place, segments=_native.published(place)[:most])
+            yield from native(some).reader(["seq"], only)
+
+    try:
+        # Mostly the first segment of the first capture answers; of a store, the next ones would be opened meanwhile.
+        if any(batch.num_rows for most in (1, None) for batch in batches(most)):
+            return
+    except (CaptureError, OSError, ValueError):
+        # What cannot be read is named by the task that reads it.
+        return
+    for place in places:
+        reading.warn_of_others(Capture(place, segments=_native.published(place)), str(protocol))
 
 
 def absent(there: Sequence[Span], wanted: Sequence[Span]) -> list[Span]:
@@ -114,25 +224,10 @@ def absent(there: Sequence[Span], wanted: Sequence[Span]) -> list[Span]:
     return gone
 
 
-def sizes(place: Location, spans: Sequence[Span]) -> list[int]:
-    """The bytes of segments, estimated if there are many."""
-    step = max(1, len(spans) // (_SIZED if isinstance(place, Path) else _ASKED))
-    sized = spans[::step]
-    each = _native.sizes(place, [first for first, _ in sized])
-    known = {span: size * count([span]) for span, size in zip(sized, each, strict=True)}
-    mean = sum(known.values()) // max(1, len(known))
-    return [known.get(span, mean) for span in spans]
-
-
 def bytes_of(place: Location, numbers: range) -> int:
     """The bytes of segments by number, estimated if there are many, without listing them."""
     each = _native.sizes(place, [*numbers[:: max(1, len(numbers) // _ASKED)]])
     return sum(each) * len(numbers) // max(1, len(each))
-
-
-def count(spans: Iterable[Span]) -> int:
-    """The number of segments."""
-    return sum(last - first + 1 for first, last in spans)
 
 
 def first_of(found: Found) -> int:
@@ -141,12 +236,3 @@ def first_of(found: Found) -> int:
         # Without listing all.
         return 0
     return next((first for first, _ in _native.published(found.path)), found.next_segment)
-
-
-def missing(place: Location, spans: Sequence[Span]) -> str:
-    """The error about missing segments."""
-    number = count(spans)
-    named = [str(number) for first, last in spans[:_NAMED] for number in range(first, min(last + 1, first + _NAMED))]
-    more = f" and {number - _NAMED:,} more" if number > _NAMED else ""
-    names = ", ".join(named[:_NAMED])
-    return f"{place}: {counted(number, 'segment')} deleted before they were read: {names}{more}"

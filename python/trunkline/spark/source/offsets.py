@@ -44,7 +44,7 @@ def need_start(settings: Settings, captures: Mapping[str, Found]) -> None:
             hint = (
                 did_you_mean(capture_id, captures) or ": leave it out, or take an id that trunkline capture info shows"
             )
-            message = f"option startingoffsets: there is no capture {capture_id} in {_places(settings)}{hint}"
+            message = f"option startingOffsets: there is no capture {capture_id} in {_places(settings)}{hint}"
             raise LocalProtocolError(message)
 
 

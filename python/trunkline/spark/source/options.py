@@ -15,11 +15,12 @@ from trunkline._criteria import moment_ns, routing_id
 from trunkline._locations import Location, Url, location_of
 from trunkline._text import did_you_mean
 from trunkline.capture.selecting import Selection, of_rows
-from trunkline.columns import EVERY, Decoder, protocols
+from trunkline.columns import EVERY, Decoder, Layout, protocols
 from trunkline.errors import LocalProtocolError
 from trunkline.spark.source.ddl import columns_of
+from trunkline.spark.source.division import Division
 
-__all__ = ["QUERY", "Settings", "Start", "location_at", "path_of"]
+__all__ = ["MAX_BYTES", "QUERY", "Settings", "Start", "location_at", "options_of_reading", "path_of"]
 
 # The start of a stream: a segment for each named capture, the first one for others.
 Start = Literal["earliest", "latest"] | Mapping[str, int]
@@ -31,9 +32,9 @@ QUERY = "what is read"
 _PLAIN = ("sender", "run", "type", "service", "topic", "resource", "direction", "where")
 _CRITERIA = (*_PLAIN, "peer", "since", "until")
 
-# The prefix of `fileSystem.` options in lower case; credentials of a store are part of its URL.
+# The prefix of options of a file system, in lower case as Spark hands it over; credentials of a store are part of its URL.
 _FILE_SYSTEM = "filesystem."
-_WHO = (f"{_FILE_SYSTEM}access_key", f"{_FILE_SYSTEM}secret_key")
+_CREDENTIALS = ("access_key", "secret_key")
 
 # The option that Spark adds at `CREATE TABLE`; it would pass no options when the table is read.
 _OF_TABLES = "provider"
@@ -42,8 +43,26 @@ _VIEW = "in SQL CREATE TEMPORARY VIEW name USING trunkline OPTIONS (path '/data/
 # The most characters of an invalid value in an error.
 _SHOWN = 200
 
+# The most bytes of frames of a micro-batch whose limits are not chosen: some seconds of work for a core, however much waits.
+MAX_BYTES = 256 << 20
+
 # Spark's largest limit.
 _MOST = (1 << 63) - 1
+
+# Options of Spark's own readers, and what they are here.
+_OF_SPARK = {
+    "maxfilespertrigger": "maxSegmentsPerTrigger",
+    "recursivefilelookup": "recursive",
+    "ignoremissingfiles": "failOnDataLoss",
+}
+
+# All options but those of decoding.
+_OPTIONS = (
+    *("path", "paths", "protocol", "decode", "mode", "columns", "recursive"),
+    *("startingOffsets", "maxSegmentsPerTrigger", "maxBytesPerTrigger", "maxRowsPerTrigger", "failOnDataLoss"),
+    *("minPartitions", "maxPartitionBytes"),
+    *_CRITERIA,
+)
 
 _MODES = ("PERMISSIVE", "FAILFAST", "DROPMALFORMED")
 
@@ -66,8 +85,9 @@ class Settings:
         is_recursive: Whether the paths are folders that are searched for captures.
         start: Where a stream begins.
         max_segments: The most segments of a micro-batch.
-        max_bytes: The most bytes of frames of a micro-batch.
+        max_bytes: The most bytes of frames of a micro-batch; by default `MAX_BYTES` unless another limit is set.
         max_rows: The most rows of a micro-batch.
+        division: How much a task reads.
         fails_on_loss: Whether segments that were deleted before they were read are an error.
         reads: The options that are set and determine rows and columns, which must not change between restarts of a stream. The
             `mode` may change, so that a stream that a malformed message ended can continue.
@@ -85,6 +105,7 @@ class Settings:
     max_segments: int | None = None
     max_bytes: int | None = None
     max_rows: int | None = None
+    division: Division = field(default_factory=Division)
     fails_on_loss: bool = True
     reads: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,6 +120,8 @@ class Settings:
         if _OF_TABLES in given:
             message = f"Spark hands none of the options of a table to a source in Python when it reads it: {_VIEW}"
             raise LocalProtocolError(message)
+        # Before the values: what is wrong with another one may be that an option is misspelt.
+        _refuse_unknown(given)
         read = _Reading(given)
         protocol = read.choice("protocol", [*(known.name for known in protocols()), EVERY])
         is_decoded = read.flag("decode", default=False)
@@ -117,14 +140,16 @@ class Settings:
             columns=columns,
             selection=_selection(read, protocol, is_decoded=is_decoded),
             is_recursive=read.flag("recursive", default=False),
-            start=read.value("startingoffsets", _start) or "earliest",
-            max_segments=read.number("maxsegmentspertrigger"),
-            max_bytes=read.number("maxbytespertrigger"),
-            max_rows=read.number("maxrowspertrigger"),
-            fails_on_loss=read.flag("failondataloss", default=True),
+            start=read.value("startingOffsets", _start) or "earliest",
+            **read.limits(),
+            division=Division(read.number("maxPartitionBytes") or Division().most_bytes, read.number("minPartitions")),
+            fails_on_loss=read.flag("failOnDataLoss", default=True),
             reads=_reads(given, protocol, decoding, columns, is_decoded=is_decoded),
         )
-        read.refuse_others(protocol)
+        read.refuse_others(protocol, is_decoded=is_decoded)
+        if is_decoded and settings.selection is not None and (where := settings.selection.condition()) is not None:
+            # Before any task does.
+            where.of(protocol or "", mode=mode, **decoding)
         return settings
 
 
@@ -133,11 +158,9 @@ class _Reading:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = dict(given)
-        self._known: list[str] = []
 
     def text(self, name: str) -> str | None:
-        self._known.append(name)
-        return self._given.pop(name, None)
+        return self._given.pop(name.lower(), None)
 
     def value(self, name: str, read: Callable[[str], Any]) -> Any:
         text = self.text(name)
@@ -160,6 +183,15 @@ class _Reading:
 
         number: int | None = self.value(name, read)
         return number
+
+    def limits(self) -> dict[str, int | None]:
+        """The limits of a micro-batch: without any, and unless all is wanted, the default of bytes."""
+        is_boundless = self._given.get("maxbytespertrigger", "").lower() == "none"
+        if is_boundless:
+            self.text("maxBytesPerTrigger")
+        limits = {f"max_{what.lower()}": self.number(f"max{what}PerTrigger") for what in ("Segments", "Bytes", "Rows")}
+        is_chosen = is_boundless or any(limits.values())
+        return limits if is_chosen else limits | {"max_bytes": MAX_BYTES}
 
     def choice(self, name: str, known: list[str] | tuple[str, ...], *, upper: bool = False) -> str | None:
         def read(text: str) -> str:
@@ -201,19 +233,35 @@ class _Reading:
             raise LocalProtocolError(message)
         return tuple(location_at(one, of_files) for one in given)
 
-    def refuse_others(self, protocol: str | None) -> None:
-        """Raises an error for unknown options, or those of other protocols."""
+    def refuse_others(self, protocol: str | None, *, is_decoded: bool) -> None:
+        """Raises an error for options of other protocols, or of decoding."""
         for name in self._given:
             owners = [known.name for known in protocols() if name in known.options]
-            if owners and protocol is not None:
+            if is_decoded:
                 message = f"option {name}: is for {' and '.join(owners)}, not for {protocol}"
-            elif owners:
+            else:
                 message = (
                     f"option {name}: is for decoding {' and '.join(owners)}: set decode to true, and name the protocol"
                 )
-            else:
-                hint = did_you_mean(name, self._known) or f": the options are {', '.join(self._known)}"
-                message = f"there is no option {name!r}{hint}"
+            raise LocalProtocolError(message)
+
+
+def options_of_reading() -> frozenset[str]:
+    """The names of all options but the path, in lower case."""
+    names = [*_OPTIONS, *(name for each in protocols() for name in each.options)]
+    return frozenset(name.lower() for name in names) - {"path", "paths"}
+
+
+def _refuse_unknown(given: Mapping[str, str]) -> None:
+    """Raises an error for an option that no protocol has."""
+    known = dict.fromkeys([*_OPTIONS, *(name for each in protocols() for name in each.options)])
+    every = f": the options are {', '.join(known)}"
+    known_lower = {name.lower() for name in known}
+    for name in given:
+        if name not in known_lower and not name.startswith(_FILE_SYSTEM):
+            same = _OF_SPARK.get(name)
+            hint = f": it is {same} here" if same else did_you_mean(name, known)
+            message = f"there is no option {name!r}{hint or every}"
             raise LocalProtocolError(message)
 
 
@@ -226,18 +274,19 @@ def location_at(given: str, options: Mapping[str, str]) -> Location:
     place = location_of(given)
     if isinstance(place, Path):
         if options:
-            message = f"option {min(options)}: is for URLs of stores, and {given!r} is a path"
+            message = f"option fileSystem.{min(options).removeprefix(_FILE_SYSTEM)}: is for URLs of stores, and {given!r} is a path"
             raise LocalProtocolError(message)
         return path_of(os.fspath(place))
     parts = urlsplit(place.text)
-    key, secret = map(options.get, _WHO)
+    who = [_FILE_SYSTEM + name for name in _CREDENTIALS]
+    key, secret = map(options.get, who)
     if (key is None) != (secret is None):
-        message = f"options {_WHO[0]} and {_WHO[1]} go together"
+        message = f"options fileSystem.{' and fileSystem.'.join(_CREDENTIALS)} go together"
         raise LocalProtocolError(message)
     if key is not None and secret is not None:
         host = parts.netloc.rpartition("@")[2]
         parts = parts._replace(netloc=f"{quote(key, safe='')}:{quote(secret, safe='')}@{host}")
-    more = {name.removeprefix(_FILE_SYSTEM): text for name, text in options.items() if name not in _WHO}
+    more = {name.removeprefix(_FILE_SYSTEM): text for name, text in options.items() if name not in who}
     return Url(urlunsplit(parts._replace(query="&".join(filter(None, (parts.query, urlencode(more)))))))
 
 
@@ -267,7 +316,9 @@ def _decoding(read: _Reading, protocol: str | None, *, is_decoded: bool) -> dict
     known = next((known.options for known in protocols() if known.name == protocol), {}) if is_decoded else {}
     given: dict[str, Any] = {}
     for name, default in known.items():
-        if isinstance(default, bool):
+        if name == "payload":
+            given[name] = _payload(read, name)
+        elif isinstance(default, bool):
             given[name] = read.flag(name, default=default)
         elif default == "variant":
             text = read.text(name)
@@ -277,10 +328,23 @@ def _decoding(read: _Reading, protocol: str | None, *, is_decoded: bool) -> dict
             if text is not None:
                 parts = [part.strip() for part in text.split(",")]
                 given[name] = parts if isinstance(default, list | tuple) else text.strip()
+    # Of all protocols together there are none; what is wrong with a layout is the same everywhere.
+    if is_decoded and not known and (payload := _payload(read, "payload")):
+        given["payload"] = payload
     if is_decoded:
         # Checks the options before any read.
         Decoder(protocol or "", **given)
     return given
+
+
+def _payload(read: _Reading, name: str) -> bool | str:
+    """Whether to add the payloads, or their layout in the one way of writing it."""
+
+    def parse(text: str) -> bool | str:
+        word = text.strip().lower()
+        return word == "true" if word in {"true", "false"} else str(Layout(text))
+
+    return read.value(name, parse) or False
 
 
 def _reads(

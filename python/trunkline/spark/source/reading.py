@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -13,32 +15,56 @@ from pyspark.sql.types import StructType
 
 from trunkline import capture as _capture
 from trunkline._locations import Location
-from trunkline._native.capture import existing
 from trunkline._text import did_you_mean
+from trunkline.capture import pruning
 from trunkline.capture.decoding import Decoding, read_batches
-from trunkline.capture.reading import Capture, native
+from trunkline.capture.passed import Span, missing
+from trunkline.capture.pruning import Spans
+from trunkline.capture.reading import Capture, native, of_known
 from trunkline.capture.selecting import Selection, of_rows, wanted
 from trunkline.columns import EVERY
 from trunkline.errors import CaptureError, LocalProtocolError
 from trunkline.spark._comments import ROWS, commented
-from trunkline.spark.source.captures import Span, absent, missing
 from trunkline.spark.source.options import Settings
 
-__all__ = ["Part", "lost", "need_schema", "read", "schema"]
+__all__ = ["Part", "Piece", "lost", "need_schema", "read", "schema"]
 
 _logger = logging.getLogger("trunkline.spark")
+
+# What reads a capture.
+_Rows: TypeAlias = Callable[[Capture], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Segments of one capture, in order.
+
+    Attributes:
+        place: The capture.
+        segments: The numbers of the first and the last of each.
+        sizes: The bytes of each.
+        within: The numbers of the first and the last row, if it has not all of them.
+    """
+
+    place: Location
+    segments: tuple[Span, ...]
+    sizes: tuple[int, ...]
+    within: Span | None = None
+
+    def opened(self) -> Capture:
+        """Its rows, without those of segments that are gone."""
+        return of_known(self.place, self.segments, self.sizes, self.within)
 
 
 @dataclass
 class Part(InputPartition):
-    """The segments of one capture for one task, in order."""
+    """What one task reads: pieces of captures, those of a capture in order."""
 
-    place: Location
-    segments: tuple[Span, ...]
+    pieces: tuple[Piece, ...]
 
-    def __init__(self, place: Location, segments: tuple[Span, ...]) -> None:
+    def __init__(self, pieces: tuple[Piece, ...]) -> None:
         super().__init__(None)
-        self.place, self.segments = place, segments
+        self.pieces = pieces
 
 
 def schema(settings: Settings) -> StructType:
@@ -57,13 +83,16 @@ def need_schema(settings: Settings, given: StructType) -> None:
     Raises:
         LocalProtocolError: It differs.
     """
-    ours = schema(settings)
-    if given.simpleString() != ours.simpleString():
-        message = (
-            f"the source gives {ours.simpleString()}, not {given.simpleString()}: leave the schema out, and choose with the "
-            "options columns and tags"
-        )
-        raise LocalProtocolError(message)
+    ours = [(field.name, field.dataType.simpleString()) for field in schema(settings)]
+    theirs = [(field.name, field.dataType.simpleString()) for field in given]
+    for one, other in itertools.zip_longest(ours, theirs):
+        if one != other:
+            has, asked = (" ".join(column) if column else "no column" for column in (one, other))
+            message = (
+                f"the schema has {asked} where the source has {has}: leave the schema out, and choose with the options "
+                "columns and tags"
+            )
+            raise LocalProtocolError(message)
 
 
 def _arrow_schema(settings: Settings) -> pa.Schema:
@@ -81,7 +110,7 @@ def _arrow_schema(settings: Settings) -> pa.Schema:
 
 
 def _decoding(settings: Settings) -> Decoding:
-    return Decoding(settings.protocol or "", settings.mode, settings.columns, dict(settings.decoding))
+    return Decoding(settings.protocol or "", settings.mode, settings.columns, {"types": "spark", **settings.decoding})
 
 
 def lost(settings: Settings, what: str) -> None:
@@ -96,49 +125,47 @@ def lost(settings: Settings, what: str) -> None:
     _logger.warning("%s", what)
 
 
-def read(settings: Settings, part: Part) -> Iterator[pa.RecordBatch]:
-    """The rows of segments.
+def read(
+    settings: Settings, part: Part, numbers: Spans = pruning.ROWS, times_ns: Spans = pruning.EVERY
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, with these numbers and times of receipt.
 
     Raises:
         CaptureError: A segment cannot be read, or was deleted before it was.
         DecodeError: A message is malformed, and the mode is FAILFAST.
     """
-    there = existing(part.place, part.segments)
-    gone = absent(there, part.segments)
-    if gone:
-        lost(settings, missing(part.place, gone))
-    if not there:
-        return iter(())
-    capture = Capture(part.place, segments=there)
-    return _decoded(settings, capture) if settings.is_decoded else _rows(settings, capture)
+    rows = _decoded(settings, numbers, times_ns) if settings.is_decoded else _rows(settings, numbers, times_ns)
+    for piece in part.pieces:
+        capture = piece.opened()
+        yield from (batch for batch in rows(capture) if batch.num_rows)
+        if gone := native(capture).gone:
+            lost(settings, missing(piece.place, sorted(set(gone))))
 
 
-def _decoded(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
+def _decoded(settings: Settings, numbers: Spans, times_ns: Spans) -> _Rows:
+    decoding = _decoding(settings)
     selection = of_rows(settings.selection or Selection(), settings.protocol or EVERY)
-    batches = _decoding(settings).batches(native(capture), selection.of(capture))
-    return (batch for batch in batches if batch.num_rows)
+    return lambda capture: decoding.batches(capture, selection.of(capture, numbers, times_ns))
 
 
-def _rows(settings: Settings, capture: Capture) -> Iterator[pa.RecordBatch]:
+def _rows(settings: Settings, numbers: Spans, times_ns: Spans) -> _Rows:
     """Recorded rows that have any selected message."""
     given = _arrow_schema(settings)
-    selection = settings.selection
-    if selection is None:
-        return _of_columns(given, read_batches(native(capture).reader(given.names)))
-    selected = selection.of(capture)
-    if selected.is_decided_by_rows and selection.where is None:
-        return _of_columns(given, read_batches(native(capture).reader(given.names, selected.native)))
-    from pyarrow import compute
+    selection = settings.selection or Selection()
 
-    # First find the selected rows, from a fraction of the columns.
-    _, numbers = wanted(capture, selection)
-    seqs = pa.concat_arrays([pa.array([], pa.int64()), *(batch.column(0) for batch in numbers)])
-    batches = read_batches(native(capture).reader([*given.names, "seq"], selected.native))
-    chosen = (batch.filter(compute.is_in(batch["seq"], seqs)) for batch in batches)
-    return _of_columns(given, chosen)
+    def rows(capture: Capture) -> Iterator[pa.RecordBatch]:
+        selected = selection.of(capture, numbers, times_ns)
+        if selected.is_decided_by_rows and selection.where is None:
+            return read_batches(native(capture).reader(given.names, selected.native))
+        from pyarrow import compute
 
+        # First find the selected rows, from a fraction of the columns.
+        _, found = wanted(capture, selection)
+        seqs = pa.concat_arrays([pa.array([], pa.int64()), *(batch.column(0) for batch in found)])
+        batches = read_batches(native(capture).reader([*given.names, "seq"], selected.native))
+        return (batch.filter(compute.is_in(batch["seq"], seqs)) for batch in batches)
 
-def _of_columns(given: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if batch.num_rows:
-            yield pa.RecordBatch.from_arrays([batch[name] for name in given.names], schema=given)
+    def ordered(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([batch[name] for name in given.names], schema=given)
+
+    return lambda capture: map(ordered, rows(capture))

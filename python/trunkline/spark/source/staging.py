@@ -11,6 +11,7 @@ import uuid
 import zlib
 from pathlib import Path
 
+from trunkline._locations import begun_name
 from trunkline._native import capture as _native
 from trunkline._processes import runs
 
@@ -26,7 +27,7 @@ def staging_of(target: Path) -> Path:
     Neither a search for captures nor Spark looks into directories that begin with a dot. The name has the id of the parent
     process: this process ends before the job, its parent with the job's driver.
     """
-    return target.with_name(f".{target.name}.{_machine()}.{os.getppid()}.{uuid.uuid4().hex[:8]}")
+    return target.with_name(f"{begun_name(target)}{_machine()}.{os.getppid()}.{uuid.uuid4().hex[:8]}")
 
 
 def clear(target: Path) -> None:
@@ -35,7 +36,7 @@ def clear(target: Path) -> None:
     Raises:
         CaptureError: It cannot be restored.
     """
-    name = re.compile(rf"\.{re.escape(target.name)}\.([0-9a-f]{{8}})\.(\d+)\.[0-9a-f]{{8}}")
+    name = re.compile(rf"{re.escape(begun_name(target))}([0-9a-f]{{8}})\.(\d+)\.[0-9a-f]{{8}}")
     beside = sorted(target.parent.iterdir()) if target.parent.is_dir() else []
     for staging in beside:
         found = name.fullmatch(staging.name)

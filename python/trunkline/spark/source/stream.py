@@ -19,13 +19,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from trunkline._native.capture import existing
+from trunkline._locations import Location, Url
+from trunkline.capture.passed import missing
 from trunkline.capture.reading import Capture
 from trunkline.spark.source import reading
-from trunkline.spark.source.captures import Found, Span, absent, bytes_of, find, first_of, missing
+from trunkline.spark.source.captures import Found, Segment, absent, bytes_of, find, first_of, published
 from trunkline.spark.source.offsets import LATEST, first_offset, need_start, need_these, offset_of, positions_in
 from trunkline.spark.source.options import Settings
-from trunkline.spark.source.planning import parts
+from trunkline.spark.source.planning import NOTES, parts
 
 __all__ = ["StreamReader"]
 
@@ -33,6 +34,7 @@ _logger = logging.getLogger("trunkline.spark")
 
 # How many segments are looked up at a time, before it is known how many fit into a batch.
 _LOOKED_FOR = 64
+_LOOKED_FOR_IN_STORES = 1024
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -49,11 +51,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # The end of the latest batch, and the captures found when it was planned: a folder is searched once per batch.
         self._planned: dict[str, int] = {}
         self._captures: dict[str, Found] = {}
+        # The captures in stores: it takes several requests to see that a folder is one.
+        self._known: set[Location] = set()
+        self._looked = _Looked()
         # The captures that were reported as behind the checkpoint.
         self._warned: set[str] = set()
 
     def initialOffset(self) -> dict[str, Any]:
-        need_start(self._settings, find(self._settings))
+        need_start(self._settings, self._find())
         return first_offset(self._settings)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -66,10 +71,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if settings.max_rows is None else ReadMaxRows(settings.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._end = _positions(find(self._settings))
+        self._end = _positions(self._find())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - all limits are applied
-        captures = self._captures = find(self._settings)
+        captures = self._captures = self._find()
         now = _positions(captures) if self._end is None else self._end
         before = positions_in(start, self._settings)
         if before == LATEST:
@@ -84,6 +89,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             capture_id: max(number, before.get(capture_id, 0)) for capture_id, number in end.items()
         }
         return offset_of(self._settings, self._planned)
+
+    def _find(self) -> dict[str, Found]:
+        captures = find(self._settings, self._known)
+        self._known = {found.path for found in captures.values() if isinstance(found.path, Url)}
+        return captures
 
     def _warn_of_copies_behind(self, before: Mapping[str, int]) -> None:
         """Warns, once, of each capture that ends before the position of the checkpoint."""
@@ -104,29 +114,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end: dict[str, int] = {}
         # Segments of the captures in turn, so that none delays the others.
         waiting = {
-            capture_id: _spans(self._captures[capture_id], _first(self._captures[capture_id], before), next_segment)
+            capture_id: self._looked.of(
+                self._captures[capture_id], _first(self._captures[capture_id], before), next_segment, room.notes
+            )
             for capture_id, next_segment in now.items()
         }
         while waiting and not room.is_full:
             for capture_id in [*waiting]:
-                span = next(waiting[capture_id], None)
-                if span is None:
+                segment = next(waiting[capture_id], None)
+                if segment is None:
                     end[capture_id] = now[capture_id]
                     del waiting[capture_id]
-                elif room.take(self._captures[capture_id], span):
-                    end[capture_id] = span[1] + 1
+                elif room.take(self._captures[capture_id], segment):
+                    end[capture_id] = segment.last + 1
                 else:
                     break
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the captures, and what is left after the latest batch."""
-        captures = self._captures or find(self._settings)
+        """What is left after the latest batch; the captures may be thousands."""
+        captures = self._captures or self._find()
         behind = {found: range(_first(found, self._planned), found.next_segment) for found in captures.values()}
         return {
-            **_positions(captures),
             "segmentsBehind": sum(map(len, behind.values())),
-            "bytesBehind": sum(bytes_of(found.path, numbers) for found, numbers in behind.items()),
+            "bytesBehind": sum(self._looked.bytes_in(found, numbers) for found, numbers in behind.items()),
         }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -134,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if before == LATEST:
             return []
         # A batch that is repeated was not planned here.
-        captures = self._captures if self._captures.keys() >= after.keys() else find(self._settings)
+        captures = self._captures if self._captures.keys() >= after.keys() else self._find()
         need_these(after, captures, self._settings)
         chosen = {}
         for capture_id, next_segment in after.items():
@@ -153,13 +164,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{found.path}: ends before segment {found.next_segment}, and a batch that is done again reads to segment "
                     f"{next_segment}: start again once it has come as far",
                 )
-            wanted = [(number, number) for number in range(_first(found, before), next_segment)]
-            there = existing(found.path, wanted)
-            gone = absent(there, wanted)
+            first = _first(found, before)
+            wanted = [(number, number) for number in range(first, next_segment)]
+            if isinstance(found.path, Url):
+                there = [*self._looked.of(found, first, next_segment, NOTES)]
+            else:
+                # What was looked up may have been deleted or merged since.
+                there = published(found.path, wanted, notes=NOTES)
+            gone = absent([segment.span for segment in there], wanted)
             if gone:
                 reading.lost(self._settings, missing(found.path, gone))
             chosen[found.path] = there
-        return [*parts(chosen)]
+        return [*parts(chosen, self._settings.division)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of the segments of a task."""
@@ -175,6 +191,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             os._exit(0)
 
 
+class _Looked:
+    """The segments of captures that were looked up.
+
+    Those in stores are kept: their files do not change, and which of them are gone meanwhile shows when they are read.
+    """
+
+    def __init__(self) -> None:
+        # By capture: the numbers that were looked up, and what there is of them.
+        self._known: dict[Location, tuple[range, list[Segment]]] = {}
+
+    def of(self, found: Found, first: int, end: int, notes: int) -> Iterator[Segment]:
+        """The segments of a capture in a range, looked up lazily."""
+        is_kept = isinstance(found.path, Url)
+        numbers, known = self._known.get(found.path, (range(first, first), []))
+        if not is_kept or not numbers.start <= first <= numbers.stop:
+            numbers, known = range(first, first), []
+        known = [segment for segment in known if segment.first >= first]
+        yield from (segment for segment in known if segment.first < end)
+        step = _LOOKED_FOR_IN_STORES if is_kept else _LOOKED_FOR
+        for begin in range(numbers.stop, end, step):
+            stop = min(begin + step, end)
+            more = published(found.path, [(number, number) for number in range(begin, stop)], notes=notes)
+            known += more
+            if is_kept:
+                self._known[found.path] = range(first, stop), known
+            yield from more
+
+    def bytes_in(self, found: Found, numbers: range) -> int:
+        """The bytes of segments, estimated if there are many."""
+        looked, known = self._known.get(found.path, (range(0), []))
+        if numbers and numbers[0] in looked and numbers[-1] in looked:
+            return sum(segment.bytes for segment in known if segment.first in numbers)
+        return bytes_of(found.path, numbers)
+
+
 class _Room:
     """The room of a micro-batch: whole segments, at least one."""
 
@@ -188,13 +239,20 @@ class _Room:
         """Whether there are no limits."""
         return all(limit is None for limit in self._limits)
 
-    def take(self, found: Found, span: Span) -> bool:
+    @property
+    def notes(self) -> int:
+        """How many files of notes are worth reading for each look."""
+        return _LOOKED_FOR if self._limits[1:] != (None, None) else 0
+
+    def take(self, found: Found, segment: Segment) -> bool:
         """Adds the segments of a file, if there is room."""
         segments, frame_bytes, rows = self._taken
-        _, most_bytes, most_rows = self._limits
-        if most_bytes is not None or most_rows is not None:
-            info = Capture(found.path, segments=[span]).info()
-            frame_bytes, rows = frame_bytes + info.bytes, rows + info.messages
+        if self.notes:
+            counts = segment.frame_bytes, segment.rows
+            if None in counts:
+                info = Capture(found.path, segments=[segment.span]).info()
+                counts = info.bytes, info.messages
+            frame_bytes, rows = frame_bytes + (counts[0] or 0), rows + (counts[1] or 0)
         taken = (segments + 1, frame_bytes, rows)
         over = (limit is not None and some > limit for some, limit in zip(taken, self._limits, strict=True))
         if self._taken[0] and any(over):
@@ -202,13 +260,6 @@ class _Room:
             return False
         self._taken = taken
         return True
-
-
-def _spans(found: Found, first: int, end: int) -> Iterator[Span]:
-    """The segments of a capture in a range, looked up lazily."""
-    for begin in range(first, end, _LOOKED_FOR):
-        wanted = [(number, number) for number in range(begin, min(begin + _LOOKED_FOR, end))]
-        yield from existing(found.path, wanted)
 
 
 def _positions(captures: Mapping[str, Found]) -> dict[str, int]:

@@ -2,56 +2,50 @@
 
 from __future__ import annotations
 
-import heapq
+import json
 import shutil
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import parquet
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from trunkline import capture as _capture
-from trunkline._frames import of_row
+from trunkline._locations import location_of
 from trunkline._native import capture as _native
 from trunkline._text import did_you_mean
 from trunkline.errors import CaptureError, LocalProtocolError
-from trunkline.spark.source.options import path_of
+from trunkline.spark.source.options import options_of_reading, path_of
 from trunkline.spark.source.staging import clear, staging_of
 
-__all__ = ["CaptureWriter"]
+if TYPE_CHECKING:
+    from trunkline._native.capture import _Staged
 
-# The order of rows: by capture, then as in the capture.
-_ORDER = ("capture_id", "seq")
+__all__ = ["CaptureSink", "CaptureWriter"]
 
-# The rows of each file in memory during a merge.
-_ROWS = 1024
-
-# The columns that are kept beside the time and the frames; rows are numbered again.
-_KEPT = ("protocol", "direction", "endpoint", "peer", "topic", "reply_to", "error")
-
-# The only option.
+# The options, in lower case as Spark hands them over. Those of a stream have Spark's and Delta's names.
 _PATH = "path"
+_CHECKPOINT = "checkpointlocation"
+_QUERY = "txnappid"
 
 
 @dataclass
 class _Written(WriterCommitMessage):
-    """The result of a task: a file of its sorted rows; None without rows."""
+    """The result of a task: files of its rows, below a directory."""
 
-    file: Path | None
+    staging: Path
+    files: list[_Staged]
 
 
 class CaptureWriter(DataSourceArrowWriter):
     """Writes rows of captures as a capture.
 
-    Tasks write files beside the target, which all of them must reach. The last step merges them into a capture there, and
-    renames it. The files of a killed job are removed by the next job with the same target.
+    Tasks write files beside the target, which all of them must reach. The last step makes a capture of them there, and renames
+    it. The files of a killed job are removed by the next job with the same target.
 
     Args:
         options: The options of the data source.
@@ -64,7 +58,7 @@ class CaptureWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
-        self._target = _target(options)
+        self._target = _target(options, [_PATH])
         _need_columns(schema)
         self._overwrites = overwrite
         clear(self._target)
@@ -74,29 +68,13 @@ class CaptureWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of a task, sorted."""
-        batches = [batch for batch in iterator if batch.num_rows]
-        if not batches:
-            return _Written(None)
-        table = pa.Table.from_batches(batches).select(_capture.schema().names)
-        _need_values(table)
-        table = table.sort_by([(name, "ascending") for name in _ORDER])
-        self._staging.mkdir(parents=True, exist_ok=True)
-        file = self._staging / f"{uuid.uuid4().hex}.parquet"
-        parquet.write_table(table, file, row_group_size=_ROWS * 16, compression="lz4")
-        return _Written(file)
+        return _staged(self._staging, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Merges the files of the tasks, and moves the result to the target."""
-        files = [message.file for message in messages if isinstance(message, _Written) and message.file is not None]
-        self._staging.mkdir(parents=True, exist_ok=True)
+        """Makes a capture of the files of the tasks, and moves it to the target."""
         made = self._staging / "capture"
-        importing = _native.Import(made)
-        try:
-            for row in heapq.merge(*map(_rows, files), key=itemgetter(*_ORDER)):
-                importing.append(row["received_at_ns"], of_row(row), **{name: row[name] for name in _KEPT})
-            importing.commit()
-        finally:
-            importing.abort()
+        made.mkdir(parents=True)
+        _native.publish(made, self._staging, _files(messages))
         if self._target.exists():
             _need_room(self._target, overwrites=self._overwrites)
         _native.replace(made, self._target)
@@ -107,15 +85,111 @@ class CaptureWriter(DataSourceArrowWriter):
         shutil.rmtree(self._staging, ignore_errors=True)
 
 
-def _target(options: Mapping[str, str]) -> Path:
+class CaptureSink(DataSourceStreamArrowWriter):
+    """Adds the micro-batches of a stream of rows of captures to a capture, each once.
+
+    Tasks write files beside the capture, as those of a `CaptureWriter` do. A batch is published at once, with its number: a batch
+    that is done again after a kill is dropped if it was published.
+
+    Args:
+        options: The options of the data source.
+        schema: The columns of the rows.
+        overwrite: Whether the query replaces what it wrote before, which is refused.
+
+    Raises:
+        LocalProtocolError: An option is unknown or missing, or the columns are not those of a capture.
+        CaptureError: The checkpoint of the query cannot be read.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            message = "rows of a capture are not replaced: leave the query's outputMode at append"
+            raise LocalProtocolError(message)
+        self._target = _target(options, [_PATH, _CHECKPOINT, _QUERY])
+        _need_columns(schema)
+        self._query = _query(options)
+        clear(self._target)
+        self._staging = staging_of(self._target)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes the rows of a task, sorted."""
+        return _staged(self._staging, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark names it so
+        """Publishes the files of the tasks as segments, unless they were."""
+        written = [message for message in messages if isinstance(message, _Written)]
+        # Another process planned the batch, and named its directory.
+        staging = written[0].staging if written else self._staging
+        _native.publish(self._target, staging, _files(messages), batch=(self._query, batchId))
+        _remove(written)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """Removes the files of the tasks."""
+        _remove([message for message in messages if isinstance(message, _Written)])
+
+
+def _staged(staging: Path, batches: Iterator[pa.RecordBatch]) -> _Written:
+    """Writes the rows of a task."""
+    names = _capture.schema().names
+    stager = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows = batch.select(names)
+        _need_values(rows)
+        stager = stager or _native.Stager(staging)
+        stager.append(rows)
+    return _Written(staging, stager.finish() if stager else [])
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[_Staged]:
+    return [file for message in messages if isinstance(message, _Written) for file in message.files]
+
+
+def _remove(written: Sequence[_Written]) -> None:
+    for staging in {message.staging for message in written}:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _query(options: Mapping[str, str]) -> str:
+    """The name under which the batches of a query are numbered: by default the id in its checkpoint.
+
+    Raises:
+        LocalProtocolError: There is none.
+        CaptureError: The checkpoint cannot be read.
+    """
     given = {name.lower(): text for name, text in options.items()}
-    path = given.pop(_PATH, None)
+    if _QUERY in given:
+        return given[_QUERY]
+    if _CHECKPOINT not in given:
+        message = "name the query's checkpoint, by which each of its batches is written once: .option('checkpointLocation', …)"
+        raise LocalProtocolError(message)
+    place = location_of(given[_CHECKPOINT])
+    found = _native.read_file(place, "metadata")
+    if found is None:
+        message = (
+            f"{place}: the checkpoint has no file metadata: name the query yourself, .option('txnAppId', 'lab-rows')"
+        )
+        raise CaptureError(message)
+    return str(json.loads(found)["id"])
+
+
+def _target(options: Mapping[str, str], known: Sequence[str]) -> Path:
+    given = {name.lower(): text for name, text in options.items()}
+    path = given.get(_PATH)
     if path is None:
         message = "name the capture: .save('capture/')"
         raise LocalProtocolError(message)
-    if given:
-        name = min(given)
-        message = f"there is no option {name!r} for writing{did_you_mean(name, [_PATH])}"
+    unknown = given.keys() - set(known)
+    if unknown:
+        name = min(unknown)
+        if name in options_of_reading():
+            message = (
+                f"option {name} is for reading: nothing is inserted into a view of a capture; rows of captures are written as "
+                "a new one, with .write.format('trunkline').save('capture/')"
+            )
+            raise LocalProtocolError(message)
+        message = f"there is no option {name!r} for writing{did_you_mean(name, known)}"
         raise LocalProtocolError(message)
     return path_of(path)
 
@@ -138,9 +212,11 @@ def _need_columns(schema: StructType) -> None:
         raise LocalProtocolError(message)
 
 
-def _need_values(table: pa.Table) -> None:
+def _need_values(rows: pa.RecordBatch) -> None:
     for field in _capture.schema():
-        if not field.nullable and table.column(field.name).null_count:
+        column = rows.column(field.name)
+        frames = column.flatten().null_count if pa.types.is_list(field.type) else 0
+        if frames or (not field.nullable and column.null_count):
             message = f"the column {field.name} is null in some rows, and must not be"
             raise LocalProtocolError(message)
 
@@ -157,8 +233,3 @@ def _need_room(target: Path, *, overwrites: bool) -> None:
     else:
         message = f"{target}: is there already: choose another name, or mode('overwrite')"
     raise CaptureError(message)
-
-
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
-    for batch in parquet.ParquetFile(file).iter_batches(batch_size=_ROWS):
-        yield from batch.to_pylist()

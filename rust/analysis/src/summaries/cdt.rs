@@ -16,6 +16,7 @@ use super::{
     series::{Series, Times},
 };
 use crate::{
+    divide::{Choice, Key},
     fold::Fold,
     rollout::{Events, Rollout, Way, Ways},
     rows::{Chosen, text, text_at},
@@ -63,10 +64,11 @@ pub(super) struct Found {
     latencies: Series,
 }
 
+/// A configuration of an application, or others together.
 #[derive(Serialize)]
 struct Version {
-    app_version_name: String,
-    config_id: String,
+    app_version_name: Option<String>,
+    config_id: Option<String>,
     announced: usize,
     pulled: usize,
     applied: usize,
@@ -75,26 +77,31 @@ struct Version {
     p50_ns: Option<i64>,
     p99_ns: Option<i64>,
     max_ns: Option<i64>,
+    others: usize,
 }
 
-#[derive(Serialize)]
+/// An endpoint, or others together: the one that lags most of these.
+#[derive(Default, Serialize)]
 struct Lagging {
-    app_version_name: String,
-    endpoint_id: String,
-    announced: String,
+    app_version_name: Option<String>,
+    endpoint_id: Option<String>,
+    announced: Option<String>,
     announced_at_ns: i64,
-    pulled: bool,
+    pulled: Option<bool>,
     applied: Option<String>,
+    others: usize,
 }
 
+/// Answers of one status and reason, or others together.
 #[derive(Serialize)]
 struct Refused {
-    status_code: i64,
+    status_code: Option<i64>,
     reason_phrase: Option<String>,
     errors: u64,
     endpoints: usize,
     first_received_at_ns: Option<i64>,
     last_received_at_ns: Option<i64>,
+    others: usize,
 }
 
 /// What is summed over the endpoints of a version.
@@ -110,8 +117,9 @@ struct Sums {
 
 impl Section for Cdt {
     const PROTOCOL: &'static str = "cdt";
+    const KEY: Key = &[&[Choice::always("app_version_name")], &[Choice::always("endpoint_id")]];
     const NEEDS: &'static [&'static [&'static str]] = &[Rollout::NEEDS, &["reason_phrase"]];
-    const VERSION: u16 = 3;
+    const VERSION: u16 = 4;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, _chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {
@@ -163,9 +171,7 @@ impl Section for Cdt {
         self.refused_count = self.refused_count.saturating_add(other.refused_count);
         for (key, theirs) in other.refused {
             if let Some(mine) = within(&mut self.refused, key) {
-                mine.errors = mine.errors.saturating_add(theirs.errors);
-                mine.seen.merge(theirs.seen);
-                mine.endpoints.extend(theirs.endpoints);
+                mine.merge(&theirs);
             }
         }
     }
@@ -194,12 +200,13 @@ impl Section for Cdt {
                     && let Some(announced_at_ns) = way.available.seen.last()
                 {
                     lagging.push(Lagging {
-                        app_version_name: app.to_owned(),
-                        endpoint_id: of[1].unwrap_or_default().to_owned(),
-                        announced: (*id).to_owned(),
+                        app_version_name: Some(app.to_owned()),
+                        endpoint_id: Some(of[1].unwrap_or_default().to_owned()),
+                        announced: Some((*id).to_owned()),
                         announced_at_ns,
-                        pulled: way.pulled.seen.first().is_some(),
+                        pulled: Some(way.pulled.seen.first().is_some()),
                         applied: in_use.map(|(_, id)| id.to_owned()),
+                        others: 0,
                     });
                 }
             }
@@ -213,17 +220,31 @@ impl Section for Cdt {
         let order = |one: &Lagging| (one.announced_at_ns, one.app_version_name.clone(), one.endpoint_id.clone());
         lagging.sort_by_cached_key(order);
         let lagging_count = lagging.len();
-        lagging.truncate(LAGGING);
+        if let Some(Lagging { announced_at_ns, .. }) = lagging.get(LAGGING) {
+            let others = lagging_count - LAGGING;
+            let rest = Lagging { announced_at_ns: *announced_at_ns, others, ..Lagging::default() };
+            lagging.truncate(LAGGING);
+            lagging.push(rest);
+        }
+        let (listed, others) = sorted.split_at(sorted.len().min(VERSIONS));
+        let mut rows: Vec<_> = listed.iter().map(|((app, id), sums)| sums.row(Some(app), Some(id))).collect();
+        if !others.is_empty() {
+            let mut all = Sums::default();
+            for (_, sums) in others {
+                all.merge(sums);
+            }
+            rows.push(Version { others: others.len(), ..all.row(None, None) });
+        }
         let mut refused: Vec<_> = self.refused.iter().collect();
         refused.sort_unstable_by_key(|(key, refusal)| (Reverse(refusal.errors), *key));
         Found {
-            versions: sorted.into_iter().take(VERSIONS).map(|(of, sums)| sums.row(of)).collect(),
+            versions: rows,
             version_count: versions.len(),
             endpoints,
             lagging,
             lagging_count,
             pulls: self.pulls,
-            refused: refused.into_iter().take(REFUSED).map(|(key, refusal)| refusal.row(key)).collect(),
+            refused: self.rows_of(&refused),
             refused_count: self.refused_count,
             rates: self.rates.clone(),
             latencies,
@@ -231,7 +252,36 @@ impl Section for Cdt {
     }
 }
 
+impl Cdt {
+    /// The first statuses and reasons, and the others together; all that were too many to be told apart are among these.
+    fn rows_of(&self, refused: &[(&(i64, Option<String>), &Refusal)]) -> Vec<Refused> {
+        let (listed, others) = refused.split_at(refused.len().min(REFUSED));
+        let row = |((status, reason), refusal): &(&(i64, Option<String>), &Refusal)| {
+            refusal.row(Some(*status), reason.clone())
+        };
+        let mut rows: Vec<_> = listed.iter().map(row).collect();
+        if !others.is_empty() {
+            let mut all = Refusal::default();
+            for (_, refusal) in others {
+                all.merge(refusal);
+            }
+            all.errors = rows.iter().fold(self.refused_count, |left, row| left.saturating_sub(row.errors));
+            rows.push(Refused { others: others.len(), ..all.row(None, None) });
+        }
+        rows
+    }
+}
+
 impl Sums {
+    fn merge(&mut self, other: &Self) {
+        self.announced += other.announced;
+        self.pulled += other.pulled;
+        self.applied += other.applied;
+        self.in_use += other.in_use;
+        self.first_ns = self.first_ns.into_iter().chain(other.first_ns).min();
+        self.took.merge(other.took.clone());
+    }
+
     fn add(&mut self, way: &Way, is_in_use: bool) {
         let steps = [&way.available, &way.pulled, &way.applied];
         for (sum, step) in [&mut self.announced, &mut self.pulled, &mut self.applied].into_iter().zip(steps) {
@@ -245,11 +295,11 @@ impl Sums {
         }
     }
 
-    fn row(&self, (app, id): &(&str, &str)) -> Version {
+    fn row(&self, app: Option<&str>, id: Option<&str>) -> Version {
         let [p50_ns, p99_ns] = self.took.percentiles([0.5, 0.99]);
         Version {
-            app_version_name: (*app).to_owned(),
-            config_id: (*id).to_owned(),
+            app_version_name: app.map(str::to_owned),
+            config_id: id.map(str::to_owned),
             announced: self.announced,
             pulled: self.pulled,
             applied: self.applied,
@@ -258,19 +308,27 @@ impl Sums {
             p50_ns,
             p99_ns,
             max_ns: self.took.max_ns(),
+            others: 0,
         }
     }
 }
 
 impl Refusal {
-    fn row(&self, (status_code, reason_phrase): &(i64, Option<String>)) -> Refused {
+    fn merge(&mut self, other: &Self) {
+        self.errors = self.errors.saturating_add(other.errors);
+        self.seen.merge(other.seen);
+        self.endpoints.extend(other.endpoints.iter().cloned());
+    }
+
+    fn row(&self, status_code: Option<i64>, reason_phrase: Option<String>) -> Refused {
         Refused {
-            status_code: *status_code,
-            reason_phrase: reason_phrase.clone(),
+            status_code,
+            reason_phrase,
             errors: self.errors,
             endpoints: self.endpoints.len(),
             first_received_at_ns: self.seen.first(),
             last_received_at_ns: self.seen.last(),
+            others: 0,
         }
     }
 }

@@ -18,7 +18,8 @@ use super::{
     series::{Kinds, Merge, Series},
 };
 use crate::{
-    alike::number_of,
+    divide::{Choice, Key},
+    fingerprint::fingerprint_of,
     fold::Fold,
     gaps::{Gaps, followed},
     rows::{Chosen, number_at, numbers, size_at, small, text, text_at},
@@ -110,8 +111,9 @@ impl Merge for Sender {
 
 impl Section for Cdtp {
     const PROTOCOL: &'static str = "cdtp";
+    const KEY: Key = &[&[Choice::always("capture_id")], &[Choice::always("sender")]];
     const NEEDS: &'static [&'static [&'static str]] = &[Gaps::NEEDS, &["variant", "payload_bytes"]];
-    const VERSION: u16 = 2;
+    const VERSION: u16 = 4;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {
@@ -149,7 +151,7 @@ impl Section for Cdtp {
                 _ => {
                     self.send(at, cut(name));
                     let [capture, at, name] = [source.0, at, Some(name)].map(|part| part.map(str::as_bytes));
-                    (number_of(&[capture, name]), number_of(&[capture, at, name]))
+                    (fingerprint_of(&[capture, name]), fingerprint_of(&[capture, at, name]))
                 }
             };
             last = Some((source, (whose, whence)));

@@ -7,10 +7,11 @@ use trunkline_columns::ColumnError;
 
 use super::{
     OWN, Scope, Section,
-    names::{Names, by_name, coloured, cut_bytes},
+    names::{Names, by_name, coloured, common_role, cut_bytes},
     series::{Merge, Series, Times},
 };
 use crate::{
+    divide::{Choice, Key},
     fold::Fold,
     requests::{Outcome, Request, Requests, Role},
     rows::Chosen,
@@ -49,10 +50,11 @@ pub(super) struct Found {
     latencies: Vec<(i32, Series)>,
 }
 
+/// A service, or others together.
 #[derive(Serialize)]
 struct Row {
-    service: ByteBuf,
-    seen_by: &'static str,
+    service: Option<ByteBuf>,
+    seen_by: Option<&'static str>,
     requests: u64,
     replies: u64,
     forwards: u64,
@@ -60,6 +62,7 @@ struct Row {
     p90_ns: Option<i64>,
     p99_ns: Option<i64>,
     max_ns: Option<i64>,
+    others: usize,
 }
 
 impl Merge for Service {
@@ -80,12 +83,21 @@ impl Merge for Service {
 
 impl Section for Dcp {
     const PROTOCOL: &'static str = "dcp";
+    // The address of the client, which only the rows of a broker have, and the metadata.
+    const KEY: Key = &[
+        &[Choice::always("capture_id")],
+        &[
+            Choice { column: "client", when: &[("peer", None)] },
+            Choice { column: "peer", when: &[("direction", Some("in")), ("type", Some("request"))] },
+        ],
+        &[Choice::always("metadata")],
+    ];
     const NEEDS: &'static [&'static [&'static str]] = &[Requests::NEEDS];
-    const VERSION: u16 = 3;
+    const VERSION: u16 = 4;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, _chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {
-        self.requests.take_in(batch)?;
+        self.requests.ingest(batch)?;
         self.count(scope, false);
         Ok(())
     }
@@ -107,8 +119,13 @@ impl Section for Dcp {
     fn evaluate(&self, _scope: &Scope, _buckets: i32) -> Found {
         let sorted = self.services.sorted(|service| service.requests, by_name);
         let every = || sorted.iter().map(|(_, service)| *service).chain([self.services.rest()]);
+        let mut services: Vec<_> = sorted.iter().take(SERVICES).map(|(name, service)| service.named(name)).collect();
+        if let Some((others, sum)) = self.services.others(&sorted, SERVICES) {
+            let role = common_role(sorted.iter().skip(SERVICES).map(|(name, _)| *name));
+            services.push(Row { others, ..sum.row(None, role) });
+        }
         Found {
-            services: sorted.iter().take(SERVICES).map(|(name, service)| service.row(name)).collect(),
+            services,
             service_count: self.services.len(),
             beyond: self.services.beyond(),
             left_out: self.left_out,
@@ -121,7 +138,7 @@ impl Section for Dcp {
 
 impl Dcp {
     fn count(&mut self, scope: &Scope, is_end: bool) {
-        while let Some(request) = self.requests.leave(is_end) {
+        while let Some(request) = self.requests.next_request(is_end) {
             let service = request.service.as_ref().map_or(&[][..], |service| service);
             if !scope.has_own && service.starts_with(OWN.as_bytes()) {
                 self.left_out = true;
@@ -152,13 +169,16 @@ impl Service {
         }
     }
 
-    fn row(&self, name: &[u8]) -> Row {
-        let (role, service) =
-            name.split_last().map_or((Role::Broker, &[][..]), |(role, service)| (Role::of(*role), service));
+    fn named(&self, name: &[u8]) -> Row {
+        let (role, service) = name.split_last().unwrap_or((&(Role::Broker as u8), &[]));
+        self.row(Some(ByteBuf::from(service)), Some(*role))
+    }
+
+    fn row(&self, service: Option<ByteBuf>, role: Option<u8>) -> Row {
         let [p50_ns, p90_ns, p99_ns] = self.times.percentiles([0.5, 0.9, 0.99]);
         Row {
-            service: ByteBuf::from(service),
-            seen_by: role.name(),
+            service,
+            seen_by: role.map(|role| Role::of(role).name()),
             requests: self.requests,
             replies: self.replies,
             forwards: self.forwards,
@@ -166,6 +186,7 @@ impl Service {
             p90_ns,
             p99_ns,
             max_ns: self.times.max_ns(),
+            others: 0,
         }
     }
 }

@@ -13,10 +13,11 @@ use trunkline_columns::ColumnError;
 
 use super::{
     OWN, Scope, Section,
-    names::{Names, by_name, coloured, cut, cut_bytes, within},
+    names::{Names, by_name, coloured, common_role, cut, cut_bytes, within},
     series::{Clock, Merge, Series, Times},
 };
 use crate::{
+    divide::{Choice, Key},
     passing::{self, Message, Passing, SeenBy, messages},
     rows::{Chosen, binary, bytes_at, numbers, text, text_at},
     seen::Seen,
@@ -36,7 +37,7 @@ pub(super) struct Mc0 {
     /// By the topic's name and, in the last byte, the role that saw its messages.
     topics: Names<Topic>,
     left_out: bool,
-    refusals: HashMap<(Option<String>, Option<ByteBuf>), Refusal, RandomState>,
+    refusals: HashMap<RefusedOf, Refusal, RandomState>,
     refused: u64,
 }
 
@@ -51,6 +52,9 @@ struct Topic {
     times: Times,
     rates: Series,
 }
+
+/// The text of errors, and the peer they were sent to.
+type RefusedOf = (Option<String>, Option<ByteBuf>);
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Refusal {
@@ -72,10 +76,11 @@ pub(super) struct Found {
     refused: u64,
 }
 
+/// A topic, or others together.
 #[derive(Serialize)]
 struct Row {
-    topic: String,
-    seen_by: &'static str,
+    topic: Option<String>,
+    seen_by: Option<&'static str>,
     puts: u64,
     deliveries: u64,
     bytes: i64,
@@ -86,8 +91,10 @@ struct Row {
     p50_ns: Option<i64>,
     p99_ns: Option<i64>,
     max_ns: Option<i64>,
+    others: usize,
 }
 
+/// Errors of one text to one peer, or others together.
 #[derive(Serialize)]
 struct Refused {
     text: Option<String>,
@@ -95,6 +102,7 @@ struct Refused {
     errors: u64,
     first_received_at_ns: Option<i64>,
     last_received_at_ns: Option<i64>,
+    others: usize,
 }
 
 impl Merge for Topic {
@@ -116,8 +124,9 @@ impl Merge for Topic {
 
 impl Section for Mc0 {
     const PROTOCOL: &'static str = "mc0";
+    const KEY: Key = &[&[Choice::always("topic")]];
     const NEEDS: &'static [&'static [&'static str]] = &[passing::NEEDS, &["text"]];
-    const VERSION: u16 = 3;
+    const VERSION: u16 = 4;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {
@@ -163,8 +172,13 @@ impl Section for Mc0 {
         let sum = |count: fn(&Topic) -> u64| self.topics.all().map(count).fold(0, u64::saturating_add);
         let mut refusals: Vec<_> = self.refusals.iter().collect();
         refusals.sort_unstable_by_key(|(of, refusal)| (Reverse(refusal.errors), *of));
+        let mut topics: Vec<_> = sorted.iter().take(TOPICS).map(|(name, topic)| topic.named(name)).collect();
+        if let Some((others, sum)) = self.topics.others(&sorted, TOPICS) {
+            let role = common_role(sorted.iter().skip(TOPICS).map(|(name, _)| *name));
+            topics.push(Row { others, ..sum.row(None, role) });
+        }
         Found {
-            topics: sorted.iter().take(TOPICS).map(|(name, topic)| topic.row(name)).collect(),
+            topics,
             topic_count: self.topics.len(),
             beyond: self.topics.beyond(),
             left_out: self.left_out,
@@ -172,13 +186,29 @@ impl Section for Mc0 {
             deliveries: sum(|topic| topic.deliveries),
             rates: coloured(every().map(|topic| &topic.rates)),
             latencies: coloured(every().map(|topic| topic.times.classes())),
-            refusals: refusals.into_iter().take(REFUSALS).map(|(of, refusal)| refusal.row(of)).collect(),
+            refusals: self.rows_of(&refusals),
             refused: self.refused,
         }
     }
 }
 
 impl Mc0 {
+    /// The first refusals, and the others together; all that were too many to be told apart are among these.
+    fn rows_of(&self, refusals: &[(&RefusedOf, &Refusal)]) -> Vec<Refused> {
+        let (listed, others) = refusals.split_at(refusals.len().min(REFUSALS));
+        let mut rows: Vec<_> = listed.iter().map(|(of, refusal)| refusal.row(of)).collect();
+        if !others.is_empty() {
+            let mut seen = Seen::default();
+            for (_, refusal) in others {
+                seen.merge(refusal.seen);
+            }
+            let errors = rows.iter().fold(self.refused, |left, row| left.saturating_sub(row.errors));
+            let all = Refusal { errors, seen }.row(&(None, None));
+            rows.push(Refused { others: others.len(), ..all });
+        }
+        rows
+    }
+
     /// Counts the errors that a middleware sent or a connector received.
     fn refuse(&mut self, batch: &RecordBatch, chosen: &Chosen) -> Result<(), ColumnError> {
         let (verbs, texts, direction) = (text(batch, "verb")?, text(batch, "text")?, text(batch, "direction")?);
@@ -227,35 +257,43 @@ impl Topic {
         }
     }
 
-    fn row(&self, name: &[u8]) -> Row {
-        let (role, topic) = name.split_last().map_or((0, &[][..]), |(role, topic)| (*role, topic));
-        let at_middleware = role == SeenBy::Middleware as u8;
+    fn named(&self, name: &[u8]) -> Row {
+        let (role, topic) = name.split_last().unwrap_or((&0, &[]));
+        self.row(Some(String::from_utf8_lossy(topic).into_owned()), Some(*role))
+    }
+
+    fn row(&self, topic: Option<String>, role: Option<u8>) -> Row {
+        let is_middleware = |role| role == SeenBy::Middleware as u8;
+        // A connector has one peer.
+        let has_peers = role.is_none_or(is_middleware);
         let [p50_ns, p99_ns] = self.times.percentiles([0.5, 0.99]);
         Row {
-            topic: String::from_utf8_lossy(topic).into_owned(),
-            seen_by: if at_middleware { SeenBy::Middleware } else { SeenBy::Connector }.name(),
+            topic,
+            seen_by: role.map(|role| if is_middleware(role) { SeenBy::Middleware } else { SeenBy::Connector }.name()),
             puts: self.puts,
             deliveries: self.deliveries,
             bytes: self.bytes,
-            publishers: at_middleware.then_some(self.publishers.len()),
-            subscribers: at_middleware.then_some(self.subscribers.len()),
+            publishers: has_peers.then_some(self.publishers.len()),
+            subscribers: has_peers.then_some(self.subscribers.len()),
             first_received_at_ns: self.seen.first(),
             last_received_at_ns: self.seen.last(),
             p50_ns,
             p99_ns,
             max_ns: self.times.max_ns(),
+            others: 0,
         }
     }
 }
 
 impl Refusal {
-    fn row(&self, (text, peer): &(Option<String>, Option<ByteBuf>)) -> Refused {
+    fn row(&self, (text, peer): &RefusedOf) -> Refused {
         Refused {
             text: text.clone(),
             peer: peer.clone(),
             errors: self.errors,
             first_received_at_ns: self.seen.first(),
             last_received_at_ns: self.seen.last(),
+            others: 0,
         }
     }
 }

@@ -20,6 +20,7 @@ pub use self::{
     series::{Clock, DECADE},
 };
 use crate::{
+    divide::Key,
     rows::{Chosen, numbers, size_at, text, text_at},
     seen::Seen,
     state::{StateError, load, save},
@@ -46,13 +47,13 @@ pub struct Scope {
 
 /// The counts of one protocol.
 trait Section: Default + Serialize + DeserializeOwned + Send {
-    /// The protocol.
     const PROTOCOL: &'static str;
     /// The columns it reads besides the common ones, in lists.
     const NEEDS: &'static [&'static [&'static str]];
+    /// What its related rows have in common.
+    const KEY: Key;
     /// The version of its state.
     const VERSION: u16;
-    /// Its result.
     type Found: Serialize;
 
     /// Counts more rows.
@@ -206,7 +207,7 @@ impl<S: Section> Counted<S> {
     }
 
     fn load(state: &[u8]) -> Result<Self, StateError> {
-        let found: Self = load(S::PROTOCOL, S::VERSION, state)?;
+        let found: Self = load(S::PROTOCOL, S::VERSION..=S::VERSION, state)?;
         if found.scope.clock.bucket_ns < 1 {
             return Err(StateError::Damaged("its buckets of time have no width".into()));
         }
@@ -256,14 +257,38 @@ fn is_emptied(kind: &str) -> bool {
     kind != ColumnKind::MessageTooLarge.slug() && ColumnKind::ALL.iter().any(|emptied| emptied.slug() == kind)
 }
 
+/// A protocol that is counted.
+struct Listed {
+    name: &'static str,
+    key: Key,
+    summary: fn(Scope) -> Box<dyn Summary>,
+}
+
+impl Listed {
+    const fn of<S: Section + 'static>() -> Self {
+        Self { name: S::PROTOCOL, key: S::KEY, summary: Counted::<S>::of }
+    }
+
+    fn named(name: &str) -> Option<&'static Self> {
+        PROTOCOLS.iter().find(|listed| listed.name == name)
+    }
+}
+
+/// Every protocol that is counted.
+static PROTOCOLS: &[Listed] = &[
+    Listed::of::<cdtp::Cdtp>(),
+    Listed::of::<dcp::Dcp>(),
+    Listed::of::<mc0::Mc0>(),
+    Listed::of::<mtl::Mtl>(),
+    Listed::of::<cdt::Cdt>(),
+];
+
+/// What related rows of the protocol of this name have in common.
+pub fn key(protocol: &str) -> Option<Key> {
+    Listed::named(protocol).map(|listed| listed.key)
+}
+
 /// What is counted of the protocol of this name.
 pub fn summary(protocol: &str, scope: Scope) -> Option<Box<dyn Summary>> {
-    Some(match protocol {
-        cdtp::Cdtp::PROTOCOL => Counted::<cdtp::Cdtp>::of(scope),
-        dcp::Dcp::PROTOCOL => Counted::<dcp::Dcp>::of(scope),
-        mc0::Mc0::PROTOCOL => Counted::<mc0::Mc0>::of(scope),
-        mtl::Mtl::PROTOCOL => Counted::<mtl::Mtl>::of(scope),
-        cdt::Cdt::PROTOCOL => Counted::<cdt::Cdt>::of(scope),
-        _ => return None,
-    })
+    Listed::named(protocol).map(|listed| (listed.summary)(scope))
 }

@@ -15,13 +15,14 @@ use super::{
     waiting::{Level, Waiting},
 };
 use crate::{
-    alike::number_of,
     contents::{Contents, Fate},
+    deliveries::Delivered,
+    divide::{Choice, Key},
+    fingerprint::fingerprint_of,
     fold::Fold,
     latencies::Latencies,
     rows::{Chosen, binary, bytes_at, numbers, small, text, text_at},
     seen::Seen,
-    tries::Tried,
 };
 
 /// How many resources and how many peers with refused logins are listed.
@@ -83,9 +84,10 @@ pub(super) struct Found {
     logins_refused: u64,
 }
 
+/// A resource, or others together.
 #[derive(Serialize)]
 struct Row {
-    resource: String,
+    resource: Option<String>,
     received: u64,
     sent: u64,
     bytes: i64,
@@ -98,8 +100,10 @@ struct Row {
     p99_ns: Option<i64>,
     max_ns: Option<i64>,
     stored_p99_ns: Option<i64>,
+    others: usize,
 }
 
+/// The refused logins of a peer, or of others together.
 #[allow(clippy::struct_field_names)] // as Python has them
 #[derive(Serialize)]
 struct Refused {
@@ -107,6 +111,7 @@ struct Refused {
     refused: u64,
     first_received_at_ns: Option<i64>,
     last_received_at_ns: Option<i64>,
+    others: usize,
 }
 
 impl Merge for Resource {
@@ -135,12 +140,14 @@ impl Merge for Resource {
 
 impl Section for Mtl {
     const PROTOCOL: &'static str = "mtl";
+    // A dead letter is a content of another connection.
+    const KEY: Key = &[&[Choice::always("capture_id")]];
     const NEEDS: &'static [&'static [&'static str]] = &[Contents::NEEDS, &["name"]];
-    const VERSION: u16 = 3;
+    const VERSION: u16 = 4;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {
-        self.contents.take_in(batch)?;
+        self.contents.ingest(batch)?;
         self.count(scope, false);
         self.log_in(batch, chosen)
     }
@@ -180,8 +187,13 @@ impl Section for Mtl {
         logins.sort_unstable_by(|(peer, one), (other_peer, other)| {
             other.refused.cmp(&one.refused).then_with(|| peer.cmp(other_peer))
         });
+        let name_of = |name: &[u8]| Some(String::from_utf8_lossy(name).into_owned());
+        let listed = sorted.iter().take(RESOURCES);
+        let mut resources: Vec<_> = listed.map(|(name, resource)| resource.row(name_of(name))).collect();
+        let others = self.resources.others(&sorted, RESOURCES);
+        resources.extend(others.map(|(others, sum)| Row { others, ..sum.row(None) }));
         Found {
-            resources: sorted.iter().take(RESOURCES).map(|(name, resource)| resource.row(name)).collect(),
+            resources,
             resource_count: self.resources.len(),
             beyond: self.resources.beyond(),
             received,
@@ -191,17 +203,32 @@ impl Section for Mtl {
             rates: coloured(series.iter()),
             latencies: coloured(every().map(|resource| resource.read.classes())),
             levels: levels.collect(),
-            logins: logins.into_iter().take(LOGINS).map(|(peer, login)| login.row(peer.as_ref())).collect(),
+            logins: self.rows_of(&logins),
             logins_refused: self.logins_refused,
         }
     }
 }
 
 impl Mtl {
+    /// The first peers, and the others together; all that were too many to be told apart are among these.
+    fn rows_of(&self, logins: &[(&Option<ByteBuf>, &Login)]) -> Vec<Refused> {
+        let (listed, others) = logins.split_at(logins.len().min(LOGINS));
+        let mut rows: Vec<_> = listed.iter().map(|(peer, login)| login.row(peer.as_ref())).collect();
+        if !others.is_empty() {
+            let mut seen = Seen::default();
+            for (_, login) in others {
+                seen.merge(login.seen);
+            }
+            let refused = rows.iter().fold(self.logins_refused, |left, row| left.saturating_sub(row.refused));
+            rows.push(Refused { others: others.len(), ..Login { refused, seen }.row(None) });
+        }
+        rows
+    }
+
     fn count(&mut self, scope: &Scope, is_end: bool) {
-        while let Some(tried) = self.contents.leave(is_end) {
-            let content = &tried.content;
-            let connection = number_of(&[
+        while let Some(delivered) = self.contents.next_delivery(is_end) {
+            let content = &delivered.content;
+            let connection = fingerprint_of(&[
                 Some(content.capture_id.as_bytes()),
                 content.endpoint.as_ref().map(String::as_bytes),
                 content.peer.as_ref().map(|peer| &peer[..]),
@@ -213,7 +240,7 @@ impl Mtl {
             if content.is_chosen {
                 let name = cut(content.resource.as_deref().unwrap_or_default());
                 let is_settling = self.settling.contains(&connection);
-                self.resources.of(name.as_bytes()).add(&tried, (!is_settling).then_some(connection), &scope.clock);
+                self.resources.of(name.as_bytes()).add(&delivered, (!is_settling).then_some(connection), &scope.clock);
             }
         }
     }
@@ -232,7 +259,7 @@ impl Mtl {
             };
             let peer = bytes_at(&peers, row);
             let [capture, at] = [&capture_id, &endpoint].map(|column| text_at(column, row).map(str::as_bytes));
-            let connection = number_of(&[capture, at, peer]);
+            let connection = fingerprint_of(&[capture, at, peer]);
             match text_at(&names, row).map(|name| name.eq_ignore_ascii_case("connection.authorize")) {
                 Some(true) if self.authorizing.len() < CONNECTIONS => drop(self.authorizing.insert(connection)),
                 Some(false) => drop(self.authorizing.remove(&connection)),
@@ -257,9 +284,9 @@ impl Resource {
     }
 
     /// Counts a content; `unsettled` is its connection if that has settled nothing so far.
-    fn add(&mut self, tried: &Tried, unsettled: Option<u128>, clock: &Clock) {
-        let (content, fate, is_dead) = (&tried.content, tried.fate(), tried.is_dead());
-        let confirmed_ns = tried.latency_ns().filter(|_| fate == Some(Fate::Confirmed));
+    fn add(&mut self, delivered: &Delivered, unsettled: Option<u128>, clock: &Clock) {
+        let (content, fate, is_dead) = (&delivered.content, delivered.fate(), delivered.is_dead());
+        let confirmed_ns = delivered.latency_ns().filter(|_| fate == Some(Fate::Confirmed));
         self.dead_lettered += u64::from(is_dead);
         if !content.is_out {
             self.received += 1;
@@ -292,10 +319,10 @@ impl Resource {
         }
     }
 
-    fn row(&self, name: &[u8]) -> Row {
+    fn row(&self, resource: Option<String>) -> Row {
         let [p50_ns, p99_ns] = self.read.percentiles([0.5, 0.99]);
         Row {
-            resource: String::from_utf8_lossy(name).into_owned(),
+            resource,
             received: self.received,
             sent: self.sent,
             bytes: self.bytes,
@@ -308,6 +335,7 @@ impl Resource {
             p99_ns,
             max_ns: self.read.max_ns(),
             stored_p99_ns: self.stored.percentile(0.99),
+            others: 0,
         }
     }
 }
@@ -319,6 +347,7 @@ impl Login {
             refused: self.refused,
             first_received_at_ns: self.seen.first(),
             last_received_at_ns: self.seen.last(),
+            others: 0,
         }
     }
 }

@@ -83,6 +83,19 @@ impl<T: Merge> Names<T> {
         &self.rest
     }
 
+    /// How many of the sorted names come after the first so many, and their counts together with the rest.
+    pub(crate) fn others(&self, sorted: &[(&[u8], &T)], listed: usize) -> Option<(usize, T)>
+    where
+        T: Clone,
+    {
+        let others = sorted.get(listed..).filter(|others| !others.is_empty())?;
+        let mut sum = self.rest.clone();
+        for (_, counts) in others {
+            sum.merge((*counts).clone());
+        }
+        Some((others.len(), sum))
+    }
+
     /// All names: those with the highest counts first, else in the order of the names.
     pub(crate) fn sorted(&self, most: impl Fn(&T) -> u64, order: fn(&[u8], &[u8]) -> Ordering) -> Vec<(&[u8], &T)> {
         let mut sorted: Vec<_> = self.named().collect();
@@ -116,6 +129,12 @@ pub(crate) fn coloured<'a>(series: impl Iterator<Item = &'a Series>) -> Vec<(i32
         found.push((OTHERS, others));
     }
     found
+}
+
+/// The role that saw all these names, which is the last byte of each; none if there are several.
+pub(crate) fn common_role<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> Option<u8> {
+    let first = names.next()?.last().copied();
+    first.filter(|_| names.all(|name| name.last().copied() == first))
 }
 
 /// By name, and then by the role that saw it, which is the last byte.

@@ -11,8 +11,9 @@ use trunkline_wire::cdtp::Record;
 
 use super::Options;
 use crate::{
-    ColumnError, ColumnKind, Mode,
+    Asked, ColumnError, ColumnKind, Mode,
     output::{BytesLists, Numbers, list_type},
+    payload::{Column, Fault, Given},
     table::Mismatches,
     tags::{self, TagColumns, TagMap},
 };
@@ -22,9 +23,8 @@ pub(super) fn fields(options: &Options) -> Fields {
     fields.extend(tags::fields(&options.tags, "tag", "tags"));
     fields.push(Field::new("payload_frames", DataType::Int32, true));
     fields.push(Field::new("payload_bytes", DataType::Int64, true));
-    if options.payload {
-        fields.push(Field::new("payload", list_type(DataType::Binary), true));
-    }
+    let payload = options.payload.fields(|| Field::new("payload", list_type(DataType::Binary), true));
+    fields.extend(payload.iter().map(|field| field.as_ref().clone()));
     fields.into()
 }
 
@@ -36,16 +36,52 @@ pub(super) struct Content<'a> {
     pub(super) payload_frames: Option<usize>,
     pub(super) payload_bytes: Option<i64>,
     pub(super) payload: Option<Payload<'a>>,
+    /// Whether the payload is data, and complete, so that it may be of a layout.
+    pub(super) is_data: bool,
 }
 
 impl<'a> Content<'a> {
-    pub(super) fn of_record(record: &'a Record, header: &'a [u8]) -> Self {
+    pub(super) fn of_record(record: &'a Record, header: &'a [u8], is_data: bool) -> Self {
         Self {
             sequence: Some(record.sequence),
             tags: Some(TagMap::of(header, &record.tags, record.duplicate_keys as usize)),
             payload_frames: usize::try_from(record.blocks).ok(),
             payload_bytes: i64::try_from(record.block_bytes).ok(),
             payload: Some(Payload::Blocks(record, header)),
+            is_data,
+        }
+    }
+}
+
+impl Content<'_> {
+    /// Calls a function with the payload if it is data.
+    #[inline]
+    fn with_data<T>(&self, then: impl FnOnce(Option<Given<'_>>) -> T) -> T {
+        let tags = self.tags;
+        match self.payload.filter(|_| self.is_data) {
+            None => then(None),
+            Some(Payload::Frames(frames)) => then(Some(Given { frames, tags })),
+            Some(Payload::Blocks(record, header)) => {
+                let mut blocks = record.blocks(header).map(|block| &header[block]);
+                // Mostly there is one, which needs no list.
+                match (record.blocks, blocks.next()) {
+                    (1, Some(block)) => then(Some(Given { frames: &[block], tags })),
+                    (_, first) => {
+                        then(Some(Given { frames: &first.into_iter().chain(blocks).collect::<Vec<_>>(), tags }))
+                    }
+                }
+            }
+        }
+    }
+
+    /// A fault in its payload where it is in the message.
+    fn place(&self, fault: Fault) -> Fault {
+        match self.payload {
+            Some(Payload::Blocks(record, header)) => {
+                let start = record.blocks(header).nth(fault.frame).map_or(record.end, |block| block.start);
+                Fault { frame: 0, offset: start + fault.offset, ..fault }
+            }
+            Some(Payload::Frames(_)) | None => Fault { frame: fault.frame + 1, ..fault },
         }
     }
 }
@@ -66,18 +102,18 @@ pub(super) struct Body {
     tags: TagColumns,
     payload_frames: Numbers<Int32Type>,
     payload_bytes: Numbers<Int64Type>,
-    payload: Option<BytesLists>,
+    payload: Column<BytesLists>,
     strict: bool,
 }
 
 impl Body {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &Options, asked: &Asked) -> Self {
         Self {
-            sequence: Numbers::default(),
-            tags: TagColumns::new(&options.tags, ColumnKind::TagsExceedVariant),
-            payload_frames: Numbers::default(),
-            payload_bytes: Numbers::default(),
-            payload: options.payload.then(BytesLists::default),
+            sequence: Numbers::asked(asked.has("sequence")),
+            tags: TagColumns::asked((&options.tags, "tag", "tags"), ColumnKind::TagsExceedVariant, options.mode, asked),
+            payload_frames: Numbers::asked(asked.has("payload_frames")),
+            payload_bytes: Numbers::asked(asked.has("payload_bytes")),
+            payload: Column::new(&options.payload, "payload", options.mode, asked),
             strict: options.mode == Mode::FailFast,
         }
     }
@@ -85,7 +121,7 @@ impl Body {
     /// Appends a row, and gives what a column cannot hold of it.
     #[allow(clippy::inline_always)] // the values of a message are large, and would be copied at each call
     #[inline(always)]
-    pub(super) fn push(&mut self, row: usize, content: Content<'_>) -> Result<Option<ColumnKind>, ColumnError> {
+    pub(super) fn push(&mut self, row: usize, content: Content<'_>) -> Result<Option<&'static str>, ColumnError> {
         let sequence = content.sequence.and_then(|sequence| i64::try_from(sequence).ok());
         self.sequence.push(sequence);
         let exceeds = (sequence.is_none() && content.sequence.is_some()).then_some(ColumnKind::SequenceExceedsBigint);
@@ -97,10 +133,22 @@ impl Body {
         };
         self.payload_frames.push(content.payload_frames.and_then(|frames| i32::try_from(frames).ok()));
         self.payload_bytes.push(content.payload_bytes);
-        if let Some(column) = &mut self.payload {
-            push_payload(column, content.payload)?;
-        }
-        Ok(exceeds.or(tags_exceed))
+        let fault = match &mut self.payload {
+            Column::None => None,
+            Column::Frames(column) => {
+                push_payload(column, content.payload)?;
+                None
+            }
+            Column::Layout(columns) => content.with_data(|payload| columns.push(row, payload))?,
+        };
+        Ok(exceeds.or(tags_exceed).map(ColumnKind::slug).or(fault))
+    }
+
+    /// Whether the payload is of the layout asked for.
+    pub(super) fn check(&mut self, content: Content<'_>) -> Result<(), Fault> {
+        let Column::Layout(columns) = &mut self.payload else { return Ok(()) };
+        let checked = content.with_data(|payload| payload.map_or(Ok(()), |payload| columns.check(payload)));
+        checked.map_err(|fault| content.place(fault))
     }
 
     /// Appends a row of nulls.
@@ -109,12 +157,16 @@ impl Body {
         self.tags.push_null()?;
         self.payload_frames.push(None);
         self.payload_bytes.push(None);
-        self.payload.as_mut().map_or(Ok(()), BytesLists::push_null)
+        self.payload.push_null()
     }
 
     /// The bytes they take.
     pub(super) fn mismatches(&self) -> Mismatches {
-        self.tags.mismatches().map(|(name, count)| (name.to_owned(), count)).collect()
+        let mut all = self.payload.mismatches();
+        for (name, count) in self.tags.mismatches() {
+            *all.entry(name.to_owned()).or_default() += count;
+        }
+        all
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -122,7 +174,7 @@ impl Body {
             + self.tags.bytes()
             + self.payload_frames.bytes()
             + self.payload_bytes.bytes()
-            + self.payload.as_ref().map_or(0, BytesLists::bytes)
+            + self.payload.bytes()
     }
 
     pub(super) fn finish(&mut self) -> Result<Vec<ArrayRef>, ColumnError> {
@@ -130,9 +182,7 @@ impl Body {
         columns.extend(self.tags.finish()?);
         columns.push(Arc::new(self.payload_frames.finish()?));
         columns.push(Arc::new(self.payload_bytes.finish()?));
-        if let Some(column) = &mut self.payload {
-            columns.push(column.finish()?);
-        }
+        columns.extend(self.payload.finish()?);
         Ok(columns)
     }
 

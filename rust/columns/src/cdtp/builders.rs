@@ -4,7 +4,7 @@ use std::{iter, sync::Arc};
 
 use arrow_array::{ArrayRef, Int32Array};
 use arrow_schema::{DataType, Field, Fields};
-use trunkline_wire::cdtp::{Batch, Cdtp, Head, Layout};
+use trunkline_wire::cdtp::{Batch, Cdtp, Head, Layout, MessageType};
 
 use super::{
     Options,
@@ -14,9 +14,10 @@ use super::{
     payload_bytes,
 };
 use crate::{
-    Builder, ColumnError, Message,
+    Asked, Builder, ColumnError, Message,
     limits::MAX_BYTES,
     output::{Lists, list_type},
+    payload::Fault,
     table::Mismatches,
     tags::TagMap,
 };
@@ -36,8 +37,8 @@ impl Builder<Cdtp> for Rows {
         iter::once(record).chain(message::fields(options).iter().cloned()).collect()
     }
 
-    fn new(options: &Options) -> Self {
-        Self { single: 0, records: Vec::new(), messages: Messages::new(options) }
+    fn new(options: &Options, asked: &Asked) -> Self {
+        Self { single: 0, records: Vec::new(), messages: Messages::new(options, asked) }
     }
 
     #[inline]
@@ -62,6 +63,17 @@ impl Builder<Cdtp> for Rows {
 
     fn mismatches(&self) -> Mismatches {
         self.messages.mismatches()
+    }
+
+    fn check(&mut self, message: &Message<'_>, layout: &Layout, position: usize) -> Result<(), Fault> {
+        let content = match layout {
+            Layout::Single(head) => single(message, head),
+            Layout::Batch(batch) => {
+                let is_data = is_data(Some(batch.message_type));
+                Content::of_record(&batch.records[position], header(message), is_data)
+            }
+        };
+        self.messages.check(content)
     }
 
     #[allow(clippy::inline_always)] // the values of a message are large, and would be copied at each call
@@ -114,7 +126,7 @@ impl Rows {
     ) -> Result<(), ColumnError> {
         let header = header(message);
         self.push_position(i32::try_from(position).map_err(|_| ColumnError::TooLarge)?);
-        let content = Content::of_record(&batch.records[position], header);
+        let content = Content::of_record(&batch.records[position], header, is_data(Some(batch.message_type)));
         self.messages.push(message.row, Start::of(layout, header), content, None)
     }
 }
@@ -143,8 +155,13 @@ impl Builder<Cdtp> for Structs {
         message::fields(options).iter().cloned().chain(iter::once(records)).collect()
     }
 
-    fn new(options: &Options) -> Self {
-        Self { messages: Messages::new(options), records: Body::new(options), lists: Lists::default(), count: 0 }
+    fn new(options: &Options, asked: &Asked) -> Self {
+        Self {
+            messages: Messages::new(options, asked),
+            records: Body::new(options, asked),
+            lists: Lists::default(),
+            count: 0,
+        }
     }
 
     #[inline]
@@ -154,6 +171,17 @@ impl Builder<Cdtp> for Structs {
 
     fn bytes(&self) -> usize {
         self.messages.bytes() + self.records.bytes() + self.lists.bytes()
+    }
+
+    fn check(&mut self, message: &Message<'_>, layout: &Layout, _: usize) -> Result<(), Fault> {
+        match layout {
+            Layout::Single(head) => self.messages.check(single(message, head)),
+            Layout::Batch(batch) => {
+                let is_data = is_data(Some(batch.message_type));
+                let content = |record| Content::of_record(record, header(message), is_data);
+                batch.records.iter().try_for_each(|record| self.records.check(content(record)))
+            }
+        }
     }
 
     #[inline]
@@ -168,7 +196,8 @@ impl Builder<Cdtp> for Structs {
             Layout::Batch(batch) => {
                 let mut exceeds = None;
                 for record in &batch.records {
-                    let record = self.records.push(message.row, Content::of_record(record, header))?;
+                    let content = Content::of_record(record, header, is_data(Some(batch.message_type)));
+                    let record = self.records.push(message.row, content)?;
                     exceeds = exceeds.or(record);
                 }
                 self.count += batch.records.len();
@@ -195,6 +224,11 @@ impl Builder<Cdtp> for Structs {
     }
 }
 
+/// Whether messages of this type have data: those of S have no type.
+fn is_data(message_type: Option<MessageType>) -> bool {
+    matches!(message_type, None | Some(MessageType::Dat))
+}
+
 /// The values of a CDTP1 message after its start.
 #[allow(clippy::inline_always)] // as above
 #[inline(always)]
@@ -205,6 +239,7 @@ fn single<'a>(message: &Message<'a>, head: &Head) -> Content<'a> {
         payload_frames: frames(message).map(|frames| frames.saturating_sub(1)),
         payload_bytes: payload_bytes(message),
         payload: message.has_payload.then(|| Payload::Frames(&message.frames[1..])),
+        is_data: is_data(head.message_type) && message.sizes().0 == message.frames.len(),
     }
 }
 

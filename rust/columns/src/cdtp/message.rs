@@ -17,9 +17,10 @@ use super::{
     body::{self, Body, Content},
 };
 use crate::{
-    ColumnError, ColumnKind, Mode,
+    Asked, ColumnError, ColumnKind, Mode,
     options::{UTC, timestamp_type},
     output::{Bytes, Numbers, Slugs},
+    payload::Fault,
     table::Mismatches,
     tags::micros,
 };
@@ -76,16 +77,16 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &Options, asked: &Asked) -> Self {
         Self {
-            variant: Slugs::default(),
-            sender: Bytes::default(),
-            timestamp_ns: Numbers::default(),
-            timestamp: Numbers::default(),
-            message_type: Slugs::default(),
-            body: Body::new(options),
-            error: Slugs::default(),
-            corrupt_record: (options.mode == Mode::Permissive).then(Bytes::default),
+            variant: Slugs::asked(asked.has("variant")),
+            sender: Bytes::asked(asked.has("sender")),
+            timestamp_ns: Numbers::asked(asked.has("timestamp_ns")),
+            timestamp: Numbers::asked(asked.has("timestamp")),
+            message_type: Slugs::asked(asked.has("type")),
+            body: Body::new(options, asked),
+            error: Slugs::asked(asked.has("error")),
+            corrupt_record: (options.mode == Mode::Permissive).then(|| Bytes::asked(asked.has("_corrupt_record"))),
         }
     }
 
@@ -96,18 +97,23 @@ impl Messages {
         row: usize,
         start: Start<'_>,
         content: Content<'_>,
-        exceeds: Option<ColumnKind>,
+        exceeds: Option<&'static str>,
     ) -> Result<(), ColumnError> {
         let timestamp_ns = start.timestamp.and_then(|timestamp| timestamp.to_nanos());
         let timestamp_exceeds =
-            (timestamp_ns.is_none() && start.timestamp.is_some()).then_some(ColumnKind::TimestampExceedsBigint);
+            (timestamp_ns.is_none() && start.timestamp.is_some()).then_some(ColumnKind::TimestampExceedsBigint.slug());
         self.variant.push(Some(start.variant.slug()));
         self.sender.push(Some(start.sender))?;
         self.timestamp_ns.push(timestamp_ns);
         self.timestamp.push(start.timestamp.copied().and_then(micros));
         self.message_type.push(start.message_type.map(MessageType::slug));
         let body_exceeds = self.body.push(row, content)?;
-        self.end(timestamp_exceeds.or(exceeds).or(body_exceeds).map(ColumnKind::slug), None)
+        self.end(timestamp_exceeds.or(exceeds).or(body_exceeds), None)
+    }
+
+    /// Whether a payload is of the layout asked for.
+    pub(super) fn check(&mut self, content: Content<'_>) -> Result<(), Fault> {
+        self.body.check(content)
     }
 
     /// Appends an error, and its header.
@@ -116,7 +122,6 @@ impl Messages {
         self.end(Some(kind), header)
     }
 
-    /// Appends nulls.
     pub(super) fn push_null(&mut self) -> Result<(), ColumnError> {
         self.skip()?;
         self.end(None, None)

@@ -3,6 +3,7 @@
 mod body;
 mod builders;
 mod message;
+mod writing;
 
 pub use builders::{Rows, Structs};
 
@@ -13,7 +14,8 @@ use trunkline_wire::{
 
 use crate::{
     ColumnError, ColumnKind, Input, Message, Mode, Need, PlanError, Setting, Table, Tags,
-    writing::{self, Given, Writer},
+    payload::Payload,
+    writing::{Given, Writer},
 };
 
 /// The options of decoding.
@@ -25,8 +27,8 @@ pub struct Options {
     pub mode: Mode,
     /// The columns of the tags.
     pub tags: Tags,
-    /// Whether there is a column of payloads. Those of CDTP1 come from [`Parts::payload`](crate::Parts::payload).
-    pub payload: bool,
+    /// What becomes of payloads. Those of CDTP1 come from [`Parts::payload`](crate::Parts::payload).
+    pub payload: Payload,
 }
 
 impl Table for Cdtp {
@@ -39,7 +41,7 @@ impl Table for Cdtp {
         ("mode", Setting::Mode(|options| &mut options.mode)),
         ("accept", Setting::Names { get: accepted, set: accept }),
         ("strict", Setting::Flag(|options| &mut options.settings.strict)),
-        ("payload", Setting::Flag(|options| &mut options.payload)),
+        ("payload", Setting::Payload(|options| &mut options.payload)),
     ];
     const INPUTS: &'static [Input] = &[
         Input { name: "header", need: Need::Always },
@@ -48,11 +50,13 @@ impl Table for Cdtp {
         Input { name: "n_bytes", need: Need::For(&["payload_bytes"]) },
         Input { name: "payload", need: Need::For(&["payload"]) },
     ];
+    const HAS_TAGS: bool = true;
     const KEPT: &'static [&'static str] = &["capture_id", "segment", "seq", "received_at_ns", "endpoint"];
     const COLUMN_KINDS: &'static [ColumnKind] = &[
         ColumnKind::SequenceExceedsBigint,
         ColumnKind::TimestampExceedsBigint,
         ColumnKind::TagsExceedVariant,
+        ColumnKind::PayloadExceedsVariant,
         ColumnKind::MessageTooLarge,
     ];
 
@@ -68,8 +72,12 @@ impl Table for Cdtp {
         options.mode
     }
 
+    fn payload(options: &mut Options) -> &mut Payload {
+        &mut options.payload
+    }
+
     fn writer(_: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
-        Ok(Box::new(writing::cdtp::Headers::of(given)?))
+        Ok(Box::new(writing::Headers::of(given)?))
     }
 
     /// The header gives all but the number of frames.

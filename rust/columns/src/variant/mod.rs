@@ -146,7 +146,7 @@ impl VariantWriter {
         self.value.len().max(self.metadata().len()) <= MAX_BYTES
     }
 
-    fn item(&mut self, item: Item<'_>) -> Result<(), Unwritten> {
+    pub(crate) fn item(&mut self, item: Item<'_>) -> Result<(), Unwritten> {
         match item {
             Item::Null => self.primitive(NULL, []),
             Item::Boolean(value) => self.primitive(if value { TRUE } else { FALSE }, []),
@@ -169,7 +169,8 @@ impl VariantWriter {
         Ok(())
     }
 
-    fn object(&mut self, reader: &mut Reader<'_>) -> Result<(), Unwritten> {
+    /// Writes any value.
+    pub(crate) fn object(&mut self, reader: &mut Reader<'_>) -> Result<(), Unwritten> {
         match reader.value_here()? {
             Value::Nil => self.primitive(NULL, []),
             Value::Boolean(value) => self.primitive(if value { TRUE } else { FALSE }, []),

@@ -1,6 +1,6 @@
 //! Reads variants: our own, and those that Spark made.
 
-use std::str;
+use std::{cmp::Reverse, str};
 
 use trunkline_wire::msgpack::MAX_DEPTH;
 
@@ -62,7 +62,11 @@ impl<'a> Variant<'a> {
                     let name = str::from_utf8(name.unwrap_or_default()).map_err(|_| "a name is no text")?;
                     Ok((name, member.within(depth + 1, left)?))
                 };
-                Ok(Value::Object(self.members().map(named).collect::<Result<_, String>>()?))
+                let mut members: Vec<_> = self.members().collect();
+                // They are listed by name, and their values lie in the order in which they were written. Each goes on to
+                // the end of the whole.
+                members.sort_by_key(|(_, member)| Reverse(member.value.len()));
+                Ok(Value::Object(members.into_iter().map(named).collect::<Result<_, String>>()?))
             }
             ARRAY => {
                 let members = self.members().map(|(_, member)| member.within(depth + 1, left));

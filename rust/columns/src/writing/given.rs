@@ -11,7 +11,6 @@ use arrow_array::{
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, TimeUnit};
 
-use super::value::sorted;
 use crate::{
     ColumnError,
     variant::reading::{Value, Variant},
@@ -81,11 +80,17 @@ impl<'a> Given<'a> {
 
     /// The members of maps: those in a VARIANT of this name, and those that have their own field, `<prefix>_<name>`.
     pub(crate) fn members(self, name: &str, prefix: &str) -> Result<Members, ColumnError> {
-        let rest = self.0.column_by_name(name).map(|column| {
-            let is_one = matches!(column.data_type(), DataType::Struct(fields) if fields.find("metadata").is_some());
-            let wrong = || ColumnError::Input(format!("{name} is {}, it must be a VARIANT", column.data_type()));
-            if is_one { Ok(column.as_struct().clone()) } else { Err(wrong()) }
-        });
+        let column = self.0.column_by_name(name);
+        let rest = match column.filter(|column| *column.data_type() != DataType::Null) {
+            Some(column) if matches!(column.data_type(), DataType::Struct(fields) if fields.find("metadata").is_some()) => {
+                Some(column.as_struct().clone())
+            }
+            Some(column) => {
+                let what = format!("{name} is {}, it must be a VARIANT", column.data_type());
+                return Err(ColumnError::Input(what));
+            }
+            None => None,
+        };
         let mut typed = Vec::new();
         for (field, column) in self.0.fields().iter().zip(self.0.columns()) {
             let named = field.name().strip_prefix(prefix).and_then(|name| name.strip_prefix('_'));
@@ -93,7 +98,7 @@ impl<'a> Given<'a> {
                 typed.extend(Typed::of(field.name(), column)?.map(|column| (named.to_owned(), column)));
             }
         }
-        Ok(Members { rest: rest.transpose()?, typed })
+        Ok(Members { name: name.to_owned(), has_rest: column.is_some(), rest, typed })
     }
 
     /// An invalid message: all its frames, or one of them.
@@ -126,7 +131,6 @@ column!(Binaries, BinaryArray, &[u8]);
 column!(Numbers, Int64Array, i64);
 column!(Flags, BooleanArray, bool);
 
-/// Unsigned numbers.
 pub(crate) struct Unsigned(Option<arrow_array::Decimal128Array>);
 
 impl Unsigned {
@@ -160,9 +164,7 @@ impl Maps {
             |at: usize| cast(entries.column(at), &DataType::Utf8).map(|column| column.as_string::<i32>().clone());
         let (Ok(names), Ok(values)) = (texts(0), texts(1)) else { return Vec::new() };
         let pair = |at: usize| values.is_valid(at).then(|| (names.value(at).to_owned(), values.value(at).to_owned()));
-        let mut pairs: Vec<_> = (0..entries.len()).filter_map(pair).collect();
-        pairs.sort();
-        pairs
+        (0..entries.len()).filter_map(pair).collect()
     }
 }
 
@@ -182,17 +184,31 @@ impl Corrupt {
 
 /// The members of maps.
 pub(crate) struct Members {
+    name: String,
+    /// Whether there is a column of all without a field of their own: else some may have been left out.
+    has_rest: bool,
     rest: Option<StructArray>,
     typed: Vec<(String, Typed)>,
 }
 
 impl Members {
-    /// The members of a row, in byte order of their names.
+    /// The members of a row, in the order in which they were written; those that have only a field of their own come
+    /// last.
     ///
     /// # Errors
-    /// If no member can hold a value of this kind.
+    /// If some may be missing, or no member can hold a value of this kind. It has the name of the maps.
     pub(crate) fn at(&self, row: usize) -> Result<Vec<(&str, Value<'_>)>, String> {
-        let mut members = Vec::new();
+        let name = &self.name;
+        if !self.has_rest {
+            let hint = format!("decode with {name}=\"variant\", or with \"*\": \"variant\" beside those by name");
+            let are = if name.ends_with('s') { "are" } else { "is" };
+            return Err(format!("{name} {are} missing: {hint}"));
+        }
+        self.read(row).map_err(|error| format!("{name}: {error}"))
+    }
+
+    fn read(&self, row: usize) -> Result<Vec<(&str, Value<'_>)>, String> {
+        let mut members: Vec<(&str, Value<'_>)> = Vec::new();
         if let Some(rest) = self.rest.as_ref().filter(|rest| rest.is_valid(row)) {
             let [value, metadata] = ["value", "metadata"].map(|name| {
                 rest.column_by_name(name).and_then(|part| part.as_binary_opt::<i32>()).map(|part| part.value(row))
@@ -205,8 +221,14 @@ impl Members {
                 return Err("a VARIANT of members is no object".to_owned());
             }
         }
-        members.extend(self.typed.iter().filter_map(|(name, column)| Some((name.as_str(), column.at(row)?))));
-        Ok(sorted(members))
+        for (name, column) in &self.typed {
+            let Some(value) = column.at(row) else { continue };
+            match members.iter_mut().find(|(other, _)| other == name) {
+                Some(member) => member.1 = value,
+                None => members.push((name, value)),
+            }
+        }
+        Ok(members)
     }
 }
 

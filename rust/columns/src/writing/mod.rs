@@ -1,12 +1,7 @@
 //! The way back: columns as `decode_structs` gives them, into the frames of messages.
 
-pub(crate) mod cdt;
-pub(crate) mod cdtp;
-pub(crate) mod dcp;
-mod given;
-pub(crate) mod mc0;
-pub(crate) mod mtl;
-mod value;
+pub(crate) mod given;
+pub(crate) mod value;
 
 use std::sync::Arc;
 
@@ -22,7 +17,6 @@ use crate::{
     output::{Bytes as Binaries, BytesLists, Nulls, list_type},
 };
 
-/// Writes messages.
 pub trait Writer {
     /// The frames of the message in a row, and whether those of its payload are included; None if there are no columns
     /// to write it from. An error names the field that is wrong, and how.

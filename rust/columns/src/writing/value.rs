@@ -14,15 +14,6 @@ use trunkline_wire::{
 
 use crate::variant::reading::Value;
 
-/// Members in byte order of their names; of equal ones the last.
-pub(crate) fn sorted<'a>(mut members: Vec<(&'a str, Value<'a>)>) -> Vec<(&'a str, Value<'a>)> {
-    members.sort_by_key(|(name, _)| *name);
-    members.reverse();
-    members.dedup_by(|(one, _), (other, _)| one == other);
-    members.reverse();
-    members
-}
-
 impl Value<'_> {
     /// A decimal as a floating-point number.
     fn fraction(digits: i128, places: u8) -> f64 {
@@ -68,7 +59,7 @@ impl Value<'_> {
             Self::Boolean(value) => table.boolean(*value),
             Self::Signed(value) => table.int(*value),
             Self::Decimal(digits, places) => match (i32::try_from(*digits), i64::try_from(*digits)) {
-                (Ok(digits), _) if *places > 0 => table.decimal(*places, digits),
+                (Ok(digits), _) => table.decimal(*places, digits),
                 (_, Ok(number)) if *places == 0 => table.int(number),
                 _ => table.float(Self::fraction(*digits, *places)),
             },

@@ -8,7 +8,7 @@ use super::{Engine, Slot};
 use crate::outbox::{Pending, To};
 use crate::shared::End;
 use crate::sink::Sink;
-use crate::transport::{Taken, Transport, TransportError};
+use crate::transport::{Confirmation, Taken, Transport, TransportError};
 
 /// Sends offered to one full peer before the others have their turn.
 const RETRIES: usize = 64;
@@ -28,13 +28,26 @@ impl<I, S> Slot<I, S> {
         transport: &mut T,
         to: Option<&Bytes>,
         frames: &[Bytes],
+        id: Option<SendId>,
     ) -> Result<Taken, TransportError> {
-        if self.outboxes.holds(to) { Ok(Taken::Full) } else { transport.send(&mut self.socket, to, frames) }
+        if self.outboxes.holds(to) { Ok(Taken::Full) } else { self.hand_over(transport, to, frames, id) }
+    }
+
+    fn hand_over<T: Transport<Socket = S>>(
+        &mut self,
+        transport: &mut T,
+        to: Option<&Bytes>,
+        frames: &[Bytes],
+        id: Option<SendId>,
+    ) -> Result<Taken, TransportError> {
+        match id {
+            None => transport.send(&mut self.socket, to, frames),
+            Some(_) => transport.send_confirmed(&mut self.socket, to, frames),
+        }
     }
 }
 
 impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
-    /// Retries pending sends.
     pub(super) fn retry(&mut self) -> Result<(), End> {
         for at in 0..self.slots.len() {
             let now = self.now();
@@ -62,8 +75,8 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         for _ in 0..RETRIES {
             let Some(slot) = self.slots.get_mut(at) else { break };
             let Some(pending) = slot.outboxes.front(to) else { break };
-            let frames = pending.frames.clone();
-            match self.transport.send(&mut slot.socket, to.0.as_ref(), &frames) {
+            let (frames, id) = (pending.frames.clone(), pending.id);
+            match slot.hand_over(&mut self.transport, to.0.as_ref(), &frames, id) {
                 Ok(Taken::Full) => {
                     slot.writable = false;
                     slot.outboxes.postpone(now, to);
@@ -93,7 +106,7 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
 
     /// Sends a message, or keeps its frames until it can be sent.
     pub(super) fn send(&mut self, now: Nanos, at: usize, envelope: Envelope<'_>, frames: &mut Parcel) {
-        let result = self.slots[at].offer(&mut self.transport, envelope.to, frames);
+        let result = self.slots[at].offer(&mut self.transport, envelope.to, frames, envelope.id);
         self.posted(now, at, envelope, frames, &result);
     }
 
@@ -129,6 +142,28 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         let _ = self.settle(now, at, id, to, frames, result);
     }
 
+    /// Reports what became of unconfirmed sends.
+    pub(super) fn confirm(&mut self) {
+        let now = self.now();
+        for at in 0..self.slots.len() {
+            while let Some(slot) = self.slots.get_mut(at)
+                && let Some(Confirmation { number, has_arrived }) = self.transport.poll_confirmed(&mut slot.socket)
+            {
+                while let Some(slot) = self.slots.get_mut(at)
+                    && let Some((_, id)) = slot.unconfirmed.front().copied().filter(|(of, _)| *of <= number)
+                {
+                    slot.unconfirmed.pop_front();
+                    if has_arrived {
+                        self.core.machine.handle_socket(now, slot.id, SocketEvent::Sent(id));
+                    } else {
+                        self.unsent(now, at, Some(id), Unsent::Unreachable);
+                    }
+                }
+                self.drain(now);
+            }
+        }
+    }
+
     /// Limits the pending bytes of all peers together: the fullest peer loses first.
     fn bound_outboxes(&mut self, now: Nanos) {
         let taken = self.transport.waiting();
@@ -151,8 +186,8 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
         result: &Result<Taken, TransportError>,
     ) -> Result<(), End> {
         match result {
-            Ok(Taken::Yes) => {
-                let slot = &self.slots[at];
+            Ok(taken @ (Taken::Yes | Taken::Unconfirmed(_))) => {
+                let slot = &mut self.slots[at];
                 let core = &mut *self.core;
                 if let Some(tap) = &mut core.tap {
                     let verdict = Verdict { error: None, label: core.machine.label(slot.id, to, frames) };
@@ -160,8 +195,10 @@ impl<M: Machine, T: Transport, S: Sink<M>> Engine<M, T, S> {
                     let frames = shown.as_deref().unwrap_or(frames);
                     tap.record(Direction::Out, slot.endpoint.as_deref(), to, frames, &verdict);
                 }
-                if let Some(id) = id {
-                    self.core.machine.handle_socket(now, slot.id, SocketEvent::Sent(id));
+                match (id, taken) {
+                    (None, _) => {}
+                    (Some(id), Taken::Unconfirmed(number)) => slot.unconfirmed.push_back((*number, id)),
+                    (Some(id), _) => self.core.machine.handle_socket(now, slot.id, SocketEvent::Sent(id)),
                 }
             }
             Err(TransportError::Terminated) => {

@@ -28,6 +28,9 @@ pub(super) const ETERM: c_int = HAUSNUMERO + 53;
 /// A REQ may not send or receive now.
 const EFSM: c_int = HAUSNUMERO + 51;
 
+/// A kind of endpoint that is not for such sockets.
+const ENOCOMPATPROTO: c_int = HAUSNUMERO + 52;
+
 pub(super) mod option {
     use std::ffi::c_int;
 
@@ -263,7 +266,17 @@ impl Libzmq {
             reason: "the endpoint holds a NUL".to_owned(),
         })?;
         // SAFETY: a live socket and a string that libzmq copies.
-        self.check(unsafe { function(socket.0.as_ptr(), endpoint.as_ptr()) })
+        let done = self.check(unsafe { function(socket.0.as_ptr(), endpoint.as_ptr()) });
+        done.map_err(|error| match error {
+            // Its own words for a kind of endpoint that is not for this socket, or not for this system.
+            TransportError::Failed { errno: ENOCOMPATPROTO | libc::EAGAIN, .. } => {
+                TransportError::Failed { errno: libc::EPROTONOSUPPORT, reason: "Protocol not supported".to_owned() }
+            }
+            TransportError::Terminated
+            | TransportError::Unsupported(_)
+            | TransportError::WrongSocket { .. }
+            | TransportError::Failed { .. } => error,
+        })
     }
 
     pub(super) fn bind(&self, socket: SocketPtr, endpoint: &str) -> Result<(), TransportError> {

@@ -20,7 +20,8 @@ pub use context::{Context, load};
 pub use ffi::{ContextPtr, Libzmq, SocketPtr};
 
 use crate::limits::{Keepalive, Repeats};
-use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError, whole_ms};
+use crate::reactor;
+use crate::transport::{Ending, Interest, Received, Taken, Transport, TransportError, whole_ms};
 use dialled::Dialled;
 use ffi::{FrameReader, event, option};
 use shaking::Shaking;
@@ -233,23 +234,8 @@ fn milliseconds(duration: Duration) -> i64 {
 impl Transport for LibzmqTransport {
     type Socket = Socket;
 
-    fn capabilities(&self) -> Capabilities {
-        let curve = self.zmq.has(c"curve");
-        Capabilities {
-            name: "libzmq",
-            curve,
-            zap: curve,
-            inproc: true,
-            full_peer_refuses: true,
-            reports_unreachable: true,
-            reconnects: true,
-            reports_drained: false,
-            writes_on_flush: false,
-        }
-    }
-
     fn open(&mut self, kind: SocketKind, options: &SocketOptions) -> Result<Socket, TransportError> {
-        if options.curve.is_some() && !self.capabilities().curve {
+        if options.curve.is_some() && !self.zmq.has(c"curve") {
             return Err(TransportError::Unsupported("CURVE"));
         }
         let adopted = self.adopted.pop_front();
@@ -300,6 +286,8 @@ impl Transport for LibzmqTransport {
     fn bind(&mut self, socket: &mut Socket, endpoint: &str) -> Result<String, TransportError> {
         socket.is_drained = false;
         self.allow_family(socket.data, endpoint)?;
+        // libzmq would take the path away from another role, or remove a file that is there.
+        reactor::check_free(endpoint).map_err(|error| reactor::failed(&error))?;
         self.zmq.bind(socket.data, endpoint)?;
         let real = self.zmq.text(socket.data, option::LAST_ENDPOINT)?;
         socket.bound.push(real.clone());
@@ -550,7 +538,7 @@ impl Transport for LibzmqTransport {
     }
 
     /// A context ends when the system has the last byte of its sockets, or their linger is over.
-    fn ending(&mut self) -> Ending {
+    fn ending(mut self) -> Ending {
         let (zmq, context) = (self.zmq, self.context);
         let ends_context = std::mem::take(&mut self.ends_context);
         Box::new(move || {

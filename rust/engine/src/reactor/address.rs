@@ -18,7 +18,6 @@ pub(crate) enum Address {
     Named {
         /// The name.
         host: String,
-        /// The port.
         port: u16,
     },
     /// A path; an abstract name of Linux begins with a zero byte. Empty is any free path.
@@ -74,11 +73,11 @@ impl Address {
         if port == 0 || host.contains([';', '%']) || host.is_empty() || host == "*" {
             return Err(Errno::EINVAL.into());
         }
-        let address = bare(host).parse::<IpAddr>();
-        Ok(address.map_or_else(
-            |_| Self::Named { host: host.to_owned(), port },
-            |address| Self::Tcp(SocketAddr::new(address, port)),
-        ))
+        match bare(host).parse::<IpAddr>() {
+            Ok(address) => Ok(Self::Tcp(SocketAddr::new(address, port))),
+            Err(_) if is_name(host) => Ok(Self::Named { host: host.to_owned(), port }),
+            Err(_) => Err(Errno::EINVAL.into()),
+        }
     }
 }
 
@@ -98,6 +97,12 @@ fn split(endpoint: &str) -> io::Result<Split<'_>> {
     let address = endpoint.strip_prefix("tcp://").ok_or(Errno::EPROTONOSUPPORT)?;
     let (host, port) = address.rsplit_once(':').ok_or(Errno::EINVAL)?;
     Ok(Split::Tcp(host, port))
+}
+
+/// Whether a name can be looked up: letters, digits, `-`, `.` and `_`, the first of them no sign, as libzmq has it.
+fn is_name(host: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    host.bytes().all(is_part) && host.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
 }
 
 fn bare(host: &str) -> &str {
@@ -172,6 +177,15 @@ mod tests {
             ["tcp://*:5", "tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://:5", "ipc://*", "tcp://[fe80::1%lo]:5"]
         {
             assert_eq!(errno(Address::to_dial(endpoint)), is(Errno::EINVAL), "{endpoint}");
+        }
+        for host in
+            ["/127.0.0.1", "a b", "user@127.0.0.1", "127.0.0.1/", "h,other", "-x", "http://h", "localhost ", "ä"]
+        {
+            let endpoint = format!("tcp://{host}:5");
+            assert_eq!(errno(Address::to_dial(&endpoint)), is(Errno::EINVAL), "{endpoint}");
+        }
+        for endpoint in ["tcp://my_host-1.example.org:5", "tcp://1and1.com:5"] {
+            assert!(matches!(Address::to_dial(endpoint), Ok(Address::Named { .. })), "{endpoint}");
         }
         assert_eq!(errno(Address::to_listen("tcp://nosuchcard:5", false)), is(Errno::ENODEV));
         assert_eq!(errno(Address::to_dial("pgm://a:5")), is(Errno::EPROTONOSUPPORT));

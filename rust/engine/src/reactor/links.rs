@@ -4,8 +4,10 @@ use std::io::IoSlice;
 use std::net::{IpAddr, Shutdown};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BufMut;
+use nix::errno::Errno;
 use slab::Slab;
 use socket2::Socket;
 use trunkline_wire::Nanos;
@@ -77,7 +79,17 @@ impl Link {
 
     /// Whether the link that was dialled is connected, or why not.
     pub(super) fn connected(&self) -> std::io::Result<()> {
-        self.socket.take_error()?.map_or_else(|| self.socket.peer_addr().map(drop), Err)
+        if let Some(error) = self.socket.take_error()? {
+            return Err(error);
+        }
+        let peer = self.socket.peer_addr()?.as_socket();
+        // The system may dial from the port that is dialled: TCP then connects the socket to itself.
+        if peer.is_some() && peer == self.socket.local_addr()?.as_socket() {
+            // Else the port is in use for a minute after, and the server cannot listen there.
+            self.socket.set_reuse_address(true)?;
+            return Err(Errno::ECONNREFUSED.into());
+        }
+        Ok(())
     }
 
     /// Whether this side began it.
@@ -88,6 +100,11 @@ impl Link {
     /// Whether a read may give something.
     pub(crate) fn is_readable(&self) -> bool {
         self.is_readable
+    }
+
+    /// Whether its end was announced: the peer sends no more than what is still to be read.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
     }
 
     /// Whether a write may do something.
@@ -125,6 +142,28 @@ impl Link {
         let done = unsafe { libc::ioctl(self.descriptor(), libc::TIOCOUTQ, &raw mut count) };
         // A Unix socket counts unread bytes, but never loses them.
         if done == 0 && self.host.is_some() { usize::try_from(count).unwrap_or_default() } else { 0 }
+    }
+
+    /// Whether the peer's system has not answered for so long, although something is on its way to it. One whose role
+    /// does not read answers nevertheless.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(crate) fn is_silent(&self, timeout: Duration) -> bool {
+        // SAFETY: all zeros are such a structure; the system writes no more than its size.
+        let (done, info) = unsafe {
+            let mut info: libc::tcp_info = std::mem::zeroed();
+            let mut size = libc::socklen_t::try_from(size_of_val(&info)).expect("it is small");
+            let (level, name, at) = (libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast());
+            (libc::getsockopt(self.descriptor(), level, name, at, &raw mut size), info)
+        };
+        // The answer to a single probe may just be under way.
+        let is_asked = (info.tcpi_unacked > 0 && info.tcpi_retransmits > 0) || info.tcpi_probes > 1;
+        done == 0 && is_asked && Duration::from_millis(info.tcpi_last_ack_recv.into()) >= timeout
+    }
+
+    /// Elsewhere the system does not say.
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(crate) fn is_silent(&self, _timeout: Duration) -> bool {
+        false
     }
 
     /// Shuts the stream down, so that it ends even if a forked child has its descriptor.

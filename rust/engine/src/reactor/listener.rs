@@ -6,7 +6,7 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::unistd::mkdtemp;
@@ -152,13 +152,22 @@ fn abstract_endpoint(address: &SockAddr) -> String {
         .map_or_else(String::new, |name| format!("ipc://@{}", OsStr::from_bytes(name).to_string_lossy()))
 }
 
-/// Removes the socket of a listener that was killed; not of one that runs.
-fn remove_stale(path: &std::path::Path, address: &SockAddr) -> io::Result<()> {
+/// Whether another implementation may listen on an endpoint: no listener runs there, and no other file is there.
+pub(crate) fn check_free(endpoint: &str) -> io::Result<()> {
+    let Some(path) = endpoint.strip_prefix("ipc://").filter(|path| *path != "*" && !path.starts_with('@')) else {
+        return Ok(());
+    };
+    let path = Path::new(path);
+    remove_stale(path, &address::unix(path)?)
+}
+
+/// Removes the socket of a listener that was killed; not of one that runs, and no other file.
+fn remove_stale(path: &Path, address: &SockAddr) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
 
-    let is_socket = fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket());
-    if !is_socket {
-        return Ok(());
+    let Ok(there) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !there.file_type().is_socket() {
+        return Err(nix::errno::Errno::EEXIST.into());
     }
     let dialled = stream::open(address, StreamOptions::default()).and_then(|socket| socket.connect(address));
     match dialled {

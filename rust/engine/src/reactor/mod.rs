@@ -29,6 +29,7 @@ use trunkline_wire::Nanos;
 pub(crate) use self::address::Address;
 pub(crate) use self::backoff::Backoff;
 pub(crate) use self::links::{Link, LinkId, Origin};
+pub(crate) use self::listener::check_free;
 pub(crate) use self::slabs::{ROOM, SLAB, copied};
 pub(crate) use self::stream::{Read, StreamOptions};
 
@@ -63,6 +64,8 @@ pub(crate) enum LinkEvent {
     TurnedAway(ListenerId, String),
     /// An endpoint was reached.
     Dialled(DialId, LinkId),
+    /// An endpoint cannot be reached: why. Reported once until a [handshake succeeds](Reactor::succeeded).
+    Unreachable(DialId, String),
     /// There is something to read, or the end.
     Readable(LinkId),
     /// There is room to write.
@@ -80,6 +83,8 @@ struct Dial {
     link: Option<LinkId>,
     /// When to retry.
     due: Option<Instant>,
+    /// Whether it is known that it cannot be reached.
+    is_unreachable: bool,
 }
 
 impl Dial {
@@ -177,7 +182,10 @@ impl Reactor {
     pub(crate) fn dial(&mut self, address: Address, options: StreamOptions, backoff: Backoff) -> DialId {
         let id = DialId(self.next_dial);
         self.next_dial += 1;
-        self.dials.insert(id, Dial { address, options, backoff, link: None, due: Some(Instant::now()) });
+        self.dials.insert(
+            id,
+            Dial { address, options, backoff, link: None, due: Some(Instant::now()), is_unreachable: false },
+        );
         self.dial_due();
         id
     }
@@ -199,6 +207,7 @@ impl Reactor {
             && let Some(dial) = self.dials.get_mut(dial)
         {
             dial.backoff.reset();
+            dial.is_unreachable = false;
         }
     }
 
@@ -281,7 +290,6 @@ impl Reactor {
         self.links.get_mut(id)?.write(slices)
     }
 
-    /// The next event.
     pub(crate) fn poll_event(&mut self) -> Option<LinkEvent> {
         self.pending.pop_front()
     }
@@ -366,7 +374,20 @@ impl Reactor {
             }
             // The event came before the connection.
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {}
-            Err(_) => self.close(id, false),
+            Err(error) => {
+                if let Origin::Dialled(dial) = link.origin {
+                    self.unreachable(dial, &error);
+                }
+                self.close(id, false);
+            }
+        }
+    }
+
+    fn unreachable(&mut self, id: DialId, error: &io::Error) {
+        if let Some(dial) = self.dials.get_mut(&id)
+            && !std::mem::replace(&mut dial.is_unreachable, true)
+        {
+            self.pending.push_back(LinkEvent::Unreachable(id, words(error)));
         }
     }
 
@@ -424,7 +445,8 @@ impl Reactor {
 
     fn resolved(&mut self) {
         while let Some((number, address)) = self.resolver.poll() {
-            self.dial_at(DialId(number), address.map(SockAddr::from).ok_or_else(|| Errno::EHOSTUNREACH.into()));
+            let unknown = || io::Error::other("the host does not resolve");
+            self.dial_at(DialId(number), address.map(SockAddr::from).ok_or_else(unknown));
         }
     }
 
@@ -445,7 +467,10 @@ impl Reactor {
         });
         match dialled {
             Ok(link) => dial.link = Some(link),
-            Err(_) => dial.again(false),
+            Err(error) => {
+                dial.again(false);
+                self.unreachable(id, &error);
+            }
         }
     }
 

@@ -50,7 +50,6 @@ impl Resolver {
         self.open.remove(&number);
     }
 
-    /// The next answer.
     pub(super) fn poll(&mut self) -> Option<Answer> {
         loop {
             let answer = self.answers.try_recv().ok()?;

@@ -1,6 +1,7 @@
 //! One stream of the system, TCP or Unix, and its options.
 
 use std::io::{self, ErrorKind, IoSlice};
+use std::time::Duration;
 
 use bytes::BufMut;
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
@@ -29,6 +30,8 @@ pub(crate) struct StreamOptions {
     pub(crate) tos: Option<u32>,
     /// The most connections pending to be accepted.
     pub(crate) backlog: Option<i32>,
+    /// How long a peer's system may leave unanswered what was written, where the system can say.
+    pub(crate) silence: Option<Duration>,
     /// Whether a name means an IPv6 address if it has one, and `*` those as well.
     pub(crate) ipv6: bool,
 }
@@ -57,6 +60,10 @@ pub(super) fn set(socket: &Socket, domain: Domain, options: StreamOptions) -> io
     if let Some(Keepalive { idle, probes, interval }) = keepalive {
         let keepalive = TcpKeepalive::new().with_time(idle).with_retries(probes).with_interval(interval);
         socket.set_tcp_keepalive(&keepalive)?;
+    }
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if options.silence.is_some() {
+        socket.set_tcp_user_timeout(options.silence)?;
     }
     match tos {
         Some(tos) if domain == Domain::IPV4 => socket.set_tos_v4(tos)?,

@@ -3,19 +3,18 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use mio::Waker;
-use nix::poll::{PollFd, PollFlags, poll};
 use smallvec::smallvec;
-use trunkline_wire::zap::Key;
+use trunkline_wire::zap::{Allowed, Key};
 use trunkline_wire::{Frames, SocketEvent, SocketKind, SocketOptions};
 
 use crate::signal::Signal;
-use crate::transport::{Capabilities, Ending, Interest, Received, Taken, Transport, TransportError};
+use crate::transport::{Ending, Interest, Received, Taken, Transport, TransportError};
 
 /// Questions pending for a busy thread; clients beyond them retry.
 const QUESTIONS: usize = 4096;
@@ -25,6 +24,10 @@ const QUESTIONS: usize = 4096;
 struct Waiting {
     questions: VecDeque<Frames>,
     answers: VecDeque<(u64, Decision)>,
+    /// The allow-list, if there is one.
+    listed: Option<Arc<Allowed>>,
+    /// Whether those that are connected are to be decided about again.
+    is_changed: bool,
 }
 
 /// A decision about a client.
@@ -32,7 +35,6 @@ struct Waiting {
 pub(super) enum Decision {
     /// It is admitted, as this user.
     Allowed(Bytes),
-    /// It is refused.
     Denied,
     /// No decision in time.
     Open,
@@ -96,6 +98,32 @@ impl Admission {
         self.asked.notify();
     }
 
+    /// Another allow-list, or with `None` another state of what decides: clients that are connected and not allowed any
+    /// more are cut off.
+    pub(crate) fn change(&self, listed: Option<Arc<Allowed>>) {
+        let mut waiting = self.waiting();
+        (waiting.listed, waiting.is_changed) = (listed, true);
+        drop(waiting);
+        self.wake();
+    }
+
+    /// Whether there was a change since the last call.
+    pub(super) fn take_change(&self) -> bool {
+        std::mem::take(&mut self.waiting().is_changed)
+    }
+
+    /// The allow-list as it is now: an answer may be older.
+    pub(super) fn listed(&self) -> Option<Arc<Allowed>> {
+        self.waiting().listed.clone()
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.answered.get() {
+            // A role that is over asks no more.
+            let _ = waker.wake();
+        }
+    }
+
     /// The next answer: RFC 27, "The ZAP Reply".
     pub(super) fn poll(&self) -> Option<(u64, Decision)> {
         self.waiting().answers.pop_front()
@@ -110,10 +138,7 @@ impl Admission {
             _ => Decision::Open,
         };
         self.waiting().answers.push_back((u64::from_be_bytes(number), decision));
-        if let Some(waker) = self.answered.get() {
-            // A role that is over asks no more.
-            let _ = waker.wake();
-        }
+        self.wake();
     }
 }
 
@@ -129,20 +154,6 @@ impl Asking {
 
 impl Transport for Asking {
     type Socket = ();
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            name: "admission",
-            curve: false,
-            zap: false,
-            inproc: true,
-            full_peer_refuses: false,
-            reports_unreachable: false,
-            reconnects: false,
-            reports_drained: false,
-            writes_on_flush: false,
-        }
-    }
 
     fn open(&mut self, _kind: SocketKind, _options: &SocketOptions) -> Result<(), TransportError> {
         Ok(())
@@ -182,22 +193,16 @@ impl Transport for Asking {
     ) -> Result<bool, TransportError> {
         self.0.asked.arm();
         let is_asked = sockets.iter().any(|socket| socket.read) && !self.0.waiting().questions.is_empty();
-        let timeout = if is_asked { Some(Duration::ZERO) } else { timeout };
-        let mut polled: Vec<_> = others.iter().map(|other| PollFd::new(*other, PollFlags::POLLIN)).collect();
-        polled.push(PollFd::new(self.0.asked.as_fd(), PollFlags::POLLIN));
-        // An error ends the wait early.
-        let _ = poll(&mut polled, crate::reactor::poll_timeout(timeout));
-        let is = |polled: &PollFd<'_>| polled.any() == Some(true);
-        self.0.asked.disarm(polled.last().is_some_and(is));
+        let is_other = self.0.asked.poll(others, if is_asked { Some(Duration::ZERO) } else { timeout });
         for interest in sockets {
             interest.readable = interest.read && !self.0.waiting().questions.is_empty();
         }
-        Ok(polled[..others.len()].iter().any(is))
+        Ok(is_other)
     }
 
     fn close(&mut self, (): (), _linger: Duration) {}
 
-    fn ending(&mut self) -> Ending {
+    fn ending(self) -> Ending {
         Box::new(|| None)
     }
 }

@@ -67,7 +67,8 @@ pub(super) fn choose(
     }
     let mut settings = Settings::new(socket_type(kind)?, identity);
     settings.security = security(options.curve.as_ref(), crypto)?;
-    settings.heartbeat = options.heartbeat.map(|(interval, timeout)| Heartbeat { interval, timeout, ttl: None });
+    settings.heartbeat =
+        options.heartbeat.map(|(interval, timeout)| Heartbeat { interval, timeout: Some(timeout), ttl: None });
     if let Some(bytes) = options.max_message_bytes {
         settings.limits = Limits::default().with_frames_of(bytes);
     }
@@ -171,7 +172,10 @@ impl Numbered {
             42 => self.rest.ipv6 = value != 0,
             56 => self.handover = value != 0,
             57 => self.rest.tos = Some(size()?),
-            66 => self.handshake = Some(milliseconds()?).filter(|time| !time.is_zero()),
+            66 if value == 0 => {
+                return Err(TransportError::Unsupported("option HANDSHAKE_IVL of 0, a handshake without limit"));
+            }
+            66 => self.handshake = Some(milliseconds()?),
             75 => self.ping = Some(milliseconds()?),
             76 => self.ping_ttl = Some(milliseconds()?),
             77 => self.ping_timeout = Some(milliseconds()?),
@@ -188,7 +192,8 @@ impl Numbered {
         match self.ping {
             Some(interval) if interval.is_zero() => settings.heartbeat = None,
             Some(interval) => {
-                let timeout = self.ping_timeout.unwrap_or(interval);
+                // libzmq's: zero is no limit.
+                let timeout = Some(self.ping_timeout.unwrap_or(interval)).filter(|timeout| !timeout.is_zero());
                 settings.heartbeat = Some(Heartbeat { interval, timeout, ttl: None });
             }
             None => {}

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use trunkline_wire::{Backlog, Frames, SocketEvent, SocketKind};
+use trunkline_wire::{Backlog, Frames, Nanos, SocketEvent, SocketKind};
 use trunkline_zmtp::patterns::{
     Admitted, Answer, ConnectionId, Distributor, Holder, PipeId, Placed, Req, Routed, Router, Turns, Unsent,
 };
 use trunkline_zmtp::{Ready, Reason};
 
+use super::core::Share;
 use super::options::Chosen;
 use crate::limits::Repeats;
 use crate::reactor::{DialId, LinkId, ListenerId};
@@ -34,7 +35,6 @@ pub(super) struct Dialled {
     pub(super) pipe: Option<PipeId>,
 }
 
-/// A socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub(super) kind: SocketKind,
@@ -49,6 +49,10 @@ pub(super) struct Socket {
     /// The sender of the last message.
     pub(super) last: Option<LinkId>,
     pub(super) is_reading: bool,
+    /// When its user last had no room for messages.
+    pub(super) paused: Option<Nanos>,
+    /// Whether all peers together had no room for its last message.
+    is_barred: bool,
     /// Until when it may go on sending, once it is closed.
     pub(super) closing: Option<Instant>,
     turned_away: Repeats,
@@ -63,15 +67,15 @@ pub(super) enum Way {
     Done(Taken),
     /// There may be room after a flush: for this peer, or for any.
     Full(Option<ConnectionId>),
+    /// All peers together have no room.
+    Barred,
 }
 
 impl Socket {
-    pub(super) fn new(kind: SocketKind, chosen: Chosen, hosts: bool, outbox_bytes: usize) -> Self {
+    pub(super) fn new(kind: SocketKind, chosen: Chosen, hosts: bool) -> Self {
         let Chosen { high_water, mandatory, handover, immediate, .. } = chosen;
         let sending = match kind {
-            SocketKind::Dealer | SocketKind::Push => {
-                Sending::InTurn(Distributor::new(high_water, outbox_bytes, immediate))
-            }
+            SocketKind::Dealer | SocketKind::Push => Sending::InTurn(Distributor::new(high_water, immediate)),
             SocketKind::Req => Sending::InStep(Req::new(high_water, immediate)),
             SocketKind::Router => Sending::Routed(Router::new(high_water, mandatory, handover, first_id())),
             SocketKind::Pull | SocketKind::Nats | SocketKind::Udp => Sending::None,
@@ -87,6 +91,8 @@ impl Socket {
             dialled: vec![],
             last: None,
             is_reading: true,
+            paused: None,
+            is_barred: false,
             closing: None,
             turned_away: Repeats::default(),
         }
@@ -168,21 +174,43 @@ impl Socket {
         }
     }
 
-    /// Whether messages are pending for peers that are not connected.
-    pub(super) fn has_pending(&self) -> bool {
+    /// What is pending for no connection yet.
+    pub(super) fn pending(&self) -> Backlog {
         match &self.sending {
-            Sending::InTurn(peers) => peers.pending().messages > 0,
-            Sending::InStep(req) => req.has_pending(),
-            Sending::None | Sending::Routed(_) => false,
+            Sending::InTurn(peers) => peers.pending(),
+            Sending::InStep(req) => req.pending(),
+            Sending::None | Sending::Routed(_) => Backlog::default(),
         }
     }
 
     /// Whether a message to any peer would be taken.
     pub(super) fn is_writable(&self) -> bool {
         match &self.sending {
-            Sending::InTurn(peers) => peers.is_writable(),
+            Sending::InTurn(peers) => peers.is_writable() && !self.is_barred,
             Sending::InStep(req) => req.is_writable(),
             Sending::None | Sending::Routed(_) => false,
+        }
+    }
+
+    /// All peers together had no room for a message: [`handle_room`](Self::handle_room) follows.
+    pub(super) fn handle_barred(&mut self) {
+        self.is_barred = true;
+    }
+
+    /// Whether a peer with nothing pending waits for room: this one, or any.
+    pub(super) fn starves(&self, to: Option<&Bytes>) -> bool {
+        match &self.sending {
+            Sending::Routed(router) => to.is_some_and(|to| router.backlog(to).bytes == 0),
+            Sending::InTurn(peers) => peers.has_idle(),
+            Sending::None | Sending::InStep(_) => false,
+        }
+    }
+
+    /// There may be room for a message that was refused, to this peer or to any.
+    pub(super) fn handle_room(&mut self, to: Option<Bytes>) {
+        self.is_barred = false;
+        if let (Sending::Routed(router), Some(to)) = (&mut self.sending, to) {
+            router.handle_room(to);
         }
     }
 
@@ -203,14 +231,14 @@ impl Socket {
         matches!(&self.sending, Sending::Routed(router) if router.has_drained())
     }
 
-    /// Finds the route of a message; with a `share`, none to a peer with that much pending.
+    /// Finds the route of a message; with a `share`, to a peer that has less.
     #[inline]
-    pub(super) fn way(&mut self, to: Option<&Bytes>, frames: &[Bytes], share: Option<usize>) -> Way {
+    pub(super) fn way(&mut self, to: Option<&Bytes>, frames: &[Bytes], share: Option<Share>) -> Way {
         match &mut self.sending {
             Sending::Routed(router) => {
                 let to = to.map(|to| &to[..]).unwrap_or_default();
-                if share.is_some_and(|share| router.backlog(to).bytes >= share) {
-                    return Way::Full(router.connection(to));
+                if share.is_some_and(|share| !share.admits(router.backlog(to))) && router.connection(to).is_some() {
+                    return Way::Barred;
                 }
                 match router.route(to, frames) {
                     Ok(Routed::To(peer)) => Way::Now(peer, None),
@@ -220,15 +248,18 @@ impl Socket {
                     Err(Unsent::Unreachable) => Way::Done(Taken::Unreachable),
                 }
             }
-            Sending::InTurn(peers) => match peers.place(frames) {
-                Placed::Now(peer) => Way::Now(peer, None),
-                Placed::Pending => Way::Done(Taken::Yes),
-                Placed::Full => Way::Full(None),
-            },
+            Sending::InTurn(peers) => {
+                match peers.place(frames, |backlog| share.is_none_or(|share| share.admits(backlog))) {
+                    Placed::Now(peer) => Way::Now(peer, None),
+                    Placed::Pending => Way::Done(Taken::Yes),
+                    Placed::Full => Way::Full(None),
+                    Placed::Barred => Way::Barred,
+                }
+            }
             Sending::InStep(req) => match req.place(frames) {
                 (Placed::Now(peer), request) => Way::Now(peer, Some(request)),
                 (Placed::Pending, _) => Way::Done(Taken::Yes),
-                (Placed::Full, _) => Way::Full(None),
+                (Placed::Full | Placed::Barred, _) => Way::Full(None),
             },
             Sending::None => Way::Done(Taken::Unreachable),
         }

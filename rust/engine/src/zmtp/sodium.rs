@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use libloading::Library;
 use trunkline_wire::zap::Key;
-use trunkline_zmtp::curve::{Count, Crypto, Prefix, Secret, Tag};
+use trunkline_zmtp::curve::{Count, Crypto, Pieces, Prefix, Secret, Tag};
 use zeroize::Zeroize;
 
 /// Bytes of key stream made at a time. `crypto_secretbox` makes those of a short text block by block; libsodium makes
@@ -23,6 +23,7 @@ const STREAM: usize = 2048;
 const ONE_TIME: usize = 32;
 
 /// Its functions, as they are called.
+#[derive(Clone, Copy)]
 struct Sodium {
     random: unsafe extern "C" fn(*mut c_void, usize),
     public: unsafe extern "C" fn(*mut c_uchar, *const c_uchar) -> c_int,
@@ -32,6 +33,82 @@ struct Sodium {
     xor: unsafe extern "C" fn(*mut c_uchar, *const c_uchar, c_ulonglong, *const c_uchar, u64, *const c_uchar) -> c_int,
     tag: unsafe extern "C" fn(*mut c_uchar, *const c_uchar, c_ulonglong, *const c_uchar) -> c_int,
     is_tag: unsafe extern "C" fn(*const c_uchar, *const c_uchar, c_ulonglong, *const c_uchar) -> c_int,
+    begin: unsafe extern "C" fn(*mut State, *const c_uchar) -> c_int,
+    update: unsafe extern "C" fn(*mut State, *const c_uchar, c_ulonglong) -> c_int,
+    end: unsafe extern "C" fn(*mut State, *mut c_uchar) -> c_int,
+}
+
+/// `crypto_onetimeauth_state`, the same in all versions.
+#[repr(C, align(64))]
+struct State([c_uchar; 256]);
+
+/// A text that is handled in pieces.
+struct InPieces {
+    sodium: Sodium,
+    state: Box<State>,
+    key: Secret,
+    count: Count,
+    /// How much of the key stream was used: its beginning is the key of the tag.
+    used: u64,
+}
+
+impl fmt::Debug for InPieces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InPieces")
+    }
+}
+
+impl Drop for InPieces {
+    fn drop(&mut self) {
+        self.state.0.zeroize();
+    }
+}
+
+impl InPieces {
+    /// Encrypts or decrypts bytes that begin with a block of the key stream.
+    fn xor(&self, bytes: &mut [u8], block: u64) {
+        let at = bytes.as_mut_ptr();
+        // SAFETY: it works in place, and writes as many bytes as it reads; count and key have its sizes.
+        unsafe {
+            (self.sodium.xor)(
+                at,
+                at,
+                bytes.len() as c_ulonglong,
+                self.count.as_ptr(),
+                block,
+                self.key.bytes().as_ptr(),
+            );
+        }
+    }
+}
+
+impl Pieces for InPieces {
+    fn apply(&mut self, piece: &mut [u8]) {
+        const BYTES: u64 = BLOCK as u64;
+        let begun = usize::try_from(self.used % BYTES).expect("it is less than a block");
+        let (head, rest) = piece.split_at_mut(piece.len().min((BLOCK - begun) % BLOCK));
+        if !head.is_empty() {
+            let mut block = zeroize::Zeroizing::new([0; BLOCK]);
+            self.xor(&mut block[..], self.used / BYTES);
+            head.iter_mut().zip(&block[begun..]).for_each(|(byte, key)| *byte ^= key);
+        }
+        if !rest.is_empty() {
+            self.xor(rest, (self.used + head.len() as u64) / BYTES);
+        }
+        self.used += (head.len() + rest.len()) as u64;
+    }
+
+    fn cover(&mut self, piece: &[u8]) {
+        // SAFETY: pointer and length are those of the slice; the state was begun.
+        unsafe { (self.sodium.update)(&raw mut *self.state, piece.as_ptr(), piece.len() as c_ulonglong) };
+    }
+
+    fn tag(&mut self) -> Tag {
+        let mut tag = [0; 16];
+        // SAFETY: the tag has its size; the state was begun.
+        unsafe { (self.sodium.end)(&raw mut *self.state, tag.as_mut_ptr()) };
+        tag
+    }
 }
 
 /// The beginning of a key stream, wiped after use.
@@ -86,16 +163,35 @@ pub fn load_sodium(libzmq: &Path) -> Option<Arc<dyn Crypto>> {
     known.entry(libzmq.to_owned()).or_insert_with(|| candidates(libzmq).iter().find_map(|path| load(path))).clone()
 }
 
-/// Where it may be. Wheels have it in a folder beside the package, or in the package, under its own name; the known
+/// Where it may be: beside libzmq, or where wheels have it, in a folder beside the package or in the package. The known
 /// library may be pyzmq's own module, `zmq/backend/cython/_zmq`.
 fn candidates(libzmq: &Path) -> Vec<PathBuf> {
-    let is_sodium = |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libsodium"));
-    let folders = libzmq.ancestors().skip(1).take(4);
-    let folders = folders.flat_map(|folder| [folder.to_owned(), folder.join("pyzmq.libs"), folder.join(".dylibs")]);
+    let above = libzmq.ancestors().skip(1).take(4);
+    let of_wheels = above.flat_map(|folder| [folder.join("pyzmq.libs"), folder.join(".dylibs")]);
+    let folders = libzmq.parent().map(Path::to_owned).into_iter().chain(of_wheels);
     let files = folders.filter_map(|folder| folder.read_dir().ok()).flatten().flatten().map(|entry| entry.path());
-    let mut found: Vec<_> = files.filter(|path| is_sodium(path)).collect();
+    let mut found: Vec<_> =
+        files.filter(|path| path.file_name().and_then(OsStr::to_str).is_some_and(is_sodium)).collect();
     found.extend(["libsodium.so.26", "libsodium.so.23", "libsodium.dylib"].map(PathBuf::from));
     found
+}
+
+/// Whether a file is called as a system or a wheel calls it: `libsodium.so.23`, `libsodium-6c8f8377.so.26.4.0`,
+/// `libsodium.26.dylib`.
+fn is_sodium(name: &str) -> bool {
+    let Some(rest) = name.strip_prefix("libsodium") else { return false };
+    let rest = match rest.strip_prefix('-').and_then(|hashed| hashed.split_at_checked(8)) {
+        Some((hash, rest)) if hash.bytes().all(|byte| byte.is_ascii_hexdigit()) => rest,
+        Some(_) => return false,
+        None => rest,
+    };
+    let is_version = |version: &str| version.split('.').skip(1).all(|part| part.parse::<u32>().is_ok());
+    match (rest.strip_prefix(".so"), rest.strip_suffix(".dylib")) {
+        (Some(version), _) | (None, Some(version)) => {
+            (version.is_empty() || version.starts_with('.')) && is_version(version)
+        }
+        (None, None) => false,
+    }
 }
 
 fn load(path: &Path) -> Option<Arc<dyn Crypto>> {
@@ -117,6 +213,9 @@ fn load(path: &Path) -> Option<Arc<dyn Crypto>> {
             xor: *library.get(b"crypto_stream_salsa20_xor_ic\0").ok()?,
             tag: *library.get(b"crypto_onetimeauth\0").ok()?,
             is_tag: *library.get(b"crypto_onetimeauth_verify\0").ok()?,
+            begin: *library.get(b"crypto_onetimeauth_init\0").ok()?,
+            update: *library.get(b"crypto_onetimeauth_update\0").ok()?,
+            end: *library.get(b"crypto_onetimeauth_final\0").ok()?,
         };
         Some(Arc::new(sodium))
     }
@@ -170,6 +269,14 @@ impl Crypto for Sodium {
         }
         failed == 0
     }
+
+    fn pieces(&self, key: &Secret, count: Count) -> Box<dyn Pieces> {
+        let mut state = Box::new(State([0; 256]));
+        let stream = self.stream(key, count, 0);
+        // SAFETY: the state and the key, the beginning of the key stream, have its sizes.
+        unsafe { (self.begin)(&raw mut *state, stream.bytes.as_ptr()) };
+        Box::new(InPieces { sodium: *self, state, key: key.clone(), count, used: ONE_TIME as u64 })
+    }
 }
 
 #[cfg(test)]
@@ -184,6 +291,25 @@ mod tests {
         *const c_uchar,
         *const c_uchar,
     ) -> c_int;
+
+    #[test]
+    fn files_of_other_names_are_not_loaded() {
+        for name in ["libsodium.so", "libsodium.so.23", "libsodium-6c8f8377.so.26.4.0", "libsodium.26.dylib"] {
+            assert!(is_sodium(name), "{name}");
+        }
+        for name in [
+            "libsodium",
+            "libsodium-evil.so",
+            "libsodium-6c8f83777.so",
+            "libsodium.so.x",
+            "libsodiumx.so",
+            "libsodium.so.23.bak",
+            "xlibsodium.so",
+            "libsodium.26x.dylib",
+        ] {
+            assert!(!is_sodium(name), "{name}");
+        }
+    }
 
     #[test]
     fn boxes_are_those_of_libsodium() {
@@ -210,6 +336,13 @@ mod tests {
             let tag = crypto.seal(&key, count, &mut sealed);
             assert!(tag == expected_tag && sealed == expected, "{len} bytes");
             assert!(!crypto.open(&key, 12346u64.to_be_bytes(), &mut sealed.clone(), &tag), "{len} bytes");
+            let mut pieces = crypto.pieces(&key, count);
+            let mut in_pieces = text.clone();
+            for piece in in_pieces.chunks_mut(len / 3 + 1) {
+                pieces.apply(piece);
+                pieces.cover(piece);
+            }
+            assert!(pieces.tag() == tag && in_pieces == sealed, "{len} bytes in pieces");
             assert!(crypto.open(&key, count, &mut sealed, &tag) && sealed == text, "{len} bytes");
         }
     }

@@ -1,6 +1,8 @@
 //! A small echo protocol for testing the engine, and what the tests of all transports share.
 #![allow(dead_code)] // each file of tests takes what it needs
 
+pub(crate) mod nats;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use smallvec::smallvec;
 use trunkline_engine::libzmq::{Connections, Context, Libzmq, LibzmqTransport, load};
 use trunkline_engine::zeromq::ZeromqTransport;
 use trunkline_engine::zmtp::{Admission, ZmtpSettings, ZmtpTransport, load_sodium};
-use trunkline_engine::{Guard, Handle, Queued, Running as _, Settings, Transport, TransportError};
+use trunkline_engine::{Guard, Handle, Hold as _, Queued, Running as _, Settings, Transport, TransportError};
 use trunkline_wire::zap::Rule;
 use trunkline_wire::{
     Event, Frames, Framing, Incoming, Label, Machine, Nanos, Open, Output, SendId, SocketEvent, SocketKind,
@@ -23,6 +25,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A transport under test.
 pub(crate) trait Tested: Transport {
+    /// What it cannot do, of what tests are about.
+    const LACKS: &'static [Need] = &[];
+
     fn make(context: Context) -> Result<Self, TransportError>
     where
         Self: Sized;
@@ -34,6 +39,14 @@ pub(crate) trait Tested: Transport {
     {
         unreachable!("it has no CURVE")
     }
+}
+
+/// What a test needs of a transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    Curve,
+    /// A full peer refuses a send instead of keeping it waiting.
+    RefusalOfFullPeers,
 }
 
 /// Makes a transport on the thread that it is to run on.
@@ -63,6 +76,8 @@ impl Tested for LibzmqTransport {
 }
 
 impl Tested for ZeromqTransport {
+    const LACKS: &'static [Need] = &[Need::Curve, Need::RefusalOfFullPeers];
+
     fn make(_context: Context) -> Result<Self, TransportError> {
         Self::new()
     }
@@ -181,6 +196,16 @@ impl Echo {
     pub(crate) fn client(endpoint: &str, options: SocketOptions) -> Self {
         let mut echo = Self::new(SocketKind::Dealer, options);
         echo.open(0, vec![], vec![endpoint.to_owned()]);
+        echo
+    }
+
+    /// Reports the messages of subjects of NATS, each socket those of its own.
+    pub(crate) fn subscriber(sockets: &[&[&str]]) -> Self {
+        let mut echo = Self::new(SocketKind::Nats, SocketOptions::default());
+        for (socket, subjects) in (0..).zip(sockets) {
+            echo.open(socket, subjects.iter().map(|subject| (*subject).to_owned()).collect(), vec![]);
+        }
+        echo.tells = true;
         echo
     }
 

@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use trunkline_wire::Fault;
-use trunkline_wire::cdt::{self, BytesEncoding, Codec, Kind, Message, Received, Settings};
+use trunkline_wire::cdt::{self, BytesEncoding, Codec, Content, Kind, Message, Received, Settings};
 
 use super::held::Held;
 use crate::errors::{LocalProtocolError, decode_error};
@@ -65,13 +65,16 @@ fn built(kind: Kind, fields: Option<&Bound<'_, PyDict>>) -> PyResult<Held> {
             }
         }
     }
-    // The other side must accept what is sent.
+    // The other side must accept what is sent; it takes any content.
+    let content = message.content.take().map(Content::into_bytes);
+    message.content = content.as_ref().map(|content| content.slice(..content.len().min(1)).into());
     let body = cdt::encode(&message, &Settings::default());
     if let Err(rejected) = cdt::decode(&body, kind, &Settings::default()) {
         let meaning = rejected.fault.kind.meaning();
         let field = rejected.field.map_or_else(|| kind.name().to_owned(), snake_case);
         return Err(LocalProtocolError::new_err(format!("{field}: {meaning}")));
     }
+    message.content = content.map(Content::from);
     Ok(Held::built(message))
 }
 
@@ -146,7 +149,7 @@ fn reduced<'py, 'a>(py: Python<'py>, held: &'a Held) -> PyResult<Reduced<'py, 'a
 }
 
 macro_rules! messages {
-    ($($class:ident $kind:ident $name:literal $signature:literal { $($(#[$doc:meta])* $getter:ident($message:ident) -> $type:ty = $get:expr;)* $(@ $(#[$more:meta])* $of_held:ident($held:ident) -> $kept:ty = $look:expr;)* })*) => {
+    ($($class:ident $kind:ident $name:literal $signature:literal { $($(#[$doc:meta])* $getter:ident($message:ident) -> $type:ty = $get:expr;)* $(@ $(#[$more:meta])* $of_held:ident($held:ident) -> $kept:ty = $look:expr;)* $(+ $array:ident;)? })*) => {
         $(
             #[doc = concat!("A `", $name, "` of CDT.")]
             #[pyclass(frozen, module = "trunkline.cdt", name = $name)]
@@ -218,6 +221,20 @@ macro_rules! messages {
                     }
                 )*
 
+                $(
+                    /// The content as numbers, in one array.
+                    #[pyo3(signature = (dtype = None, *, frame = None))]
+                    fn $array<'py>(
+                        &self,
+                        py: Python<'py>,
+                        dtype: Option<Bound<'py, PyAny>>,
+                        frame: Option<isize>,
+                    ) -> PyResult<Bound<'py, PyAny>> {
+                        let content = self.0.message().content.as_deref();
+                        frames::array(py, content.map(|content| PyBytes::new(py, content)).into_iter().collect(), dtype, frame)
+                    }
+                )?
+
                 fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
                     let py = other.py();
                     let is_equal = other.cast::<Self>().ok().map(|other| other.get().0.message() == self.0.message());
@@ -279,6 +296,7 @@ messages! {
         reason_phrase(message) -> Option<&str> = optional(&message.reason_phrase);
         /// The configuration itself; None if absent (CDT-28).
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
+        + array;
     }
     PyConfigPush ConfigPush "ConfigPush" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id=None, app_version_name, endpoint_id, config_id=None, content_type='', content=None)" {
         /// The id of the endpoint's own message.
@@ -289,6 +307,7 @@ messages! {
         content_type(message) -> &str = &message.content_type;
         /// The configuration itself; None to return to an earlier one.
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
+        + array;
     }
     PyConfigPushResponse ConfigPushResponse "ConfigPushResponse" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, endpoint_message_id='', app_version_name='', endpoint_id='', config_id='', status_code=200, reason_phrase=None)" {
         /// The id of the endpoint's own message.
@@ -311,6 +330,7 @@ messages! {
         content(message) -> Option<Cow<'_, [u8]>> = message.content.as_deref().map(Cow::Borrowed);
         @ /// The service that sent it, from the subject it came by; None for one that was not received.
         originator(held) -> Option<&str> = held.originator();
+        + array;
     }
     PyConfigUpdated ConfigUpdated "ConfigUpdated" "(*, correlation_id=None, timestamp_ms=None, timeout_ms=-1, app_version_name, endpoint_id, config_id, originator_replica_id=None)" {
         /// The id of the configuration (CDT-41).

@@ -10,11 +10,10 @@ use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError, PyValueError};
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::slice::PySliceIndices;
-use pyo3::types::{PyBytes, PyDict, PySlice, PySliceMethods, PyTuple};
+use pyo3::types::{PyDict, PySlice, PySliceMethods, PyTuple};
 use smallvec::SmallVec;
 use trunkline_wire::cdtp::{
     Accept, Batch, Layout, MessageType, Record, Settings, Variant, decode as decode_layout, encode_batch,
@@ -382,21 +381,19 @@ impl Message {
         self.map_of(py, MessageType::Eor)
     }
 
-    /// The payload as numbers, in one array.
-    #[pyo3(signature = (dtype = None))]
-    fn array<'py>(&self, py: Python<'py>, dtype: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
-        let numpy = py
-            .import(intern!(py, "numpy"))
-            .map_err(|_| LocalProtocolError::new_err("this requires numpy: pip install numpy"))?;
+    /// The payload as numbers, in one array, or one of its frames.
+    #[pyo3(signature = (dtype = None, *, frame = None))]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        frame: Option<isize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = match dtype {
-            Some(dtype) => dtype,
-            None => self.tags_once(py)?.get_item("dtype").unwrap_or_else(|_| intern!(py, "uint8").clone().into_any()),
+            Some(dtype) => Some(dtype),
+            None => self.tags_once(py)?.get_item("dtype").ok(),
         };
-        let bytes = match &self.payload[..] {
-            [frame] => frame.object(py),
-            frames => PyBytes::new(py, &frames.iter().flat_map(|frame| frame.iter().copied()).collect::<Vec<_>>()),
-        };
-        numpy.call_method1(intern!(py, "frombuffer"), (bytes, dtype))
+        frames::array(py, self.payload.iter().map(|frame| frame.object(py)).collect(), dtype, frame)
     }
 
     /// The payload frames.
@@ -583,7 +580,7 @@ pub(crate) fn decode<'py>(
 }
 
 /// The messages in recorded frames, one for each record.
-pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, _topic: Option<&str>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let py = frames.py();
     let message = decode(py, frames, None, false)?;
     match message.cast::<PyBatch>() {

@@ -5,24 +5,21 @@ use std::sync::{Mutex, PoisonError};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_capture::Progress;
-use trunkline_engine::{Either, Finding, Queued, Snapshot, Together, Trouble};
+use trunkline_engine::{Either, Finding, Queued, Together, Trouble};
 use trunkline_wire::Framing;
-use trunkline_wire::cdtp::{
-    Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverStats, ReceiverVerb, RunEnd,
-};
-use trunkline_wire::chirp::{Beacon, BeaconStats, Service};
+use trunkline_wire::cdtp::{Batch, Layout, Receiver, ReceiverEvent, ReceiverSettings, ReceiverVerb, RunEnd};
+use trunkline_wire::chirp::{Beacon, Service};
 
 use super::message::{Headers, Message, settings};
 use crate::chirp::BeaconOptions;
-use crate::counters::counters;
+use crate::counters::{add_recorded, counters};
 use crate::errors::dropped;
 use crate::frames::Frame;
 use crate::reader::{Look, Next, Reader};
-use crate::role::{Role, RoleOptions, connection, start, trouble};
+use crate::role::{Role, RoleOptions, connection, run, trouble};
 
 /// A receiver, which discovers its senders if it is in a group.
-pub(super) type FindingSenders = Together<Receiver, Beacon, Finding>;
+type FindingSenders = Together<Receiver, Beacon, Finding>;
 
 /// A receiver's or recorder's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Receiver")]
@@ -31,21 +28,6 @@ pub(crate) struct PyReceiver {
     batch: Mutex<Option<Records>>,
     /// Called with `(kind, *details)` for everything that is no message.
     on_notice: Py<PyAny>,
-}
-
-/// A receiver, and the beacon that discovers its senders, if any.
-pub(super) fn finding(
-    settings: ReceiverSettings,
-    message_limit: Option<u64>,
-    beacon: Option<Beacon>,
-) -> FindingSenders {
-    let mut receiver = Receiver::new(settings);
-    receiver.set_message_limit(message_limit);
-    let beacon = beacon.map(|mut beacon| {
-        beacon.seek(Service::Data);
-        beacon
-    });
-    Together::new(receiver, beacon, Finding)
 }
 
 /// The current CDTP2 message, and how many of its records were handed out: each becomes a message when it is due, since
@@ -147,8 +129,18 @@ impl PyReceiver {
             limit,
         };
         let name = if deliver { "trunkline-cdtp-receiver" } else { "trunkline-cdtp-recorder" };
-        let machine = finding(settings, message_limit, beacon.map(BeaconOptions::beacon).transpose()?);
-        let (handle, role) = start(py, machine, Queued, options, Framing::Cdtp, name)?;
+        let beacon = beacon.map(BeaconOptions::settings);
+        let make = move |_, seed| {
+            let mut receiver = Receiver::new(settings.clone());
+            receiver.set_message_limit(message_limit);
+            let beacon = beacon.clone().map(|settings| {
+                let mut beacon = Beacon::new(settings, seed);
+                beacon.seek(Service::Data);
+                beacon
+            });
+            Together::new(receiver, beacon, Finding)
+        };
+        let (handle, role) = run(py, make, Queued, options, Framing::Cdtp, name)?;
         let receiver = Self { reader: Reader::new(handle), batch: Mutex::default(), on_notice };
         Ok(PyClassInitializer::from(role).add_subclass(receiver))
     }
@@ -163,6 +155,16 @@ impl PyReceiver {
     fn poll<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Bound<'py, Message>>> {
         slf.as_super().get().ours()?;
         Self::take(slf)
+    }
+
+    /// Reports the notices that need no reader of messages: those of a simulation.
+    fn report(&self, py: Python<'_>) -> PyResult<()> {
+        while self.reader.handle.has_notice() {
+            if let Next::Event(notice) = self.reader.next(&mut Look::default()) {
+                self.notify(py, notice)?;
+            }
+        }
+        Ok(())
     }
 
     /// Discards what was not read of a role that is over; reports the notices on the way.
@@ -201,14 +203,19 @@ impl PyReceiver {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.reader.handle.stats());
         let waiting = this.reader.count(|event| matches!(event, ReceiverEvent::Message { .. }));
-        let stats = stats_dict(py, &snapshot, waiting)?;
+        let (machine, beacon) = &snapshot.machine;
+        let stats = counters(py, machine)?;
+        stats.set_item("queued", snapshot.queued.messages + waiting)?;
+        stats.set_item("queued_bytes", snapshot.queued.bytes)?;
+        stats.set_item("chirp_dropped", beacon.dropped.values().sum::<u64>())?;
+        add_recorded(&stats, &snapshot)?;
         slf.as_super().get().add_listening_to(&stats, &snapshot)?;
         Ok(stats)
     }
 }
 
 /// The notice of an event, `(kind, *details)`; messages are handed out instead.
-pub(super) fn notice(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
+fn notice(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
     let notice = match event {
         ReceiverEvent::Message { .. } => return Ok(None),
         ReceiverEvent::Dropped(dropped) => self::dropped(py, "cdtp", &dropped),
@@ -226,21 +233,4 @@ pub(super) fn notice(py: Python<'_>, event: ReceiverEvent) -> PyResult<Option<Bo
         }
     };
     notice.map(Some)
-}
-
-pub(super) fn stats_dict<'py>(
-    py: Python<'py>,
-    snapshot: &Snapshot<(ReceiverStats, BeaconStats)>,
-    waiting: usize,
-) -> PyResult<Bound<'py, PyDict>> {
-    let (machine, beacon) = &snapshot.machine;
-    let stats = counters(py, machine)?;
-    stats.set_item("queued", snapshot.queued.messages + waiting)?;
-    stats.set_item("queued_bytes", snapshot.queued.bytes)?;
-    stats.set_item("chirp_dropped", beacon.dropped.values().sum::<u64>())?;
-    let Progress { recorded, durable, segments, .. } = snapshot.capture.clone().unwrap_or_default();
-    stats.set_item("recorded", recorded)?;
-    stats.set_item("durable", durable)?;
-    stats.set_item("segments", segments)?;
-    Ok(stats)
 }

@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use trunkline_engine::{Announcing, Either, Handle, Offered, Queued, Together};
+use trunkline_engine::{Announcing, Either, Hold, Queued, Together};
 use trunkline_wire::cdtp::{BatchBounds, Sender, SenderEvent, SenderSettings, SenderVerb, Variant};
-use trunkline_wire::chirp::Beacon;
+use trunkline_wire::chirp::{Beacon, BeaconVerb};
 use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::{ErrorKind, FRAME_COST, Framing, MAX_FRAMES};
 
@@ -19,27 +19,35 @@ use crate::chirp::BeaconOptions;
 use crate::counters::counters;
 use crate::errors::LocalProtocolError;
 use crate::frames;
-use crate::role::{Role, RoleOptions, connection, seconds, start, trouble};
+use crate::role::{Role, RoleOptions, connection, run, seconds, trouble};
+use crate::waiting::Waiting;
+use crate::world::Clock;
 
 /// A sender's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.cdtp", name = "Sender")]
 pub(crate) struct PySender {
-    handle: Arc<Handle<Announced>>,
+    handle: Arc<dyn Hold<Announced>>,
+    /// Of a simulated sender.
+    clock: Option<Arc<Clock>>,
     variant: Variant,
     max_message_bytes: u64,
 }
 
 /// A sender, announced if it is in a group.
-pub(super) type Announced = Together<Sender, Beacon, Announcing>;
+type Announced = Together<Sender, Beacon, Announcing>;
 
 /// A message on its way to the engine.
 #[pyclass(module = "trunkline._native.cdtp", name = "Outgoing")]
-pub(crate) struct Outgoing {
-    verb: Option<SenderVerb>,
-    bytes: usize,
-}
+pub(crate) struct Outgoing(Waiting<Either<SenderVerb, BeaconVerb>>);
 
 impl PySender {
+    /// The current time; a simulation begins in 1970.
+    fn now(&self) -> Timestamp {
+        let live = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = self.clock.as_ref().map_or_else(live, |clock| clock.elapsed());
+        Timestamp::from_nanos(i128::try_from(now.as_nanos()).unwrap_or_default()).unwrap_or_default()
+    }
+
     fn outgoing(&self, verb: SenderVerb) -> PyResult<Outgoing> {
         let sizes: Vec<usize> = match &verb {
             SenderVerb::Data { tags, payload, .. } => payload.iter().chain([tags]).map(Bytes::len).collect(),
@@ -57,63 +65,13 @@ impl PySender {
             let text = format!("a message has at most {MAX_FRAMES} frames, including the header, not {}", sizes.len());
             return Err(LocalProtocolError::new_err(text));
         }
-        Ok(Outgoing { bytes: sizes.iter().map(|size| size + FRAME_COST).sum(), verb: Some(verb) })
+        let bytes = sizes.iter().map(|size| size + FRAME_COST).sum();
+        Ok(Outgoing(Waiting::new(Either::First(verb), bytes)))
     }
-
-    fn give(&self, outgoing: &mut Outgoing) -> bool {
-        let Some(verb) = outgoing.verb.take() else { return true };
-        match self.handle.offer(Either::First(verb), outgoing.bytes) {
-            Offered::Full(Either::First(verb)) | Offered::Over(Either::First(verb)) => {
-                outgoing.verb = Some(verb);
-                false
-            }
-            Offered::Taken | Offered::Full(Either::Second(_)) | Offered::Over(Either::Second(_)) => true,
-        }
-    }
-}
-
-/// The timestamp of a message: now, if none is given.
-fn stamp(timestamp_ns: Option<&Bound<'_, PyAny>>) -> PyResult<Timestamp> {
-    if let Some(nanoseconds) = timestamp_ns {
-        return timestamp(nanoseconds);
-    }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(Timestamp::from_nanos(i128::try_from(now.as_nanos()).unwrap_or_default()).unwrap_or_default())
-}
-
-pub(super) fn data(
-    variant: Variant,
-    payload: &Bound<'_, PyAny>,
-    tags: Option<&Bound<'_, PyAny>>,
-    timestamp_ns: Option<&Bound<'_, PyAny>>,
-) -> PyResult<SenderVerb> {
-    let payload = frames::one_or_more("payload", payload)?;
-    if variant == Variant::S && payload.is_empty() {
-        return Err(no_message(ErrorKind::MissingPayload));
-    }
-    if timestamp_ns.is_some() && matches!(variant, Variant::B | Variant::Two) {
-        return Err(no_timestamp(variant));
-    }
-    Ok(SenderVerb::Data { timestamp: stamp(timestamp_ns)?, tags: encoded_map("tags", tags)?, payload })
-}
-
-pub(super) fn begin_run(config: &Bound<'_, PyAny>, timestamp_ns: Option<&Bound<'_, PyAny>>) -> PyResult<SenderVerb> {
-    let config = encoded_map("config", Some(config))?;
-    Ok(SenderVerb::BeginRun { timestamp: stamp(timestamp_ns)?, config })
-}
-
-pub(super) fn end_run(metadata: &Bound<'_, PyAny>, timestamp_ns: Option<&Bound<'_, PyAny>>) -> PyResult<SenderVerb> {
-    let metadata = encoded_map("metadata", Some(metadata))?;
-    Ok(SenderVerb::EndRun { timestamp: stamp(timestamp_ns)?, metadata })
-}
-
-pub(super) fn raw(frames: &Bound<'_, PyAny>) -> PyResult<SenderVerb> {
-    let frames = frames::frames("frames", frames)?;
-    if frames.is_empty() { Err(no_message(ErrorKind::MissingPayload)) } else { Ok(SenderVerb::Raw(frames)) }
 }
 
 /// The notice of an event: its kind, an endpoint, and details in words.
-pub(super) fn notice(event: SenderEvent) -> (&'static str, String, String) {
+fn notice(event: SenderEvent) -> (&'static str, String, String) {
     match event {
         SenderEvent::Bound(endpoint) => ("bound", endpoint, String::new()),
         SenderEvent::Connection(what) => connection(what),
@@ -144,7 +102,7 @@ impl PySender {
         options.socket.max_message_bytes = None;
         options.socket.send_hwm = Some(SEND_HWM);
         let variant = variant(header)?;
-        let machine = Sender::new(SenderSettings {
+        let settings = SenderSettings {
             name,
             variant,
             bind: options.bind.clone(),
@@ -155,11 +113,15 @@ impl PySender {
                 bytes: usize::try_from(batch_bytes.min(max_message_bytes)).unwrap_or(usize::MAX),
                 time: seconds("batch_s", batch_s)?,
             },
-        });
-        let beacon = beacon.map(BeaconOptions::beacon).transpose()?;
-        let machine = Together::new(machine, beacon, Announcing::default());
-        let (handle, role) = start(py, machine, Queued, options, Framing::Cdtp, "trunkline-cdtp-sender")?;
-        Ok(PyClassInitializer::from(role).add_subclass(Self { handle, variant, max_message_bytes }))
+        };
+        let beacon = beacon.map(BeaconOptions::settings);
+        let make = move |_, seed| {
+            let beacon = beacon.clone().map(|settings| Beacon::new(settings, seed));
+            Together::new(Sender::new(settings.clone()), beacon, Announcing::default())
+        };
+        let (handle, role) = run(py, make, Queued, options, Framing::Cdtp, "trunkline-cdtp-sender")?;
+        let sender = Self { handle, clock: role.clock.clone(), variant, max_message_bytes };
+        Ok(PyClassInitializer::from(role).add_subclass(sender))
     }
 
     /// A data message.
@@ -170,22 +132,43 @@ impl PySender {
         tags: Option<&Bound<'_, PyAny>>,
         timestamp_ns: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Outgoing> {
-        self.outgoing(data(self.variant, payload, tags, timestamp_ns)?)
+        let payload = frames::one_or_more("payload", payload)?;
+        if self.variant == Variant::S && payload.is_empty() {
+            return Err(no_message(ErrorKind::MissingPayload));
+        }
+        if timestamp_ns.is_some() && matches!(self.variant, Variant::B | Variant::Two) {
+            return Err(no_timestamp(self.variant));
+        }
+        let timestamp = timestamp_ns.map_or_else(|| Ok(self.now()), timestamp)?;
+        self.outgoing(SenderVerb::Data { timestamp, tags: encoded_map("tags", tags)?, payload })
     }
 
     /// The begin of a run.
     fn begin_run(&self, config: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        self.outgoing(begin_run(config, None)?)
+        let config = encoded_map("config", Some(config))?;
+        self.outgoing(SenderVerb::BeginRun { timestamp: self.now(), config })
     }
 
     /// The end of a run.
     fn end_run(&self, metadata: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        self.outgoing(end_run(metadata, None)?)
+        let metadata = encoded_map("metadata", Some(metadata))?;
+        self.outgoing(SenderVerb::EndRun { timestamp: self.now(), metadata })
     }
 
     /// A message as it is.
     fn raw(&self, frames: &Bound<'_, PyAny>) -> PyResult<Outgoing> {
-        self.outgoing(raw(frames)?)
+        let frames = frames::frames("frames", frames)?;
+        if frames.is_empty() {
+            return Err(no_message(ErrorKind::MissingPayload));
+        }
+        self.outgoing(SenderVerb::Raw(frames))
+    }
+
+    /// Ends the run, if one is in progress, without waiting for room.
+    fn complete(&self, py: Python<'_>) -> PyResult<()> {
+        let metadata = encoded_map("metadata", Some(&PyDict::new(py)))?;
+        self.handle.ask(Either::First(SenderVerb::EndRun { timestamp: self.now(), metadata }));
+        Ok(())
     }
 
     /// Sends what is gathered without waiting for more.
@@ -195,13 +178,13 @@ impl PySender {
 
     /// Hands a message to the engine; false when there is no room.
     fn offer(slf: &Bound<'_, Self>, outgoing: &mut Outgoing) -> PyResult<bool> {
-        slf.as_super().get().offer(|| slf.get().give(outgoing))
+        slf.as_super().get().offer(|| outgoing.0.give(&*slf.get().handle))
     }
 
     /// Hands a message to the engine, waiting for room.
     #[pyo3(signature = (outgoing, timeout_s = None))]
     fn put(slf: &Bound<'_, Self>, outgoing: &mut Outgoing, timeout_s: Option<f64>) -> PyResult<()> {
-        slf.as_super().get().put(slf.py(), timeout_s, || slf.get().give(outgoing))
+        slf.as_super().get().put(slf.py(), timeout_s, || outgoing.0.give(&*slf.get().handle))
     }
 
     /// Notices since the last call, each `(kind, *details)`.

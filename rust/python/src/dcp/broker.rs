@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use trunkline_engine::{Handle, Queued};
+use trunkline_engine::{Hold, Queued};
 use trunkline_wire::Framing;
 use trunkline_wire::dcp::{Broker, BrokerEvent, BrokerSettings, ClientAddress, Overflow};
 
@@ -13,19 +13,19 @@ use super::heartbeat;
 use crate::counters::counters;
 use crate::errors::{client, dropped};
 use crate::frames;
-use crate::role::{Role, RoleOptions, connection, notices, seconds, start};
+use crate::role::{Role, RoleOptions, connection, notices, run, seconds};
 
 /// A broker's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.dcp", name = "Broker")]
 pub(crate) struct PyBroker {
-    handle: Arc<Handle<Broker>>,
+    handle: Arc<dyn Hold<Broker>>,
 }
 
 /// The settings of a broker beyond those of every role.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 #[allow(clippy::struct_excessive_bools)] // each a choice of its own
-pub(crate) struct Given<'py> {
+struct Given<'py> {
     max_queue: usize,
     max_queue_bytes: usize,
     queue_ttl_s: f64,
@@ -41,7 +41,7 @@ pub(crate) struct Given<'py> {
 }
 
 impl Given<'_> {
-    pub(crate) fn settings(self) -> PyResult<BrokerSettings> {
+    fn settings(self) -> PyResult<BrokerSettings> {
         let overflow = match self.overflow.as_str() {
             "reject-newest" => Overflow::RejectNewest,
             "drop-oldest" => Overflow::DropOldest,
@@ -83,14 +83,15 @@ impl PyBroker {
     #[new]
     fn new(py: Python<'_>, options: RoleOptions, settings: Given<'_>) -> PyResult<PyClassInitializer<Self>> {
         let (bind, socket) = (options.bind.clone(), options.socket.clone());
-        let machine = Broker::new(BrokerSettings { bind, options: socket, ..settings.settings()? });
-        let (handle, role) = start(py, machine, Queued, options, Framing::Dcp, "trunkline-dcp-broker")?;
+        let settings = BrokerSettings { bind, options: socket, ..settings.settings()? };
+        let make = move |_, _| Broker::new(settings.clone());
+        let (handle, role) = run(py, make, Queued, options, Framing::Dcp, "trunkline-dcp-broker")?;
         Ok(PyClassInitializer::from(role).add_subclass(Self { handle }))
     }
 
     /// Notices since the last call, each `(kind, *details)`.
     fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        notices(py, &self.handle, notice)
+        notices(py, &*self.handle, notice)
     }
 
     /// Counters, by name.
@@ -103,7 +104,7 @@ impl PyBroker {
     }
 }
 
-pub(crate) fn notice(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyTuple>> {
+fn notice(py: Python<'_>, event: BrokerEvent) -> PyResult<Bound<'_, PyTuple>> {
     let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
     match event {
         BrokerEvent::Registered { worker, service } => {

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_engine::{Answering, Handle, Replies};
+use trunkline_engine::{Answering, Hold, Replies};
 use trunkline_wire::Framing;
-use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings, Outcome};
+use trunkline_wire::dcp::{Client, ClientEvent, ClientSettings};
 
 use super::asking::request;
-use super::{PyReply, heartbeat};
+use super::heartbeat;
 use crate::caller::{Caller, Outgoing};
 use crate::counters::counters;
 use crate::errors::dropped;
-use crate::role::{RoleOptions, connection, notices, seed, start};
+use crate::role::{RoleOptions, connection, notices, run};
 
 /// A client's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Client")]
 pub(crate) struct PyClient {
-    handle: Arc<Handle<Client>>,
+    handle: Arc<dyn Hold<Client>>,
     max_message_bytes: u64,
 }
 
@@ -44,8 +44,9 @@ impl PyClient {
             liveness,
         };
         let replies = Arc::new(Replies::new(options.bounds)?);
-        let (machine, sink) = (Client::new(settings, seed()?), Answering::new(Arc::clone(&replies)));
-        let (handle, role) = start(py, machine, sink, options, Framing::Dcp, "trunkline-dcp-client")?;
+        let make = move |_, seed| Client::new(settings.clone(), seed);
+        let sink = Answering::new(Arc::clone(&replies));
+        let (handle, role) = run(py, make, sink, options, Framing::Dcp, "trunkline-dcp-client")?;
         let caller = Caller::new(handle.clone(), replies);
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(Self { handle, max_message_bytes }))
     }
@@ -67,7 +68,7 @@ impl PyClient {
 
     /// Notices since the last call, each `(kind, *details)`.
     fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        notices(py, &self.handle, notice)
+        notices(py, &*self.handle, notice)
     }
 
     /// Counters, by name.
@@ -80,14 +81,11 @@ impl PyClient {
     }
 }
 
-pub(crate) fn notice(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
+/// The notice of an event, `(kind, *details)`; calls have their own outcomes.
+fn notice(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
-        ClientEvent::Ended(call, Outcome::Reply { frames, body }) => {
-            ("reply", call.0, PyReply::of(&frames, &body)).into_pyobject(py)
-        }
-        ClientEvent::Ended(call, Outcome::TimedOut) => ("timed_out", call.0).into_pyobject(py),
-        ClientEvent::Ended(call, Outcome::Unanswered) => ("unanswered", call.0).into_pyobject(py),
         ClientEvent::Dropped(dropped) => self::dropped(py, "dcp", &dropped),
         ClientEvent::Connection(what) => connection(what).into_pyobject(py),
+        ClientEvent::Ended(..) => Ok(PyTuple::empty(py)),
     }
 }

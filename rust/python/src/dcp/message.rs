@@ -142,6 +142,17 @@ impl Message {
         PyTuple::new(py, parts.iter().map(|frame| frame.object(py)))
     }
 
+    /// The data as numbers, in one array, or one of its frames.
+    #[pyo3(signature = (dtype = None, *, frame = None))]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        frame: Option<isize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        frames::array(py, frames::of_tuple(&self.data(py)?)?, dtype, frame)
+    }
+
     fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
         let (Ok(other), CompareOp::Eq | CompareOp::Ne) = (other.cast::<Self>(), op) else {
             return Ok(py.NotImplemented());
@@ -193,7 +204,7 @@ pub(crate) fn decode(frames: &Bound<'_, PyAny>, role: Option<&str>, compat_dagbo
 }
 
 /// The message in recorded frames.
-pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, _topic: Option<&str>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     Ok(vec![decode(frames, None, true)?.into_bound_py_any(frames.py())?])
 }
 
@@ -252,6 +263,17 @@ impl PyReply {
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         frames::tuple(py, self.metadata.iter())
+    }
+
+    /// The data as numbers, in one array, or one of its frames.
+    #[pyo3(signature = (dtype = None, *, frame = None))]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        frame: Option<isize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        frames::array(py, frames::of_tuple(&self.data(py)?)?, dtype, frame)
     }
 
     fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {

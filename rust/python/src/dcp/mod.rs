@@ -3,15 +3,13 @@
 mod asking;
 mod broker;
 mod client;
-mod driven;
 mod message;
 mod request;
 mod worker;
 
 pub(crate) use broker::PyBroker;
 pub(crate) use client::PyClient;
-pub(crate) use driven::{broker_machine, client_machine, worker_machine};
-pub(crate) use message::{Message, PyReply, decode, encode, recorded, restore};
+pub(crate) use message::{Message, PyReply, decode, encode, restore};
 pub(crate) use request::PyRequest;
 pub(crate) use worker::PyWorker;
 
@@ -24,6 +22,7 @@ use trunkline_wire::MAX_FRAMES;
 
 use crate::errors::LocalProtocolError;
 use crate::frames::{self, within};
+use crate::rooms::Room;
 
 /// The interval of heartbeats, and how many a peer may miss.
 fn heartbeat(interval_s: f64, liveness: u32) -> PyResult<(Duration, u32)> {
@@ -61,4 +60,12 @@ fn metadata(object: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
         return Err(LocalProtocolError::new_err("metadata must not have an empty part: leave it out"));
     }
     Ok(parts)
+}
+
+pub(crate) static ROOM: Room = Room { name: "dcp", decode: Some(message::recorded) };
+
+#[pymodule(submodule, name = "dcp")]
+pub(crate) mod module {
+    #[pymodule_export]
+    use super::{Message, PyBroker, PyClient, PyReply, PyRequest, PyWorker, decode, encode, restore};
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use trunkline_engine::{Handle, Running as _};
+use trunkline_engine::Hold;
 use trunkline_wire::Frames;
 use trunkline_wire::dcp::{Body, JobId, Layout, WorkerVerb, Working, WorkingVerb};
 
@@ -14,32 +14,12 @@ use crate::errors::{LocalProtocolError, ended};
 use crate::fields;
 use crate::frames;
 
-/// Where the answers to requests go.
-pub(crate) trait Answers: Send + Sync {
-    /// Takes one; it never waits.
-    fn ask(&self, verb: WorkerVerb);
-    /// Why no answer can be sent any more, if so.
-    fn ended(&self) -> Option<PyErr>;
-}
-
-impl Answers for Handle<Working> {
-    fn ask(&self, verb: WorkerVerb) {
-        self.ask(WorkingVerb::Work(verb));
-    }
-
-    fn ended(&self) -> Option<PyErr> {
-        match self.is_ours() {
-            false => Some(ended(self.name(), None)),
-            true if self.is_over() => Some(ended(self.name(), self.end().as_ref())),
-            true => None,
-        }
-    }
-}
-
 /// A request for a worker to answer.
 #[pyclass(frozen, weakref, module = "trunkline.dcp", name = "Request")]
 pub(crate) struct PyRequest {
-    answers: Arc<dyn Answers>,
+    worker: Arc<dyn Hold<Working>>,
+    /// The life of the worker that received it; see [`Hold::life`].
+    life: u64,
     max_message_bytes: u64,
     job: JobId,
     frames: Frames,
@@ -49,14 +29,15 @@ pub(crate) struct PyRequest {
 
 impl PyRequest {
     pub(crate) fn new(
-        answers: Arc<dyn Answers>,
+        worker: Arc<dyn Hold<Working>>,
         max_message_bytes: u64,
         job: JobId,
         frames: Frames,
         body: Body,
     ) -> Self {
         let layout = Layout::Request(body);
-        Self { answers, max_message_bytes, job, frames, layout, answered: AtomicBool::new(false) }
+        let life = worker.life();
+        Self { worker, life, max_message_bytes, job, frames, layout, answered: AtomicBool::new(false) }
     }
 
     /// Gives it back to the broker: another worker may do it.
@@ -64,7 +45,7 @@ impl PyRequest {
         if let (Some(service), Some(body)) = (self.layout.service(), self.layout.body()) {
             let data = self.frames[body.data()].to_vec();
             self.answered.store(true, Ordering::SeqCst);
-            self.answers.ask(WorkerVerb::Forward { job: self.job, service: self.frames[service].clone(), data });
+            self.ask(WorkerVerb::Forward { job: self.job, service: self.frames[service].clone(), data });
         }
     }
 
@@ -74,14 +55,28 @@ impl PyRequest {
         super::parts(data, metadata, self.max_message_bytes)
     }
 
+    fn ask(&self, verb: WorkerVerb) {
+        self.worker.ask(WorkingVerb::Work(verb));
+    }
+
+    /// Why no answer to it can be sent any more, if so.
+    fn ended(&self) -> Option<PyErr> {
+        let worker = &self.worker;
+        match worker.is_ours() && worker.life() == self.life {
+            false => Some(ended(worker.name(), None)),
+            true if worker.is_over() => Some(ended(worker.name(), worker.end().as_ref())),
+            true => None,
+        }
+    }
+
     fn answer(&self, verb: WorkerVerb) -> PyResult<()> {
-        if let Some(error) = self.answers.ended() {
+        if let Some(error) = self.ended() {
             return Err(error);
         }
         if self.answered.swap(true, Ordering::SeqCst) {
             return Err(LocalProtocolError::new_err("this request has already been answered"));
         }
-        self.answers.ask(verb);
+        self.ask(verb);
         Ok(())
     }
 }
@@ -124,6 +119,17 @@ impl PyRequest {
         frames::tuple(py, parts.iter())
     }
 
+    /// The data as numbers, in one array, or one of its frames.
+    #[pyo3(signature = (dtype = None, *, frame = None))]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        frame: Option<isize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        frames::array(py, frames::of_tuple(&self.data(py)?)?, dtype, frame)
+    }
+
     /// Whether it has been answered or forwarded.
     #[getter]
     fn answered(&self) -> bool {
@@ -161,8 +167,8 @@ impl PyRequest {
 impl Drop for PyRequest {
     /// Frees its slot if it was never answered.
     fn drop(&mut self) {
-        if !*self.answered.get_mut() && self.answers.ended().is_none() {
-            self.answers.ask(WorkerVerb::Abandon(self.job));
+        if !*self.answered.get_mut() && self.ended().is_none() {
+            self.ask(WorkerVerb::Abandon(self.job));
         }
     }
 }

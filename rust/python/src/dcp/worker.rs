@@ -8,9 +8,9 @@ use pyo3::types::{PyDict, PyTuple};
 use trunkline_engine::{Answering, Replies, Running, Trouble};
 use trunkline_wire::dcp::{
     Body, Client, ClientSettings, JobId, LEAVING, Worker, WorkerEvent, WorkerSettings, Working, WorkingEvent,
-    WorkingStats, WorkingVerb,
+    WorkingVerb,
 };
-use trunkline_wire::{Frames, Framing, Nanos};
+use trunkline_wire::{Frames, Framing};
 
 use super::{PyRequest, asking, heartbeat};
 use crate::caller::{Caller, Outgoing};
@@ -18,7 +18,7 @@ use crate::counters::counters;
 use crate::errors::{LocalProtocolError, dropped};
 use crate::frames;
 use crate::reader::{Look, Next, Reader};
-use crate::role::{RoleOptions, connection, seed, start, trouble};
+use crate::role::{RoleOptions, connection, run, trouble};
 
 /// A worker's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.dcp", name = "Worker")]
@@ -83,15 +83,31 @@ impl PyWorker {
         liveness: u32,
         max_message_bytes: u64,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let given = settings(service, concurrency, heartbeat_interval_s, liveness)?;
+        if concurrency == 0 {
+            return Err(LocalProtocolError::new_err("concurrency must be at least 1"));
+        }
+        let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
+        let service = frames::frame("service", service)?;
+        if service == LEAVING {
+            return Err(LocalProtocolError::new_err("this service name is reserved for workers that leave"));
+        }
         let (connect, socket) = (options.connect.clone(), options.socket.clone());
-        let settings = WorkerSettings { connect, options: socket, ..given };
+        let settings = WorkerSettings {
+            connect,
+            options: socket,
+            service,
+            concurrency,
+            heartbeat_interval,
+            liveness,
+            ..WorkerSettings::default()
+        };
         let replies = Arc::new(Replies::new(options.bounds)?);
         // Without a timeout it waits forever.
         let asks = ClientSettings { timeout: Duration::MAX, ..ClientSettings::default() };
-        let machine = Working::new(Worker::new(Nanos::default(), settings, seed()?), Client::new(asks, seed()?));
+        let make =
+            move |now, seed| Working::new(Worker::new(now, settings.clone(), seed), Client::new(asks.clone(), seed));
         let sink = Answering::new(Arc::clone(&replies));
-        let (handle, role) = start(py, machine, sink, options, Framing::Dcp, "trunkline-dcp-worker")?;
+        let (handle, role) = run(py, make, sink, options, Framing::Dcp, "trunkline-dcp-worker")?;
         let caller = Caller::new(handle.clone(), replies);
         let worker = Self { reader: Reader::new(handle), max_message_bytes, on_notice };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(worker))
@@ -123,6 +139,16 @@ impl PyWorker {
     fn poll(slf: &Bound<'_, Self>) -> PyResult<Option<PyRequest>> {
         slf.as_super().as_super().get().ours()?;
         Self::take(slf)
+    }
+
+    /// Reports the notices that need no reader of requests: those of a simulation.
+    fn report(&self, py: Python<'_>) -> PyResult<()> {
+        while self.reader.handle.has_notice() {
+            if let Next::Event(notice) = self.reader.next(&mut Look::default()) {
+                self.notify(py, notice)?;
+            }
+        }
+        Ok(())
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
@@ -160,7 +186,7 @@ impl PyWorker {
         while !engine.is_over() {
             Self::give_back(slf)?;
             let some = |role: &dyn Running| role.has_events() || role.is_over();
-            role.wait_until(slf.py(), |role| role.events(), None, some).inspect_err(|_| role.give_up(slf.py()))?;
+            role.wait_until(slf.py(), engine.events(), None, some).inspect_err(|_| role.give_up(slf.py()))?;
         }
         let handle = &slf.get().reader.handle;
         slf.py().detach(|| handle.join());
@@ -171,31 +197,16 @@ impl PyWorker {
     fn stats<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let (this, py) = (slf.get(), slf.py());
         let snapshot = py.detach(|| this.reader.handle.stats());
-        let stats = stats_dict(py, &snapshot.machine)?;
+        let stats = counters(py, &snapshot.machine.worker)?;
+        stats.set_item("asked", snapshot.machine.client.requests)?;
+        stats.set_item("late", snapshot.machine.client.late)?;
         slf.as_super().as_super().get().add_to(&stats, &snapshot)?;
         Ok(stats)
     }
 }
 
-pub(crate) fn settings(
-    service: &Bound<'_, PyAny>,
-    concurrency: usize,
-    heartbeat_interval_s: f64,
-    liveness: u32,
-) -> PyResult<WorkerSettings> {
-    if concurrency == 0 {
-        return Err(LocalProtocolError::new_err("concurrency must be at least 1"));
-    }
-    let (heartbeat_interval, liveness) = heartbeat(heartbeat_interval_s, liveness)?;
-    let service = frames::frame("service", service)?;
-    if service == LEAVING {
-        return Err(LocalProtocolError::new_err("this service name is reserved for workers that leave"));
-    }
-    Ok(WorkerSettings { service, concurrency, heartbeat_interval, liveness, ..WorkerSettings::default() })
-}
-
 /// The notice of an event, `(kind, *details)`; requests and replies are handed out instead.
-pub(crate) fn notice(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
+fn notice(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Bound<'_, PyTuple>>> {
     let notice = match event {
         WorkerEvent::Request { .. } | WorkerEvent::Reply { .. } => return Ok(None),
         WorkerEvent::Dropped(dropped) => self::dropped(py, "dcp", &dropped),
@@ -205,11 +216,4 @@ pub(crate) fn notice(py: Python<'_>, event: WorkerEvent) -> PyResult<Option<Boun
         WorkerEvent::Connection(what) => connection(what).into_pyobject(py),
     };
     notice.map(Some)
-}
-
-pub(crate) fn stats_dict<'py>(py: Python<'py>, stats: &WorkingStats) -> PyResult<Bound<'py, PyDict>> {
-    let dict = counters(py, &stats.worker)?;
-    dict.set_item("asked", stats.client.requests)?;
-    dict.set_item("late", stats.client.late)?;
-    Ok(dict)
 }

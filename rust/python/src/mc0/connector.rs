@@ -7,11 +7,11 @@ use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_engine::{Answering, Aside, Notices, Offered, Replies};
+use trunkline_engine::{Answering, Aside, Notices, Replies};
 use trunkline_wire::mc0::{
-    Asked, Connector, ConnectorEvent, ConnectorSettings, ConnectorVerb, Header, Layout, OWN, Outcome, Put,
+    Asked, Connector, ConnectorEvent, ConnectorSettings, ConnectorVerb, Header, OWN, Outcome, Put,
 };
-use trunkline_wire::{CallId, Frames, Framing, MAX_FRAMES, Nanos, cost};
+use trunkline_wire::{CallId, Frames, Framing, MAX_FRAMES, cost};
 
 use super::Message;
 use super::text::{bytes, headers, text};
@@ -21,22 +21,22 @@ use crate::errors::{LocalProtocolError, MiddlewareError, PeerLostError, dropped}
 use crate::frames::{self, within};
 use crate::notices::PyNotices;
 use crate::reader::{Look, Next, Reader};
-use crate::role::{RoleOptions, connection, seconds, seed, start};
+use crate::role::{RoleOptions, connection, run, seconds};
+use crate::waiting::Waiting;
 
 /// A connector's engine.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.mc0", name = "Connector")]
 pub(crate) struct PyConnector {
     reader: Reader<Connector>,
-    notices: Py<PyNotices>,
+    /// The notices, to be reported.
+    #[pyo3(get)]
+    told: Py<PyNotices>,
     max_message_bytes: u64,
 }
 
 /// A PUT on its way to the engine, without confirmation.
 #[pyclass(module = "trunkline._native.mc0", name = "OutgoingPut")]
-pub(crate) struct OutgoingPut {
-    verb: Option<ConnectorVerb>,
-    bytes: usize,
-}
+pub(crate) struct OutgoingPut(Waiting<ConnectorVerb>);
 
 impl Called for Connector {
     fn reply(py: Python<'_>, outcome: Outcome) -> PyResult<Reply> {
@@ -55,12 +55,12 @@ impl Called for Connector {
     }
 }
 
-pub(super) fn refused(py: Python<'_>, topic: Option<&Bytes>, words: &[u8]) -> PyResult<PyErr> {
+fn refused(py: Python<'_>, topic: Option<&Bytes>, words: &[u8]) -> PyResult<PyErr> {
     let topic = topic.map(|topic| text(py, topic)).transpose()?.map(Bound::unbind);
     Ok(MiddlewareError::new_err((text(py, words)?.unbind(), topic)))
 }
 
-pub(super) fn lost() -> PyErr {
+fn lost() -> PyErr {
     PeerLostError::new_err(
         "the middleware is silent, and a socket passed with socket= is not reconnected: reconnect it",
     )
@@ -81,14 +81,14 @@ fn checked(parts: &Frames, max_message_bytes: u64) -> PyResult<usize> {
 }
 
 /// Topics as Python gives them, and their size.
-pub(super) fn topics(object: &Bound<'_, PyAny>, max_message_bytes: u64) -> PyResult<(Vec<Bytes>, usize)> {
+fn topics(object: &Bound<'_, PyAny>, max_message_bytes: u64) -> PyResult<(Vec<Bytes>, usize)> {
     let topics: Frames = object.try_iter()?.map(|topic| bytes("topics", &topic?)).collect::<PyResult<_>>()?;
     let size = checked(&topics, max_message_bytes)?;
     Ok((topics.into_vec(), size))
 }
 
 /// A message for a topic, as Python gives it, and its size.
-pub(super) fn put(
+fn put(
     topic: &Bound<'_, PyAny>,
     body: &Bound<'_, PyAny>,
     headers: &Bound<'_, PyAny>,
@@ -107,26 +107,10 @@ pub(super) fn put(
     Ok((Put { topic, headers, body }, size))
 }
 
-pub(super) fn settings(ttl_ms: Option<u64>, leading_delimiter: bool) -> ConnectorSettings {
-    let ttl = ttl_ms.map(Duration::from_millis);
-    ConnectorSettings { ttl, leading_delimiter, ..ConnectorSettings::default() }
-}
-
 impl PyConnector {
     fn call(slf: &Bound<'_, Self>, asked: Asked, bytes: usize, timeout_s: Option<f64>) -> PyResult<Outgoing> {
         let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
         Ok(slf.as_super().get().outgoing(|call| ConnectorVerb::Call { call, asked, timeout }, bytes))
-    }
-
-    fn give(&self, put: &mut OutgoingPut) -> bool {
-        let Some(verb) = put.verb.take() else { return true };
-        match self.reader.handle.offer(verb, put.bytes) {
-            Offered::Taken => true,
-            Offered::Full(verb) | Offered::Over(verb) => {
-                put.verb = Some(verb);
-                false
-            }
-        }
     }
 
     /// The next message without a wait. `None` when there is none now.
@@ -159,21 +143,17 @@ impl PyConnector {
         max_message_bytes: u64,
     ) -> PyResult<PyClassInitializer<Self>> {
         let (connect, socket) = (options.connect.clone(), options.socket.clone());
-        let settings = ConnectorSettings { connect, options: socket, ..settings(ttl_ms, leading_delimiter) };
+        let ttl = ttl_ms.map(Duration::from_millis);
+        let settings =
+            ConnectorSettings { connect, options: socket, ttl, leading_delimiter, ..ConnectorSettings::default() };
         let (replies, notices) = (Arc::new(Replies::new(options.bounds)?), Arc::new(Notices::new()?));
         let sink = Aside::new(Arc::clone(&notices), Answering::new(Arc::clone(&replies)));
-        let machine = Connector::new(Nanos::default(), settings, seed()?);
-        let (handle, role) = start(py, machine, sink, options, Framing::Mc0, "trunkline-mc0-connector")?;
+        let make = move |now, seed| Connector::new(now, settings.clone(), seed);
+        let (handle, role) = run(py, make, sink, options, Framing::Mc0, "trunkline-mc0-connector")?;
         let caller = Caller::new(handle.clone(), replies);
-        let notices = Py::new(py, PyNotices::new(handle.clone(), notices, notice))?;
-        let connector = Self { reader: Reader::new(handle), notices, max_message_bytes };
+        let told = Py::new(py, PyNotices::new(&role, handle.clone(), notices, notice))?;
+        let connector = Self { reader: Reader::new(handle), told, max_message_bytes };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(connector))
-    }
-
-    /// The notices, to be reported.
-    #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
-        self.notices.clone_ref(py)
     }
 
     /// A call that subscribes.
@@ -213,18 +193,18 @@ impl PyConnector {
         headers: &Bound<'_, PyAny>,
     ) -> PyResult<OutgoingPut> {
         let (put, bytes) = put(topic, body, headers, self.max_message_bytes)?;
-        Ok(OutgoingPut { verb: Some(ConnectorVerb::Put(put)), bytes })
+        Ok(OutgoingPut(Waiting::new(ConnectorVerb::Put(put), bytes)))
     }
 
     /// Hands a message to the engine; false when there is no room.
     fn offer_put(slf: &Bound<'_, Self>, put: &mut OutgoingPut) -> PyResult<bool> {
-        slf.as_super().as_super().get().offer(|| slf.get().give(put))
+        slf.as_super().as_super().get().offer(|| put.0.give(&*slf.get().reader.handle))
     }
 
     /// Hands a message to the engine, waiting for room.
     #[pyo3(signature = (put, timeout_s = None))]
     fn send_put(slf: &Bound<'_, Self>, put: &mut OutgoingPut, timeout_s: Option<f64>) -> PyResult<()> {
-        slf.as_super().as_super().get().put(slf.py(), timeout_s, || slf.get().give(put))
+        slf.as_super().as_super().get().put(slf.py(), timeout_s, || put.0.give(&*slf.get().reader.handle))
     }
 
     /// Waits for a message.
@@ -259,24 +239,14 @@ impl PyConnector {
     }
 }
 
-/// The notice of an event, `(kind, *details)`.
-pub(super) fn notice(py: Python<'_>, event: ConnectorEvent) -> PyResult<Bound<'_, PyTuple>> {
-    let message = |frames: Frames, layout: Layout| Message::of(frames, layout);
+/// The notice of an event, `(kind, *details)`; others are handed out instead.
+fn notice(py: Python<'_>, event: ConnectorEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
-        ConnectorEvent::Ended(call, Outcome::Done) => ("done", call.0).into_pyobject(py),
-        ConnectorEvent::Ended(call, Outcome::Alive(after)) => ("alive", call.0, after.as_secs_f64()).into_pyobject(py),
-        ConnectorEvent::Ended(call, Outcome::Refused { topic, text }) => {
-            ("refused", call.0, refused(py, topic.as_ref(), &text)?.into_value(py)).into_pyobject(py)
-        }
-        ConnectorEvent::Ended(call, Outcome::TimedOut) => ("timed_out", call.0).into_pyobject(py),
-        ConnectorEvent::Ended(call, Outcome::Lost) => ("lost", call.0).into_pyobject(py),
-        ConnectorEvent::Ended(call, Outcome::Unanswered) => ("unanswered", call.0).into_pyobject(py),
-        ConnectorEvent::Message { frames, layout } => ("message", message(frames, layout)).into_pyobject(py),
-        ConnectorEvent::Error { frames, layout } => ("error", message(frames, layout)).into_pyobject(py),
+        ConnectorEvent::Error { frames, layout } => ("error", Message::of(frames, layout)).into_pyobject(py),
         ConnectorEvent::Silent => ("silent",).into_pyobject(py),
-        ConnectorEvent::Lost => ("peer_lost",).into_pyobject(py),
         ConnectorEvent::Found => ("found",).into_pyobject(py),
         ConnectorEvent::Dropped(dropped) => self::dropped(py, "mc0", &dropped),
         ConnectorEvent::Connection(what) => connection(what).into_pyobject(py),
+        ConnectorEvent::Ended(..) | ConnectorEvent::Message { .. } | ConnectorEvent::Lost => Ok(PyTuple::empty(py)),
     }
 }

@@ -136,6 +136,17 @@ impl Message {
         objects(py, self.positional_of(&[Verb::Put, Verb::Message]))
     }
 
+    /// The body as numbers, in one array, or one of its frames.
+    #[pyo3(signature = (dtype = None, *, frame = None))]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        frame: Option<isize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        frames::array(py, frames::of_tuple(&self.body(py)?)?, dtype, frame)
+    }
+
     /// The version of a CONNECT; None if not given, and for the others (MC0-20).
     #[getter]
     fn version<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
@@ -208,7 +219,7 @@ fn decoded(frames: &Bound<'_, PyAny>, settings: Settings) -> PyResult<Message> {
 }
 
 /// The message in recorded frames.
-pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, _topic: Option<&str>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     Ok(vec![decoded(frames, LENIENT)?.into_bound_py_any(frames.py())?])
 }
 

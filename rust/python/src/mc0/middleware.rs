@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use trunkline_engine::{Handle, Queued};
+use trunkline_engine::{Hold, Queued};
 use trunkline_wire::mc0::{
     Clients, Entry, Middleware, MiddlewareEvent, MiddlewareSettings, MiddlewareVerb, Overflow, Policy, Settings,
 };
@@ -13,12 +13,12 @@ use trunkline_wire::{Framing, Pattern};
 
 use crate::counters::counters;
 use crate::errors::{client, dropped};
-use crate::role::{Role, RoleOptions, connection, notices, start};
+use crate::role::{Role, RoleOptions, connection, notices, run};
 
 /// A middleware's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.mc0", name = "Middleware")]
 pub(crate) struct PyMiddleware {
-    handle: Arc<Handle<Middleware>>,
+    handle: Arc<dyn Hold<Middleware>>,
 }
 
 /// An entry of a policy: a client and whether that is a name and no pattern, what it may publish and subscribe to.
@@ -27,7 +27,7 @@ type GivenEntry = (Vec<u8>, bool, Vec<Vec<u8>>, Vec<Vec<u8>>);
 /// The settings of a middleware beyond those of every role.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Given {
+struct Given {
     policy: Option<Vec<GivenEntry>>,
     overflow: String,
     client_queue_messages: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    pub(crate) fn settings(self) -> PyResult<MiddlewareSettings> {
+    fn settings(self) -> PyResult<MiddlewareSettings> {
         let overflow = match self.overflow.as_str() {
             "drop-newest" => Overflow::DropNewest,
             "drop-oldest" => Overflow::DropOldest,
@@ -59,11 +59,6 @@ impl Given {
             ..MiddlewareSettings::default()
         })
     }
-}
-
-/// A policy, as Python gives it.
-pub(crate) fn given_policy(entries: &Bound<'_, PyAny>) -> PyResult<Option<Policy>> {
-    Ok(entries.extract::<Option<Vec<GivenEntry>>>()?.map(policy))
 }
 
 fn policy(entries: Vec<GivenEntry>) -> Policy {
@@ -87,26 +82,26 @@ impl PyMiddleware {
         let (bind, socket) = (options.bind.clone(), options.socket.clone());
         // What is pending for all clients together has a limit here, and another in the transport.
         let queue_bytes = options.outbox_bytes;
-        let machine =
-            Middleware::new(MiddlewareSettings { bind, options: socket, queue_bytes, ..settings.settings()? });
-        let (handle, role) = start(py, machine, Queued, options, Framing::Mc0, "trunkline-mc0-middleware")?;
+        let settings = MiddlewareSettings { bind, options: socket, queue_bytes, ..settings.settings()? };
+        let make = move |_, _| Middleware::new(settings.clone());
+        let (handle, role) = run(py, make, Queued, options, Framing::Mc0, "trunkline-mc0-middleware")?;
         Ok(PyClassInitializer::from(role).add_subclass(Self { handle }))
     }
 
     /// Applies these entries as the policy from the next message on; without any, everything is allowed.
-    fn enforce(slf: &Bound<'_, Self>, entries: &Bound<'_, PyAny>) -> PyResult<()> {
-        let policy = given_policy(entries)?;
+    #[pyo3(signature = (entries))]
+    fn enforce(slf: &Bound<'_, Self>, entries: Option<Vec<GivenEntry>>) -> PyResult<()> {
         let role = slf.as_super().get();
         if role.ours()?.is_over() {
             return Err(role.ended());
         }
-        slf.get().handle.ask(MiddlewareVerb::Enforce(policy));
+        slf.get().handle.ask(MiddlewareVerb::Enforce(entries.map(policy)));
         Ok(())
     }
 
     /// Notices since the last call, each `(kind, *details)`.
     fn notices<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
-        notices(py, &self.handle, notice)
+        notices(py, &*self.handle, notice)
     }
 
     /// Counters, by name.
@@ -119,7 +114,7 @@ impl PyMiddleware {
     }
 }
 
-pub(crate) fn notice(py: Python<'_>, event: MiddlewareEvent) -> PyResult<Bound<'_, PyTuple>> {
+fn notice(py: Python<'_>, event: MiddlewareEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         MiddlewareEvent::Joined { client: joined } => ("joined", client(py, joined)).into_pyobject(py),
         MiddlewareEvent::Forgotten { client: gone, why } => {

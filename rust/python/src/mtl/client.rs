@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use trunkline_engine::{Answering, Aside, Handle, Notices, Replies};
+use trunkline_engine::{Answering, Aside, Hold, Notices, Replies};
 use trunkline_wire::mtl::client::{Client, ClientAnswer, ClientEvent, ClientSettings, ClientVerb, LoginStep, Outcome};
 use trunkline_wire::mtl::control::{COMMAND_BYTES, Command, Json};
 use trunkline_wire::question::Token;
@@ -17,14 +17,18 @@ use crate::caller::{Called, Caller, Outgoing, Reply};
 use crate::counters::counters;
 use crate::errors::{AuthenticationError, LocalProtocolError, PeerLostError, decode_error, dropped};
 use crate::notices::PyNotices;
-use crate::role::{RoleOptions, connection, seconds, start};
+use crate::role::{RoleOptions, connection, run, seconds};
 
 /// A client's engine for commands.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.mtl", name = "Client")]
 pub(crate) struct PyClient {
-    handle: Arc<Handle<Client>>,
-    notices: Py<PyNotices>,
-    questions: Py<PyNotices>,
+    handle: Arc<dyn Hold<Client>>,
+    /// The notices, to be logged.
+    #[pyo3(get)]
+    told: Py<PyNotices>,
+    /// The questions to be answered.
+    #[pyo3(get)]
+    asked: Py<PyNotices>,
 }
 
 impl Called for Client {
@@ -78,27 +82,15 @@ impl PyClient {
         let picks = |event: &ClientEvent| matches!(event, ClientEvent::Asked { .. }).then_some(0);
         let sink = Aside::picking(Arc::clone(&questions), picks, Answering::new(Arc::clone(&replies)));
         let sink = Aside::new(Arc::clone(&notices), sink);
-        let machine = Client::new(settings);
-        let (handle, role) = start(py, machine, sink, options, Framing::MtlControl, "trunkline-mtl-client")?;
+        let make = move |_, _| Client::new(settings.clone());
+        let (handle, role) = run(py, make, sink, options, Framing::MtlControl, "trunkline-mtl-client")?;
         let caller = Caller::new(handle.clone(), replies);
         let client = Self {
-            notices: Py::new(py, PyNotices::new(handle.clone(), notices, notice))?,
-            questions: Py::new(py, PyNotices::new(handle.clone(), questions, notice))?,
+            told: Py::new(py, PyNotices::new(&role, handle.clone(), notices, notice))?,
+            asked: Py::new(py, PyNotices::new(&role, handle.clone(), questions, notice))?,
             handle,
         };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(client))
-    }
-
-    /// The notices, to be logged.
-    #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
-        self.notices.clone_ref(py)
-    }
-
-    /// The questions to be answered.
-    #[getter]
-    fn asked(&self, py: Python<'_>) -> Py<PyNotices> {
-        self.questions.clone_ref(py)
     }
 
     /// A call that sends a command; without a name, one that opens a session.
@@ -159,7 +151,8 @@ impl PyClient {
     }
 }
 
-pub(crate) fn notice(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
+/// The notice of an event, `(kind, *details)`; calls have their own outcomes.
+fn notice(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         ClientEvent::Asked { token, step: LoginStep::Begin { mechanisms }, is_private } => {
             ("begin", token.0, mechanisms, is_private).into_pyobject(py)
@@ -167,17 +160,8 @@ pub(crate) fn notice(py: Python<'_>, event: ClientEvent) -> PyResult<Bound<'_, P
         ClientEvent::Asked { token, step: LoginStep::Challenge { mechanism, challenge }, .. } => {
             ("challenge", token.0, mechanism, PyBytes::new(py, &challenge)).into_pyobject(py)
         }
-        ClientEvent::Ended(call, outcome) => match outcome {
-            Outcome::Entered => ("entered", call.0).into_pyobject(py),
-            Outcome::Reply(reply) => ("reply", call.0, PyReply::of(reply)).into_pyobject(py),
-            Outcome::Unauthenticated(mechanisms) => ("unauthenticated", call.0, mechanisms).into_pyobject(py),
-            Outcome::NoLogin(reason, mechanisms) => ("no_login", call.0, reason, mechanisms).into_pyobject(py),
-            Outcome::Garbled(error) => ("garbled", call.0, decode_error("mtl", error).into_value(py)).into_pyobject(py),
-            Outcome::TimedOut => ("timed_out", call.0).into_pyobject(py),
-            Outcome::Lost => ("call_lost", call.0).into_pyobject(py),
-            Outcome::Unanswered => ("unanswered", call.0).into_pyobject(py),
-        },
         ClientEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
         ClientEvent::Connection(what) => connection(what).into_pyobject(py),
+        ClientEvent::Ended(..) => Ok(PyTuple::empty(py)),
     }
 }

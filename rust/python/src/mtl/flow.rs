@@ -1,33 +1,31 @@
 //! The data connections of a client.
 
-use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyString, PyTuple};
-use trunkline_engine::{Answering, Aside, Handle, Notices, Offered, Replies, Running, Snapshot};
+use trunkline_engine::{Answering, Aside, Hold, Notices, Replies, Sink, Trouble};
 use trunkline_wire::mtl::data::Layout;
-use trunkline_wire::mtl::flow::{
-    Asked, Denial, Flow, FlowEvent, FlowOutcome, FlowSettings, FlowStats, FlowVerb, Grant,
-};
+use trunkline_wire::mtl::flow::{Asked, Denial, Flow, FlowEvent, FlowOutcome, FlowSettings, FlowVerb, Grant};
 use trunkline_wire::question::Token;
-use trunkline_wire::{CallId, FRAME_COST, Frames, Framing, Nanos, SocketOptions};
+use trunkline_wire::{CallId, FRAME_COST, Frames, Framing, SocketOptions};
 
 use super::message::need_short;
 use super::server::pings;
 use super::table;
 use crate::caller::{Called, Caller, Outgoing, Reply};
-use crate::counters::{add_connected, counters};
+use crate::counters::counters;
 use crate::errors::{ClosedError, LeaseRefusedError, LocalProtocolError, PeerLostError, RemoteProtocolError, dropped};
 use crate::fields;
 use crate::frames::{self, counted, within};
-use crate::machine::{Given as Said, Make, Spoken, VerbQueue, maker, no_verb};
 use crate::names::name;
 use crate::notices::PyNotices;
 use crate::reader::{Look, Next, Reader};
-use crate::role::{Role, RoleOptions, connection, seconds, start};
+use crate::role::{Role, RoleOptions, connection, run, seconds};
+use crate::waiting::Waiting;
 
 /// The engine of a data connection.
 #[pyclass(frozen, extends = Caller, module = "trunkline._native.mtl", name = "Flow")]
@@ -35,18 +33,48 @@ pub(crate) struct PyFlow {
     reader: Reader<Flow>,
     /// The connection and the sequence of the last content taken.
     seen: Mutex<Option<(u32, u64)>>,
-    notices: Py<PyNotices>,
-    questions: Py<PyNotices>,
+    /// The notices, to be logged.
+    #[pyo3(get)]
+    told: Py<PyNotices>,
+    /// The questions for a new lease, to be answered.
+    #[pyo3(get)]
+    asked: Py<PyNotices>,
+    rejected: Arc<AtomicU64>,
     resources: Vec<String>,
     max_message_bytes: u64,
 }
 
+/// Counts rejected contents where a writer can look before each content, without a lock.
+struct Counting<S> {
+    rejected: Arc<AtomicU64>,
+    rest: S,
+}
+
+impl<S: Sink<Flow>> Sink<Flow> for Counting<S> {
+    fn take(&mut self, event: FlowEvent) -> Option<FlowEvent> {
+        if let FlowEvent::Rejected(count) = event {
+            self.rejected.fetch_add(count, Ordering::Relaxed);
+            return None;
+        }
+        self.rest.take(event)
+    }
+
+    fn take_trouble(&mut self, trouble: Trouble) -> Option<Trouble> {
+        self.rest.take_trouble(trouble)
+    }
+
+    fn has_room(&self) -> bool {
+        self.rest.has_room()
+    }
+
+    fn lose(&mut self) {
+        self.rest.lose();
+    }
+}
+
 /// A content on its way to the engine.
 #[pyclass(module = "trunkline._native.mtl", name = "Outbound")]
-pub(crate) struct PyOutbound {
-    verb: Option<FlowVerb>,
-    bytes: usize,
-}
+pub(crate) struct PyOutbound(Waiting<FlowVerb>);
 
 impl Called for Flow {
     fn reply(py: Python<'_>, outcome: FlowOutcome) -> PyResult<Reply> {
@@ -76,35 +104,23 @@ impl Called for Flow {
 /// A content delivered to a reader.
 #[pyclass(frozen, module = "trunkline.mtl", name = "Content")]
 pub(crate) struct PyContent {
-    reader: Arc<dyn Settles>,
+    reader: Arc<dyn Hold<Flow>>,
+    /// The life of the reader that received it; see [`Hold::life`].
+    life: u64,
     connection: u32,
     frames: Frames,
     layout: Layout,
     only: Option<Arc<str>>,
 }
 
-/// Where contents are confirmed and rejected.
-pub(crate) trait Settles: Send + Sync {
-    /// Takes it, unless the reader is closed; never waits.
-    fn settle(&self, verb: FlowVerb) -> bool;
-}
-
-impl Settles for Handle<Flow> {
-    fn settle(&self, verb: FlowVerb) -> bool {
-        // A child after fork has no connection, and asking there would wait for locks that are never released.
-        let is_open = self.is_ours() && !self.is_closing();
-        if is_open {
-            self.ask(verb);
-        }
-        is_open
+/// Hands over a verb, unless the reader is over or in another life; never waits.
+fn settle(reader: &dyn Hold<Flow>, life: u64, verb: FlowVerb) -> bool {
+    // A child after fork has no connection, and asking there would wait for locks that are never released.
+    let is_open = reader.is_ours() && !reader.is_closing() && !reader.is_over() && reader.life() == life;
+    if is_open {
+        reader.ask(verb);
     }
-}
-
-impl Settles for VerbQueue {
-    fn settle(&self, verb: FlowVerb) -> bool {
-        self.put(verb);
-        true
-    }
+    is_open
 }
 
 #[pymethods]
@@ -135,6 +151,17 @@ impl PyContent {
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.frames[1])
+    }
+
+    /// The body as numbers, in one array, or one of its frames.
+    #[pyo3(signature = (dtype = None, *, frame = None))]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        frame: Option<isize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        frames::array(py, vec![self.body(py)], dtype, frame)
     }
 
     /// Its number on the connection that delivered it (MTL-47).
@@ -179,12 +206,12 @@ impl PyContent {
 
     fn settle(&self, is_safe: bool, multiple: bool, recycle: bool) -> PyResult<()> {
         let (connection, sequence) = (self.connection, self.layout.sequence);
-        let is_taken = self.reader.settle(if is_safe {
+        let verb = if is_safe {
             FlowVerb::Confirm { connection, sequence, multiple }
         } else {
             FlowVerb::Reject { connection, sequence, multiple, recycle }
-        });
-        if is_taken {
+        };
+        if settle(&*self.reader, self.life, verb) {
             Ok(())
         } else {
             Err(ClosedError::new_err("the reader is closed: its contents were returned to the server"))
@@ -193,14 +220,11 @@ impl PyContent {
 }
 
 impl PyFlow {
-    fn give(&self, outbound: &mut PyOutbound) -> bool {
-        let Some(verb) = outbound.verb.take() else { return true };
-        match self.reader.handle.offer(verb, outbound.bytes) {
-            Offered::Taken => true,
-            Offered::Full(verb) | Offered::Over(verb) => {
-                outbound.verb = Some(verb);
-                false
-            }
+    fn mine<'a>(&self, content: &'a PyContent) -> PyResult<&'a PyContent> {
+        if Arc::ptr_eq(&content.reader, &self.reader.handle) {
+            Ok(content)
+        } else {
+            Err(LocalProtocolError::new_err("this content was received by another reader"))
         }
     }
 
@@ -213,7 +237,8 @@ impl PyFlow {
                 Next::Event(FlowEvent::Content { connection, frames, layout, only }) => {
                     let reader = this.reader.handle.clone();
                     *this.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some((connection, layout.sequence));
-                    return Ok(Some(PyContent { reader, connection, frames, layout, only }));
+                    let life = reader.life();
+                    return Ok(Some(PyContent { reader, life, connection, frames, layout, only }));
                 }
                 // Notices are read separately, and calls have their own outcomes.
                 Next::Event(_) | Next::Trouble(_) => {}
@@ -224,20 +249,10 @@ impl PyFlow {
     }
 }
 
-/// The request for a resource, by its name.
-fn asked(name: &str) -> PyResult<Asked> {
-    match name {
-        "open" => Ok(Asked::Open),
-        "summon" => Ok(Asked::Summon),
-        "dismiss" => Ok(Asked::Dismiss),
-        other => Err(PyValueError::new_err(format!("{other:?} cannot be asked"))),
-    }
-}
-
 /// The settings of a data connection beyond those of every role.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Given {
+struct Given {
     reads: bool,
     resources: Vec<String>,
     is_confirmed: bool,
@@ -249,6 +264,22 @@ pub(crate) struct Given {
     liveness: u32,
     max_message_bytes: u64,
     capture_secrets: bool,
+}
+
+impl Given {
+    fn settings(self, options: SocketOptions) -> PyResult<FlowSettings> {
+        Ok(FlowSettings {
+            reads: self.reads,
+            resources: self.resources,
+            is_confirmed: self.is_confirmed,
+            window: self.window,
+            grant: Grant { endpoint: self.endpoint, lease: self.lease },
+            options,
+            timeout: seconds("timeout_s", self.timeout_s)?,
+            pings: pings(self.ping_interval_s, self.liveness)?,
+            shows_secrets: self.capture_secrets,
+        })
+    }
 }
 
 #[pymethods]
@@ -268,36 +299,31 @@ impl PyFlow {
         let (notices, questions) = (Arc::new(Notices::new()?), Arc::new(Notices::new()?));
         let picks = |event: &FlowEvent| matches!(event, FlowEvent::Wanted(_)).then_some(0);
         let sink = Aside::picking(Arc::clone(&questions), picks, Answering::new(Arc::clone(&replies)));
-        let sink = Aside::new(Arc::clone(&notices), sink);
-        let machine = Flow::new(Nanos::default(), settings);
-        let (handle, role) = start(py, machine, sink, options, Framing::MtlData, who)?;
+        let rejected = Arc::default();
+        let sink = Counting { rejected: Arc::clone(&rejected), rest: Aside::new(Arc::clone(&notices), sink) };
+        let make = move |now, _| Flow::new(now, settings.clone());
+        let (handle, role) = run(py, make, sink, options, Framing::MtlData, who)?;
         let caller = Caller::new(handle.clone(), replies);
         let flow = Self {
-            notices: Py::new(py, PyNotices::new(handle.clone(), notices, notice))?,
-            questions: Py::new(py, PyNotices::new(handle.clone(), questions, notice))?,
+            told: Py::new(py, PyNotices::new(&role, handle.clone(), notices, notice))?,
+            asked: Py::new(py, PyNotices::new(&role, handle.clone(), questions, notice))?,
             reader: Reader::new(handle),
             seen: Mutex::default(),
+            rejected,
             resources,
             max_message_bytes,
         };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(flow))
     }
 
-    /// The notices, to be logged.
-    #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
-        self.notices.clone_ref(py)
-    }
-
-    /// The questions for a new lease, to be answered.
-    #[getter]
-    fn asked(&self, py: Python<'_>) -> Py<PyNotices> {
-        self.questions.clone_ref(py)
-    }
-
     /// A call that redeems the lease ("open"), or summons or dismisses a resource.
     fn call(slf: &Bound<'_, Self>, asked: &str, resource: String, timeout_s: Option<f64>) -> PyResult<Outgoing> {
-        let asked = self::asked(asked)?;
+        let asked = match asked {
+            "open" => Asked::Open,
+            "summon" => Asked::Summon,
+            "dismiss" => Asked::Dismiss,
+            other => return Err(PyValueError::new_err(format!("{other:?} cannot be asked"))),
+        };
         need_short("resource", &resource)?;
         let timeout = timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?;
         Ok(slf.as_super().get().outgoing(|call| FlowVerb::Call { call, asked, resource, timeout }, 0))
@@ -319,28 +345,27 @@ impl PyFlow {
             return Err(LocalProtocolError::new_err(format!("the resource {resource:?} is not leased")));
         }
         need_short("resource", &resource)?;
-        let (verb, bytes) = sending(resource, properties, body)?;
-        if let FlowVerb::Send { properties, body, .. } = &verb {
-            within([properties, body].into_iter(), self.max_message_bytes)?;
-        }
-        Ok(PyOutbound { verb: Some(verb), bytes: bytes + 2 * FRAME_COST })
+        let (properties, body) = (table::from_python("properties", properties)?, frames::frame("body", body)?);
+        within([&properties, &body].into_iter(), self.max_message_bytes)?;
+        let bytes = properties.len() + body.len() + 2 * FRAME_COST;
+        Ok(PyOutbound(Waiting::new(FlowVerb::Send { resource, properties, body }, bytes)))
     }
 
     /// Counts contents without confirmation as pending until they are known to have arrived; sent like a content.
     #[staticmethod]
     fn flushing() -> PyOutbound {
-        PyOutbound { verb: Some(FlowVerb::Flush), bytes: 0 }
+        PyOutbound(Waiting::new(FlowVerb::Flush, 0))
     }
 
     /// Hands a content to the engine; false when there is no room.
     fn offer_outbound(slf: &Bound<'_, Self>, outbound: &mut PyOutbound) -> PyResult<bool> {
-        slf.as_super().as_super().get().offer(|| slf.get().give(outbound))
+        slf.as_super().as_super().get().offer(|| outbound.0.give(&*slf.get().reader.handle))
     }
 
     /// Hands a content to the engine, waiting for room.
     #[pyo3(signature = (outbound, timeout_s = None))]
     fn put_outbound(slf: &Bound<'_, Self>, outbound: &mut PyOutbound, timeout_s: Option<f64>) -> PyResult<()> {
-        slf.as_super().as_super().get().put(slf.py(), timeout_s, || slf.get().give(outbound))
+        slf.as_super().as_super().get().put(slf.py(), timeout_s, || outbound.0.give(&*slf.get().reader.handle))
     }
 
     /// Waits for a content.
@@ -382,7 +407,8 @@ impl PyFlow {
         let this = slf.get();
         let seen = this.seen.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((connection, sequence)) = seen {
-            this.reader.handle.settle(FlowVerb::Seen { connection, sequence });
+            let reader = &*this.reader.handle;
+            settle(reader, reader.life(), FlowVerb::Seen { connection, sequence });
         }
         slf.as_super().as_super().get().close(grace_s)
     }
@@ -413,47 +439,23 @@ impl PyFlow {
         py.detach(|| self.reader.handle.stats()).machine.times.iter().map(std::time::Duration::as_secs_f64).collect()
     }
 
-    /// The numbers of the rejected contents, in the order they were sent: the last hundred thousand.
-    fn rejects(&self, py: Python<'_>) -> Vec<u64> {
-        py.detach(|| self.reader.handle.stats()).machine.rejects.iter().copied().collect()
+    /// How many contents were rejected so far.
+    #[getter]
+    fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    /// How many contents were rejected, and the numbers of those beyond the first `told`, in the order they were sent: the
+    /// last hundred thousand.
+    fn rejects(&self, py: Python<'_>, told: u64) -> (u64, Vec<u64>) {
+        let stats = py.detach(|| self.reader.handle.stats()).machine;
+        let new = usize::try_from(stats.rejected.saturating_sub(told)).unwrap_or(usize::MAX);
+        let skipped = stats.rejects.len().saturating_sub(new);
+        (stats.rejected, stats.rejects.iter().skip(skipped).copied().collect())
     }
 }
 
-impl Given {
-    fn settings(self, options: SocketOptions) -> PyResult<FlowSettings> {
-        Ok(FlowSettings {
-            reads: self.reads,
-            resources: self.resources,
-            is_confirmed: self.is_confirmed,
-            window: self.window,
-            grant: Grant { endpoint: self.endpoint, lease: self.lease },
-            options,
-            timeout: seconds("timeout_s", self.timeout_s)?,
-            pings: pings(self.ping_interval_s, self.liveness)?,
-            shows_secrets: self.capture_secrets,
-        })
-    }
-}
-
-impl PyFlow {
-    fn mine<'a>(&self, content: &'a PyContent) -> PyResult<&'a PyContent> {
-        if ptr::addr_eq(Arc::as_ptr(&content.reader), Arc::as_ptr(&self.reader.handle)) {
-            Ok(content)
-        } else {
-            Err(LocalProtocolError::new_err("this content was received by another reader"))
-        }
-    }
-}
-
-/// The verb that sends a content, and its bytes.
-fn sending(resource: String, properties: &Bound<'_, PyAny>, body: &Bound<'_, PyAny>) -> PyResult<(FlowVerb, usize)> {
-    let properties = table::from_python("properties", properties)?;
-    let body = frames::frame("body", body)?;
-    let bytes = properties.len() + body.len();
-    Ok((FlowVerb::Send { resource, properties, body }, bytes))
-}
-
-/// The notice of an event: calls have their own outcomes, and contents are handed out.
+/// The notice of an event, `(kind, *details)`; others are handed out or counted instead.
 fn notice(py: Python<'_>, event: FlowEvent) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         FlowEvent::Wanted(token) => ("wanted", token.0).into_pyobject(py),
@@ -461,85 +463,8 @@ fn notice(py: Python<'_>, event: FlowEvent) -> PyResult<Bound<'_, PyTuple>> {
         FlowEvent::Failed(reason) => ("lease_failed", reason).into_pyobject(py),
         FlowEvent::Lost => ("lost",).into_pyobject(py),
         FlowEvent::Found => ("found",).into_pyobject(py),
-        FlowEvent::Ended(call, _) => ("ended", call.0).into_pyobject(py),
-        FlowEvent::Content { layout, .. } => ("content", layout.sequence).into_pyobject(py),
         FlowEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
         FlowEvent::Connection(what) => connection(what).into_pyobject(py),
-    }
-}
-
-pub(crate) fn flow_machine(said: &Said<'_>) -> PyResult<Make> {
-    let settings = said.whole::<Given>()?.settings(SocketOptions::default())?;
-    Ok(maker(move |now, _| Flow::new(now, settings.clone())))
-}
-
-impl Spoken for Flow {
-    fn verb(name: &str, said: &Said<'_>) -> PyResult<FlowVerb> {
-        let token = || said.extract("token").map(Token);
-        let call = || said.extract("call").map(CallId);
-        let about = |multiple: bool| {
-            let content = said.any("content")?;
-            let content = content.cast::<PyContent>()?.get();
-            PyResult::Ok((content.connection, content.layout.sequence, multiple))
-        };
-        match name {
-            "call" => {
-                let timeout_s: Option<f64> = said.optional("timeout_s")?.map(|time| time.extract()).transpose()?;
-                Ok(FlowVerb::Call {
-                    call: call()?,
-                    asked: asked(&said.extract::<String>("asked")?)?,
-                    resource: said.extract("resource")?,
-                    timeout: timeout_s.map(|timeout| seconds("timeout_s", timeout)).transpose()?,
-                })
-            }
-            "cancel" => call().map(FlowVerb::Cancel),
-            "send" => {
-                let resource: Option<String> = said.extract("resource")?;
-                sending(resource.unwrap_or_default(), &said.any("properties")?, &said.any("body")?)
-                    .map(|(verb, _)| verb)
-            }
-            "flush" => Ok(FlowVerb::Flush),
-            "confirm" => {
-                let (connection, sequence, multiple) = about(said.extract("multiple")?)?;
-                Ok(FlowVerb::Confirm { connection, sequence, multiple })
-            }
-            "reject" => {
-                let (connection, sequence, multiple) = about(said.extract("multiple")?)?;
-                Ok(FlowVerb::Reject { connection, sequence, multiple, recycle: said.extract("recycle")? })
-            }
-            "granted" => {
-                let grant = Grant { endpoint: said.extract("endpoint")?, lease: said.extract("lease")? };
-                Ok(FlowVerb::Granted(token()?, grant))
-            }
-            "denied" => {
-                let reason: Option<String> = said.extract("reason")?;
-                Ok(FlowVerb::Denied(token()?, reason.map_or(Denial::Later, Denial::Never)))
-            }
-            other => no_verb(other),
-        }
-    }
-
-    fn notice<'py>(py: Python<'py>, event: FlowEvent, verbs: &Arc<VerbQueue>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let notice = if let FlowEvent::Content { connection, frames, layout, only } = event {
-            let reader = Arc::clone(verbs) as Arc<dyn Settles>;
-            ("content", PyContent { reader, connection, frames, layout, only }).into_pyobject(py)
-        } else if let FlowEvent::Ended(call, outcome) = event {
-            match Self::reply(py, outcome)? {
-                Reply::Given(_) => ("done", call.0).into_pyobject(py),
-                Reply::Failed(error) => ("refused", call.0, error.into_value(py)).into_pyobject(py),
-                Reply::TimedOut => ("timed_out", call.0).into_pyobject(py),
-                Reply::Unanswered => ("unanswered", call.0).into_pyobject(py),
-            }
-        } else {
-            notice(py, event)
-        };
-        notice.map(Some)
-    }
-
-    fn counters<'py>(py: Python<'py>, stats: &FlowStats) -> PyResult<Bound<'py, PyDict>> {
-        let counted = counters(py, stats)?;
-        add_connected(&counted, &Snapshot::<()>::default())?;
-        counted.set_item("rejects", stats.rejects.iter().copied().collect::<Vec<_>>())?;
-        Ok(counted)
+        FlowEvent::Ended(..) | FlowEvent::Content { .. } | FlowEvent::Rejected(_) => Ok(PyTuple::empty(py)),
     }
 }

@@ -339,6 +339,17 @@ impl PyMessage {
         self.has(&[Kind::Content]).then(|| PyBytes::new(py, &self.body))
     }
 
+    /// The body of a "content" as numbers, in one array, or one of its frames.
+    #[pyo3(signature = (dtype = None, *, frame = None))]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        frame: Option<isize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        frames::array(py, self.body(py).into_iter().collect(), dtype, frame)
+    }
+
     fn __richcmp__<'py>(&self, other: &Bound<'py, PyAny>, op: CompareOp) -> PyResult<Bound<'py, PyAny>> {
         let is_equal = other.cast::<Self>().ok().map(|other| {
             let other = other.get();
@@ -414,7 +425,7 @@ pub(crate) fn decode<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyA
 }
 
 /// Decodes a message from recorded frames, which may have an envelope.
-pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+pub(crate) fn recorded<'py>(frames: &Bound<'py, PyAny>, _topic: Option<&str>) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let held = frames::held("frames", frames)?;
     let read = Mtl::decode(&held, &()).map_err(|error| decode_error(Mtl::NAME, error))?;
     Ok(vec![spoken(frames.py(), &held, read)?])

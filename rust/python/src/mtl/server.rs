@@ -8,13 +8,13 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use trunkline_engine::{Aside, Handle, Notices, Queued, Sink};
+use trunkline_engine::{Aside, Hold, Notices, Queued, Sink};
 use trunkline_store::{Committer, Outcome, Store, StoreError};
 use trunkline_wire::Framing;
 use trunkline_wire::mtl::Pings;
 use trunkline_wire::mtl::server::{
-    Access, Answer, Bounds, Login, Op, Profile, Question, Routing, Server, ServerEvent, ServerSettings, ServerVerb,
-    User,
+    Access, Answer, Bounds, Entropy, Login, Op, Profile, Question, Routing, Server, ServerEvent, ServerSettings,
+    ServerVerb, User,
 };
 use trunkline_wire::question::Token;
 
@@ -23,14 +23,18 @@ use super::message::PyReply;
 use crate::counters::counters;
 use crate::errors::{client, dropped};
 use crate::notices::PyNotices;
-use crate::role::{Role, RoleOptions, connection, seconds, start};
+use crate::role::{Role, RoleOptions, connection, run, seconds};
 
 /// A server's engine.
 #[pyclass(frozen, extends = Role, module = "trunkline._native.mtl", name = "Server")]
 pub(crate) struct PyServer {
-    handle: Arc<Handle<Server>>,
-    notices: Py<PyNotices>,
-    questions: Py<PyNotices>,
+    handle: Arc<dyn Hold<Server>>,
+    /// The notices, to be logged.
+    #[pyo3(get)]
+    told: Py<PyNotices>,
+    /// The questions to be answered.
+    #[pyo3(get)]
+    asked: Py<PyNotices>,
 }
 
 /// A profile: its name, its routing, its resources, whether clients may make queues, and the user's own commands.
@@ -39,7 +43,7 @@ type GivenProfile = (String, String, Vec<String>, bool, Vec<String>);
 /// The settings of a server beyond those of every role.
 #[derive(Clone, FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct Given {
+struct Given {
     data_bind: Vec<String>,
     /// Whether users have passwords, keys, or no name; None admits every client.
     access: Option<(bool, bool, bool)>,
@@ -60,7 +64,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    pub(crate) fn settings(self) -> PyResult<ServerSettings> {
+    fn settings(self) -> PyResult<ServerSettings> {
         let profile = |(name, routing, resources, managed, commands): GivenProfile| {
             let routing = match routing.as_str() {
                 "queue" => Routing::Queue,
@@ -115,6 +119,20 @@ fn entropy() -> [u8; 16] {
     bytes
 }
 
+/// Leases of a simulation, which the seed determines.
+fn leases(seed: [u8; 32]) -> Entropy {
+    let [mut first, mut second] = [0, 16].map(|at| {
+        let mut half = [0; 16];
+        half.copy_from_slice(&seed[at..at + 16]);
+        u128::from_be_bytes(half) | 1
+    });
+    Box::new(move || {
+        first = first.wrapping_mul(0x2360_ED05_1FC6_5DA4_4385_DF64_9FCC_F645).wrapping_add(second);
+        second = second.rotate_left(49) ^ first;
+        second.to_be_bytes()
+    })
+}
+
 /// Hands changes to the thread that stores them.
 struct Storing {
     committer: Option<Committer>,
@@ -147,6 +165,21 @@ impl Drop for Storing {
     }
 }
 
+/// Adds queues to the store of a directory, which no server may use meanwhile.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // as Python gives it
+pub(crate) fn define_queues(py: Python<'_>, directory: PathBuf, descriptions: Vec<Vec<u8>>) -> PyResult<()> {
+    let added = py.detach(|| {
+        let (mut store, restored) = Store::open(&directory)?;
+        let next = restored.queues.iter().map(|(number, _)| number + 1).max().unwrap_or_default();
+        let define = |(queue, description)| Op::Define { queue, description };
+        let ops: Vec<_> = (next..).zip(descriptions).map(define).collect();
+        store.commit(&ops)?;
+        store.close()
+    });
+    added.map_err(|error| store_error(&error))
+}
+
 fn store_error(error: &StoreError) -> PyErr {
     PyOSError::new_err(error.to_string())
 }
@@ -155,19 +188,14 @@ fn store_error(error: &StoreError) -> PyErr {
 impl PyServer {
     #[new]
     fn new(py: Python<'_>, options: RoleOptions, given: Given) -> PyResult<PyClassInitializer<Self>> {
-        let durable = given.durable.clone();
-        let mut settings = ServerSettings {
-            bind: options.bind.clone(),
-            options: options.socket.clone(),
-            outbox_bytes: options.outbox_bytes,
-            ..given.settings()?
-        };
-        let handle: Arc<OnceLock<Weak<Handle<Server>>>> = Arc::new(OnceLock::new());
+        // Refused here: a simulated server is made more than once.
+        given.clone().settings()?;
+        let handle: Arc<OnceLock<Weak<dyn Hold<Server>>>> = Arc::new(OnceLock::new());
         let early: Arc<Mutex<Vec<ServerVerb>>> = Arc::default();
-        let mut committer = None;
-        if let Some(directory) = durable {
+        let (mut committer, mut restored) = (None, None);
+        if let Some(directory) = given.durable.clone() {
             let (store, found) = py.detach(|| Store::open(&directory)).map_err(|error| store_error(&error))?;
-            settings.durable = Some(found);
+            restored = Some(found);
             let (handle, early) = (Arc::clone(&handle), Arc::clone(&early));
             let tell = move |outcome| {
                 let verb = match outcome {
@@ -188,30 +216,29 @@ impl PyServer {
         let picks = |event: &ServerEvent| matches!(event, ServerEvent::Asked(..)).then(|| weight(event));
         let sink = Storing { committer, rest: Queued };
         let sink = Aside::new(Arc::clone(&notices), Aside::picking(Arc::clone(&questions), picks, sink));
-        let machine = Server::new(settings);
-        let (started, role) = start(py, machine, sink, options, Framing::MtlControl, "trunkline-mtl-server")?;
+        let (bind, socket, outbox_bytes) = (options.bind.clone(), options.socket.clone(), options.outbox_bytes);
+        let (is_simulated, restored) = (options.simulation.is_some(), Mutex::new(restored));
+        let make = move |_, seed| {
+            Server::new(ServerSettings {
+                bind: bind.clone(),
+                options: socket.clone(),
+                outbox_bytes,
+                durable: restored.lock().unwrap_or_else(PoisonError::into_inner).take(),
+                entropy: if is_simulated { leases(seed) } else { Box::new(entropy) },
+                ..given.clone().settings().expect("they were accepted before")
+            })
+        };
+        let (started, role) = run(py, make, sink, options, Framing::MtlControl, "trunkline-mtl-server")?;
         let _ = handle.set(Arc::downgrade(&started));
         for verb in std::mem::take(&mut *early.lock().unwrap_or_else(PoisonError::into_inner)) {
             started.ask(verb);
         }
         let server = Self {
-            notices: Py::new(py, PyNotices::new(started.clone(), notices, notice))?,
-            questions: Py::new(py, PyNotices::new(started.clone(), questions, notice))?,
+            told: Py::new(py, PyNotices::new(&role, started.clone(), notices, notice))?,
+            asked: Py::new(py, PyNotices::new(&role, started.clone(), questions, notice))?,
             handle: started,
         };
         Ok(PyClassInitializer::from(role).add_subclass(server))
-    }
-
-    /// The notices, to be logged.
-    #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
-        self.notices.clone_ref(py)
-    }
-
-    /// The questions to be answered.
-    #[getter]
-    fn asked(&self, py: Python<'_>) -> Py<PyNotices> {
-        self.questions.clone_ref(py)
     }
 
     /// Answers a question: the login continues with this challenge.
@@ -283,21 +310,8 @@ fn weight(event: &ServerEvent) -> usize {
     bytes
 }
 
-/// A change to store, `(kind, *details)`.
-fn change<'py>(py: Python<'py>, op: &Op) -> PyResult<Bound<'py, PyTuple>> {
-    match op {
-        Op::Define { queue, description } => ("define", queue, PyBytes::new(py, description)).into_pyobject(py),
-        Op::Delete { queue } => ("delete", queue).into_pyobject(py),
-        Op::Put { queue, position, attempts, expires_at_ms, properties, body } => {
-            let (properties, body) = (PyBytes::new(py, properties), PyBytes::new(py, body));
-            ("put", queue, position, attempts, expires_at_ms, properties, body).into_pyobject(py)
-        }
-        Op::Attempts { queue, position, attempts } => ("attempts", queue, position, attempts).into_pyobject(py),
-        Op::Remove { queue, position } => ("remove", queue, position).into_pyobject(py),
-    }
-}
-
-pub(crate) fn notice(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, PyTuple>> {
+/// The notice of an event, `(kind, *details)`; what is to be stored goes to the store instead.
+fn notice(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, PyTuple>> {
     let bytes = |bytes: &Bytes| PyBytes::new(py, bytes);
     match event {
         ServerEvent::Asked(token, Question::Login(login)) => {
@@ -309,11 +323,8 @@ pub(crate) fn notice(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, P
             let body = json::to_python(py, &body)?;
             ("command", token.0, profile, name, body, user, virtual_host).into_pyobject(py)
         }
-        ServerEvent::Store(batch) => {
-            let ops: Vec<_> = batch.ops.iter().map(|op| change(py, op)).collect::<PyResult<_>>()?;
-            ("store", batch.number, ops).into_pyobject(py)
-        }
         ServerEvent::StoreFailed(reason) => ("store_failed", reason).into_pyobject(py),
+        ServerEvent::NotRestored { queues, contents } => ("not_restored", queues, contents).into_pyobject(py),
         ServerEvent::LoggedIn { client } => ("logged_in", self::client(py, client)).into_pyobject(py),
         ServerEvent::Refused { client, user } => ("login_refused", self::client(py, client), user).into_pyobject(py),
         ServerEvent::Leased { client, reads } => ("leased", self::client(py, client), reads).into_pyobject(py),
@@ -323,5 +334,6 @@ pub(crate) fn notice(py: Python<'_>, event: ServerEvent) -> PyResult<Bound<'_, P
         ServerEvent::GivenUp(resource) => ("given_up", resource).into_pyobject(py),
         ServerEvent::Dropped(dropped) => self::dropped(py, "mtl", &dropped),
         ServerEvent::Connection(what) => connection(what).into_pyobject(py),
+        ServerEvent::Store(_) => Ok(PyTuple::empty(py)),
     }
 }

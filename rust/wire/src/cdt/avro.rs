@@ -7,7 +7,6 @@ use super::message::{Kind, Message, Rejected};
 use super::{Content, Settings, utf8};
 use crate::{ErrorKind, Fault};
 
-/// Reads a body.
 pub(super) fn decode(body: &[u8], kind: Kind, settings: Settings) -> Result<Message<'_>, Rejected<'_>> {
     let mut reader = Reader { left: body, end: body.len(), fault: Fault { kind: ErrorKind::BadAvro, offset: 0 } };
     let mut draft = Draft::new(kind);
@@ -55,7 +54,6 @@ fn fields<'a>(
     Some(())
 }
 
-/// Writes a body.
 pub(super) fn encode<'a>(message: &'a Message<'_>) -> Body<'a> {
     let mut body = Body::new(Form::Plain);
     for entry in message.kind.entries().iter().filter(|entry| entry.in_avro) {

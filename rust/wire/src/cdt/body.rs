@@ -20,7 +20,6 @@ pub(super) enum Form {
 }
 
 impl<'a> Body<'a> {
-    /// An empty body.
     pub(super) fn new(form: Form) -> Self {
         Self { around: Vec::with_capacity(512), at: 0, content: &[], form }
     }

@@ -23,7 +23,6 @@ enum Need {
     Present,
     /// Required in strict mode.
     Strict,
-    /// Optional.
     Optional,
 }
 

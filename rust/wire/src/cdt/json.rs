@@ -17,7 +17,6 @@ use super::message::{Kind, Message, Rejected};
 use super::{BytesEncoding, Content, Settings, plain};
 use crate::{ErrorKind, Fault};
 
-/// Reads a body.
 pub(super) fn decode(body: &[u8], kind: Kind, settings: Settings) -> Result<Message<'_>, Rejected<'_>> {
     match decode_plain(body, kind, settings) {
         Some(message) => Ok(message),
@@ -60,7 +59,6 @@ pub(super) fn decode_any<'a>(body: &'a [u8], kind: Kind, settings: Settings) -> 
     }
 }
 
-/// Writes a body.
 pub(super) fn encode<'a>(message: &'a Message<'_>, encoding: BytesEncoding) -> Body<'a> {
     let mut body = Body::new(Form::Base64);
     for entry in message.kind.entries() {

@@ -27,7 +27,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind.
     pub const ALL: &[Self] = &[
         Self::ConfigRequest,
         Self::ConfigResponse,
@@ -78,7 +77,6 @@ impl Kind {
 /// A message of any kind. Fields that its kind does not have, or that are not given, are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Its kind.
     pub kind: Kind,
     /// The id for tracing messages; an answer has that of its request (CDT-12, CDT-21).
     pub correlation_id: Cow<'a, str>,
@@ -177,7 +175,6 @@ impl Message<'_> {
 /// A message as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The message.
     pub message: Message<'static>,
     /// Its body, bit for bit.
     pub body: Bytes,

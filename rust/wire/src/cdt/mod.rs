@@ -11,6 +11,7 @@ mod framing;
 mod json;
 mod message;
 mod plain;
+mod recorder;
 mod settings;
 mod source;
 pub mod subject;
@@ -22,10 +23,13 @@ use std::str::Utf8Error;
 use ascii::AsAsciiStr;
 use bytes::Bytes;
 
+use crate::Fault;
+
 pub use body::Body;
 pub use content::Content;
 pub use framing::Cdt;
 pub use message::{Kind, Message, Received, Rejected};
+pub use recorder::{Recorder, RecorderEvent, RecorderSettings, RecorderStats};
 pub use settings::{Part, SourceStats, TargetStats};
 pub use source::{Confirm, Ended, Hearing, Pull, Push, Source, SourceEvent, SourceSettings, SourceVerb};
 pub use target::{Answer, Config, Listening, Target, TargetEvent, TargetSettings, TargetVerb};
@@ -53,7 +57,6 @@ pub enum BytesEncoding {
 /// How bodies are decoded and encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The codec.
     pub codec: Codec,
     /// The encoding of bytes in JSON.
     pub bytes_encoding: BytesEncoding,
@@ -90,6 +93,14 @@ pub fn decode_shared<'a>(body: &'a Bytes, kind: Kind, settings: &Settings) -> Re
         message.content = Some(body.slice_ref(part).into());
     }
     Ok(message)
+}
+
+/// The fault of a message with this subject; none if the subject is unknown.
+pub fn fault(subject: &str, body: &[u8], settings: &Settings) -> Option<Fault> {
+    let parsed = subject::parse(subject);
+    // An empty answer reports that the request had no responder.
+    let kind = parsed.kind.filter(|_| !(body.is_empty() && parsed.replica.is_some()))?;
+    decode(body, kind, settings).err().map(|rejected| rejected.fault)
 }
 
 /// Encodes the body of a message.

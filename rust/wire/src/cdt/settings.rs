@@ -14,7 +14,6 @@ pub struct Part {
     pub instance: String,
     /// Its name among the replicas.
     pub replica: String,
-    /// The subjects.
     pub subjects: Subjects,
     /// The encoding of bodies.
     pub body: Settings,

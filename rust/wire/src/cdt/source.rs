@@ -10,12 +10,15 @@ use super::settings::{Clock, Part, SourceStats};
 use super::watches::Watches;
 use super::{Content, Kind, Message, Received};
 use crate::{
-    CallId, Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Origin, Output,
-    SendId, SocketEvent, Verdict, Weight,
+    CallId, Calling, Connection, DropKind, DropReason, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos,
+    Origin, Output, SendId, ServerNotice, SocketEvent, Verdict, Weight,
 };
 
 /// The shortest time-out that a message can express.
 const SHORTEST: Duration = Duration::from_millis(1);
+
+/// How long a server may take to confirm what it was sent.
+const CONFIRMATION: Duration = Duration::from_secs(10);
 
 /// What a source subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +31,6 @@ pub enum Hearing {
     SharedEvents,
 }
 
-/// The settings of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceSettings {
     /// The settings that both roles share.
@@ -67,12 +69,10 @@ pub enum Confirm {
     Applied,
 }
 
-/// What is pulled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pull {
     /// The version of the application.
     pub app_version_name: String,
-    /// The endpoint.
     pub endpoint_id: String,
     /// The configuration; `None` is the latest (CDT-18).
     pub config_id: Option<String>,
@@ -84,16 +84,13 @@ pub struct Pull {
     pub retries: u32,
 }
 
-/// What is pushed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Push {
     /// The version of the application.
     pub app_version_name: String,
-    /// The endpoint.
     pub endpoint_id: String,
     /// Its id; `None` to derive it from the content.
     pub config_id: Option<String>,
-    /// Its type.
     pub content_type: String,
     /// The content; `None` to roll back to a stored configuration.
     pub content: Option<Bytes>,
@@ -106,9 +103,7 @@ pub struct Push {
 /// What the user of a source may request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceVerb {
-    /// Pull.
     Pull(CallId, Pull),
-    /// Push.
     Push(CallId, Push),
     /// Report that an endpoint has applied a configuration (CDT-40).
     Report {
@@ -116,19 +111,13 @@ pub enum SourceVerb {
         call: CallId,
         /// The version of the application.
         app_version_name: String,
-        /// The endpoint.
         endpoint_id: String,
-        /// The configuration.
         config_id: String,
     },
     /// Stop waiting for a call.
     Cancel(CallId),
     /// Watch the configuration of an endpoint.
     Watch(CallId, String, String),
-    /// The current Unix time, in milliseconds.
-    Clock(i64),
-    /// The largest body that a message may have.
-    MaxPayload(usize),
 }
 
 /// How a call ended.
@@ -144,15 +133,21 @@ pub enum Ended {
     NoTarget,
     /// There was no answer in time.
     TimedOut,
+    /// The endpoint has not applied it in time.
+    Unapplied {
+        /// Whether the target has said that it is stored.
+        is_stored: bool,
+    },
     /// It exceeds the largest body.
     TooLarge,
     /// It could not be sent.
     Unsent,
+    /// The server forbids its subject, in these words.
+    Forbidden(String),
     /// The source was closed before the answer arrived.
     Unanswered,
 }
 
-/// The events of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceEvent {
     /// A call has ended.
@@ -165,6 +160,22 @@ pub enum SourceEvent {
     Dropped(Dropped),
     /// What became of the connection.
     Connection(Connection),
+}
+
+impl Calling for Source {
+    type Outcome = Ended;
+
+    fn outcome(event: SourceEvent) -> Result<(CallId, Ended), SourceEvent> {
+        if let SourceEvent::Ended(call, ended) = event { Ok((call, ended)) } else { Err(event) }
+    }
+
+    fn unanswered() -> Ended {
+        Ended::Unanswered
+    }
+
+    fn cost(ended: &Ended) -> usize {
+        if let Ended::Answered(read) = ended { read.body.len() } else { 0 }
+    }
 }
 
 impl Event for SourceEvent {
@@ -183,6 +194,20 @@ impl Event for SourceEvent {
     fn origin(&mut self) -> Option<&mut Origin> {
         if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
     }
+
+    fn shed() -> Option<Self> {
+        Some(Self::Dropped(Dropped::new(DropKind::QueueFull, None, Frames::new())))
+    }
+}
+
+/// A call that waits until the server has its message.
+#[derive(Debug)]
+struct Sending {
+    call: CallId,
+    kind: Kind,
+    due: Nanos,
+    /// How it ends then.
+    late: Ended,
 }
 
 /// The origin of a request.
@@ -243,7 +268,7 @@ pub struct Source {
     due: BTreeSet<(Nanos, u64)>,
     /// Pushes waiting for an endpoint.
     applying: HashMap<(String, String), Vec<u64>>,
-    sending: BTreeMap<SendId, CallId>,
+    sending: BTreeMap<SendId, Sending>,
     watches: Watches,
     open: Vec<Hearing>,
     outputs: VecDeque<Output<Hearing>>,
@@ -342,22 +367,21 @@ impl Source {
         let part = &self.settings.part;
         let kind = pending.request.kind;
         pending.request.timestamp_ms = self.clock.unix_ms(now);
-        let route = &self.routes[usize::from(kind == Kind::ConfigPush)];
-        let reply_to = if is_awaited { route.reply_to.clone() } else { Bytes::new() };
+        let reply_to =
+            if is_awaited { self.routes[usize::from(kind == Kind::ConfigPush)].reply_to.clone() } else { Bytes::new() };
         let frames = part.frames(reply_to, &pending.request);
         if frames[2].len() > part.max_payload {
             return false;
         }
-        pending.due = pending.timeout.map(|timeout| now + timeout);
-        self.due.extend(pending.due.map(|due| (due, number)));
         let id = match pending.asker {
-            Asker::Call(call) if !is_awaited => {
-                let id = SendId(number);
-                self.sending.insert(id, call);
-                Some(id)
+            Asker::Call(call) if !is_awaited => Some(self.expect(now, number, call, kind, pending.timeout)),
+            Asker::Call(_) | Asker::Watch(_) => {
+                pending.due = pending.timeout.map(|timeout| now + timeout);
+                self.due.extend(pending.due.map(|due| (due, number)));
+                None
             }
-            Asker::Call(_) | Asker::Watch(_) => None,
         };
+        let route = &self.routes[usize::from(kind == Kind::ConfigPush)];
         self.outputs.push_back(Output::Send {
             id,
             socket: Hearing::Replies,
@@ -366,6 +390,42 @@ impl Source {
             until: None,
         });
         true
+    }
+
+    /// Expects that the server confirms a message.
+    fn expect(&mut self, now: Nanos, number: u64, call: CallId, kind: Kind, timeout: Option<Duration>) -> SendId {
+        let (after, late) = match timeout {
+            Some(timeout) if timeout < CONFIRMATION => (timeout, Ended::TimedOut),
+            _ => (CONFIRMATION, Ended::Unsent),
+        };
+        let due = now + after;
+        self.due.insert((due, number));
+        self.sending.insert(SendId(number), Sending { call, kind, due, late });
+        SendId(number)
+    }
+
+    /// Ends a call that waits until the server has its message.
+    fn sent(&mut self, id: SendId, ended: Ended) {
+        let Some(sending) = self.sending.remove(&id) else { return };
+        self.due.remove(&(sending.due, id.0));
+        self.end(Asker::Call(sending.call), ended);
+    }
+
+    /// Ends the calls that the server forbids: it names a subject, in any case, and no message.
+    fn forbid(&mut self, now: Nanos, words: &str) {
+        let lower = words.to_ascii_lowercase();
+        let is_meant = |kind: Kind| lower.contains(&kind.name().to_ascii_lowercase());
+        let is_call = |one: &Pending| matches!(one.asker, Asker::Call(_)) && is_meant(one.request.kind);
+        let mut numbers: Vec<_> =
+            self.pending.iter().filter(|(_, one)| is_call(one)).map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            self.finish(now, number, Ended::Forbidden(words.to_owned()));
+        }
+        let sending = self.sending.iter().filter(|(_, one)| is_meant(one.kind)).map(|(id, _)| *id);
+        for id in sending.collect::<Vec<_>>() {
+            self.sent(id, Ended::Forbidden(words.to_owned()));
+        }
     }
 
     fn end(&mut self, asker: Asker, ended: Ended) {
@@ -531,9 +591,8 @@ impl Source {
             config_id: Cow::Borrowed(config_id),
             ..Message::default()
         };
-        let id = SendId(number);
-        let output = part.event(Hearing::Events, Some(id), &event);
-        self.sending.insert(id, call);
+        let output = part.event(Hearing::Events, Some(SendId(number)), &event);
+        self.expect(now, number, call, Kind::ConfigUpdated, None);
         self.outputs.push_back(output);
     }
 
@@ -549,8 +608,8 @@ impl Source {
                 self.end(pending.asker, Ended::Unanswered);
             }
         }
-        for (_, call) in std::mem::take(&mut self.sending) {
-            self.end(Asker::Call(call), Ended::Unanswered);
+        for (_, sending) in std::mem::take(&mut self.sending) {
+            self.end(Asker::Call(sending.call), Ended::Unanswered);
         }
         for socket in &self.open {
             self.outputs.push_back(Output::Close { socket: *socket, linger });
@@ -623,16 +682,16 @@ impl Machine for Source {
         }
         match event {
             SocketEvent::Sent(id) | SocketEvent::Unsent(id, _) => {
-                if let Some(call) = self.sending.remove(&id) {
-                    let is_sent = matches!(event, SocketEvent::Sent(_));
-                    self.end(Asker::Call(call), if is_sent { Ended::Sent } else { Ended::Unsent });
-                }
+                let is_sent = matches!(event, SocketEvent::Sent(_));
+                self.sent(id, if is_sent { Ended::Sent } else { Ended::Unsent });
             }
             SocketEvent::Connected(_) => {
                 // Events were missed while disconnected (CDT-49).
                 self.watches.all(now);
                 self.look(now);
             }
+            SocketEvent::Server(ServerNotice::Forbidden(words)) => self.forbid(now, &words),
+            SocketEvent::Server(ServerNotice::MaxPayload(bytes)) => self.settings.part.max_payload = bytes,
             SocketEvent::Closed => {
                 self.open.retain(|open| *open != socket);
                 if self.open.is_empty() && self.state.is_closing() {
@@ -642,7 +701,9 @@ impl Machine for Source {
             SocketEvent::Bound(_)
             | SocketEvent::OpenFailed { .. }
             | SocketEvent::Disconnected(_)
-            | SocketEvent::HandshakeFailed { .. } => {}
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. } => {}
         }
         self.close_if_done(now);
     }
@@ -652,7 +713,12 @@ impl Machine for Source {
             && due <= now
         {
             self.due.remove(&(due, number));
-            let Some(mut pending) = self.pending.remove(&number) else { continue };
+            let Some(mut pending) = self.pending.remove(&number) else {
+                if let Some(sending) = self.sending.remove(&SendId(number)) {
+                    self.end(Asker::Call(sending.call), sending.late);
+                }
+                continue;
+            };
             pending.due = None;
             if pending.retries > 0 {
                 pending.retries -= 1;
@@ -660,8 +726,12 @@ impl Machine for Source {
                 self.send(now, number, &mut pending, true);
                 self.pending.insert(number, pending);
             } else {
+                let ended = match pending.confirm {
+                    Confirm::Applied => Ended::Unapplied { is_stored: pending.stored.is_some() },
+                    Confirm::Sent | Confirm::Stored => Ended::TimedOut,
+                };
                 self.pending.insert(number, pending);
-                self.finish(now, number, Ended::TimedOut);
+                self.finish(now, number, ended);
             }
         }
         if self.state.is_open() {
@@ -698,7 +768,7 @@ impl Machine for Source {
                 if let Some(number) = self.by_call.get(&call).copied() {
                     self.settle(number);
                 }
-                self.sending.retain(|_, one| *one != call);
+                self.sending.retain(|_, one| one.call != call);
                 self.watches.remove(call);
             }
             SourceVerb::Watch(call, app_version_name, endpoint_id) => {
@@ -707,10 +777,12 @@ impl Machine for Source {
                     self.look(now);
                 }
             }
-            SourceVerb::Clock(unix_ms) => self.clock = Clock::new(now, unix_ms),
-            SourceVerb::MaxPayload(bytes) => self.settings.part.max_payload = bytes,
         }
         self.close_if_done(now);
+    }
+
+    fn handle_clock(&mut self, now: Nanos, unix_ms: i64) {
+        self.clock = Clock::new(now, unix_ms);
     }
 
     /// Waits at most `grace` for the answers to pending requests.

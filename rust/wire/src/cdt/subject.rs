@@ -9,11 +9,6 @@ pub fn is_token(text: &str) -> bool {
         && !text.chars().any(|char| matches!(char, '.' | '*' | '>') || char.is_whitespace() || char.is_control())
 }
 
-/// Whether a text is a subject to send to: tokens and dots, without wildcards.
-pub fn is_subject(text: &str) -> bool {
-    text.split('.').all(is_token)
-}
-
 /// The parts common to the subjects of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subjects {
@@ -140,7 +135,6 @@ mod tests {
         for bad in ["", ".", "a.b", "a*", ">", "a b", "a\tb", "a\r\n", "\u{7f}", "a\u{a0}b"] {
             assert!(!is_token(bad), "{bad:?}");
         }
-        assert!(is_subject("a.b") && !is_subject("a..b") && !is_subject(".a") && !is_subject("a.>") && !is_subject(""));
     }
 
     // req: CDT-01, CDT-02, CDT-06, CDT-07, CDT-09

@@ -11,8 +11,8 @@ use super::subject::answered_by;
 use super::{Content, Kind, Message, Received, Rejected, decode_shared, encode};
 use crate::question::{Questions, Token};
 use crate::{
-    Connection, DropKind, DropReason, Dropped, Event, Incoming, Lifecycle, Machine, Nanos, Origin, Output, SendId,
-    SocketEvent, Verdict, Weight,
+    Connection, DropKind, DropReason, Dropped, Event, Frames, Incoming, Lifecycle, Machine, Nanos, Origin, Output,
+    SendId, ServerNotice, SocketEvent, Verdict, Weight,
 };
 
 /// Questions to the store that may be pending.
@@ -31,7 +31,6 @@ pub enum Listening {
     SharedEvents,
 }
 
-/// The settings of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetSettings {
     /// The settings that both roles share.
@@ -54,11 +53,8 @@ impl Default for TargetSettings {
 /// A configuration in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Its id.
     pub config_id: String,
-    /// Its type.
     pub content_type: String,
-    /// Its content.
     pub content: Bytes,
 }
 
@@ -69,7 +65,6 @@ pub enum Answer {
     Found(Config),
     /// The configuration was stored.
     Stored {
-        /// The configuration.
         config: Config,
         /// Whether its id is new.
         is_new: bool,
@@ -82,7 +77,6 @@ pub enum Answer {
     Failed {
         /// The HTTP status.
         status: u16,
-        /// The reason.
         reason: String,
     },
 }
@@ -97,18 +91,11 @@ pub enum TargetVerb {
     Announce {
         /// The version of the application.
         app_version_name: String,
-        /// The endpoint.
         endpoint_id: String,
-        /// The configuration.
         config: Config,
     },
-    /// The current Unix time, in milliseconds.
-    Clock(i64),
-    /// The largest body that a message may have.
-    MaxPayload(usize),
 }
 
-/// The events of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
     /// The store is asked for a configuration: the latest, or one by its id.
@@ -119,7 +106,6 @@ pub enum TargetEvent {
         correlation_id: String,
         /// The version of the application.
         app_version_name: String,
-        /// The endpoint.
         endpoint_id: String,
         /// The configuration; `None` is the latest.
         config_id: Option<String>,
@@ -132,11 +118,9 @@ pub enum TargetEvent {
         correlation_id: String,
         /// The version of the application.
         app_version_name: String,
-        /// The endpoint.
         endpoint_id: String,
         /// Its id; `None` to derive it from the content.
         config_id: Option<String>,
-        /// Its type.
         content_type: String,
         /// The content; `None` to roll back.
         content: Option<Bytes>,
@@ -145,9 +129,7 @@ pub enum TargetEvent {
     Announced {
         /// The version of the application.
         app_version_name: String,
-        /// The endpoint.
         endpoint_id: String,
-        /// The configuration.
         config_id: String,
         /// Whether it was sent.
         is_sent: bool,
@@ -156,9 +138,7 @@ pub enum TargetEvent {
     Updated {
         /// The version of the application.
         app_version_name: String,
-        /// The endpoint.
         endpoint_id: String,
-        /// The configuration.
         config_id: String,
         /// When, as Unix time in milliseconds.
         timestamp_ms: i64,
@@ -185,6 +165,10 @@ impl Event for TargetEvent {
     #[inline]
     fn origin(&mut self) -> Option<&mut Origin> {
         if let Self::Dropped(dropped) = self { Some(&mut dropped.origin) } else { None }
+    }
+
+    fn shed() -> Option<Self> {
+        Some(Self::Dropped(Dropped::new(DropKind::QueueFull, None, Frames::new())))
     }
 }
 
@@ -535,6 +519,7 @@ impl Machine for Target {
                     self.announced(about, matches!(event, SocketEvent::Sent(_)));
                 }
             }
+            SocketEvent::Server(ServerNotice::MaxPayload(bytes)) => self.settings.part.max_payload = bytes,
             SocketEvent::Closed => {
                 self.open.retain(|open| *open != socket);
                 if self.open.is_empty() && self.state.is_closing() {
@@ -545,7 +530,9 @@ impl Machine for Target {
             | SocketEvent::OpenFailed { .. }
             | SocketEvent::Connected(_)
             | SocketEvent::Disconnected(_)
-            | SocketEvent::HandshakeFailed { .. } => {}
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. } => {}
         }
         self.close_if_done(now);
     }
@@ -571,10 +558,12 @@ impl Machine for Target {
             TargetVerb::Announce { app_version_name, endpoint_id, config } => {
                 self.announce(now, app_version_name, endpoint_id, &config);
             }
-            TargetVerb::Clock(unix_ms) => self.clock = Clock::new(now, unix_ms),
-            TargetVerb::MaxPayload(bytes) => self.settings.part.max_payload = bytes,
         }
         self.close_if_done(now);
+    }
+
+    fn handle_clock(&mut self, now: Nanos, unix_ms: i64) {
+        self.clock = Clock::new(now, unix_ms);
     }
 
     /// Waits at most `grace` for the store's pending answers; new requests are answered with 503.

@@ -19,7 +19,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// Its variant.
     pub const fn variant(&self) -> Variant {
         match self {
             Self::Single(head) => head.variant,

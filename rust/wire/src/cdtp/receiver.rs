@@ -24,7 +24,6 @@ const FOUND: usize = 256;
 /// Senders with statistics of their own; names come from the network, so that memory must have a bound.
 const SENDERS: usize = 1000;
 
-/// The settings of a receiver.
 #[derive(Clone, Debug)]
 pub struct ReceiverSettings {
     /// Endpoints to listen on.
@@ -47,14 +46,12 @@ pub struct ReceiverSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Data(pub u32);
 
-/// The events of a receiver.
 #[derive(Clone, Debug)]
 pub enum ReceiverEvent {
     /// A valid message; a CDTP2 message with all its records.
     Message {
         /// The message, bit for bit.
         frames: Frames,
-        /// Its layout.
         layout: Layout,
     },
     /// A message that is not valid (CDTP-17).
@@ -487,6 +484,8 @@ impl Machine for Receiver {
             SocketEvent::Disconnected(_)
             | SocketEvent::OpenFailed { .. }
             | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. }
             | SocketEvent::Sent(_)
             | SocketEvent::Unsent(..) => {}
             SocketEvent::Closed => {

@@ -30,6 +30,12 @@ const GAPS: usize = 1024;
 /// The map of a BOR or EOR is kept unless its message is larger.
 pub const MAP_BYTES: u64 = 64 << 10;
 
+/// How long a sender may be silent before its run counts as over without an EOR.
+const SILENCE_NS: i64 = 600_000_000_000;
+
+/// What is said of a run in place of its condition while it goes on.
+const IN_PROGRESS: &str = "IN_PROGRESS";
+
 /// The condition of a run, in Constellation's terms: any of these flags, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Condition(u8);
@@ -160,7 +166,6 @@ pub struct RunMessage<'a> {
     pub received_at_ns: i64,
     /// The bytes of all its frames.
     pub n_bytes: u64,
-    /// Its type.
     pub message_type: MessageType,
     /// The map of a BOR or EOR, as [`boundary_map`] finds it.
     pub map: Option<&'a [u8]>,
@@ -227,7 +232,22 @@ impl Run {
         self.begin.is_some() && self.end.is_none()
     }
 
-    /// The sender's condition combined with what was observed.
+    /// Whether its sender may go on with it at this moment, as far as the run says: it has no EOR, and the sender was not
+    /// silent for [`SILENCE_NS`].
+    pub fn may_go_on(&self, now_ns: i64) -> bool {
+        self.end.is_none() && now_ns.saturating_sub(self.last_received_at_ns) < SILENCE_NS
+    }
+
+    /// The condition in words, and its number. While the run goes on it has none.
+    pub fn said(&self, is_in_progress: bool) -> (String, Option<u8>) {
+        if is_in_progress {
+            return (IN_PROGRESS.to_owned(), None);
+        }
+        let condition = self.condition();
+        (condition.to_string(), Some(condition.code()))
+    }
+
+    /// The sender's condition combined with what was observed, once the run is over.
     pub fn condition(&self) -> Condition {
         let mut condition = self.end.as_ref().map_or(Condition::GOOD, |end| end.said);
         let said = self.end.as_ref().and_then(|end| end.data_records);
@@ -390,9 +410,7 @@ fn member<'a>(map: &'a [u8], name: &[u8]) -> Option<Value<'a>> {
 /// A run that is over: the sender's next one has begun, or the sender is no longer followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// The sender's name.
     pub sender: Box<str>,
-    /// Its run.
     pub run: Run,
 }
 

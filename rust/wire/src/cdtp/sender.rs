@@ -21,7 +21,9 @@ const WINDOW: usize = 64;
 /// An empty MessagePack map.
 const EMPTY_MAP: &[u8] = &[0x80];
 
-/// The settings of a sender.
+/// The metadata of a run that ends with its sender: `{"condition_code": 4, "condition": "INTERRUPTED"}`.
+const INTERRUPTED: &[u8] = b"\x82\xaecondition_code\x04\xa9condition\xabINTERRUPTED";
+
 #[derive(Clone, Debug)]
 pub struct SenderSettings {
     /// The sender's name, the second string of every header (CDTP-04).
@@ -32,7 +34,6 @@ pub struct SenderSettings {
     pub bind: Vec<String>,
     /// Endpoints to dial.
     pub connect: Vec<String>,
-    /// Options of the socket.
     pub options: SocketOptions,
     /// Which CDTP2 data messages are combined into one.
     pub batch: BatchBounds,
@@ -64,19 +65,15 @@ pub enum SenderVerb {
     Data {
         /// The time of sending, or when the payload was made (CDTP-06).
         timestamp: Timestamp,
-        /// The tags map.
         tags: Bytes,
-        /// The payload frames.
         payload: SmallVec<[Bytes; 2]>,
     },
-    /// Begin a run.
     BeginRun {
         /// The time of sending.
         timestamp: Timestamp,
         /// The configuration map.
         config: Bytes,
     },
-    /// End the run.
     EndRun {
         /// The time of sending.
         timestamp: Timestamp,
@@ -89,7 +86,6 @@ pub enum SenderVerb {
     Flush,
 }
 
-/// The events of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderEvent {
     /// It listens, on this resolved endpoint.
@@ -124,7 +120,6 @@ pub struct SenderStats {
     pub bytes: u64,
     /// Messages queued, or waiting to be combined.
     pub queued: u64,
-    /// Their bytes.
     pub queued_bytes: u64,
     /// Wire messages that may have been lost with a receiver; a lower bound.
     pub at_risk: u64,
@@ -379,7 +374,10 @@ impl Machine for Sender {
         }
         match event {
             SocketEvent::Bound(endpoint) => self.events.push_back(SenderEvent::Bound(endpoint)),
-            SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
+            SocketEvent::OpenFailed { .. }
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. } => {}
             SocketEvent::Connected(Remote { endpoint, .. }) => {
                 self.receivers += 1;
                 if self.receivers == 2 && !self.shared {
@@ -431,13 +429,14 @@ impl Machine for Sender {
         self.refuse(encoded);
     }
 
-    /// Ends the run, sends what is queued for at most `grace`, and counts what could not be sent (CDTP-19).
+    /// Sends what is queued for at most `grace`, and counts what could not be sent (CDTP-19). A run that no verb has ended
+    /// ends as interrupted.
     fn handle_close(&mut self, now: Nanos, grace: Duration) {
         if self.state.drain(now, grace) {
             let flushed = self.flush();
             self.refuse(flushed);
-            // An empty map is never too large.
-            let _ = self.end(self.last_timestamp, &Bytes::from_static(EMPTY_MAP));
+            // Such a map is never too large.
+            let _ = self.end(self.last_timestamp, &Bytes::from_static(INTERRUPTED));
         }
         self.close_if_done(now);
     }

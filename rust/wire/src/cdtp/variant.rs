@@ -46,7 +46,6 @@ impl FromStr for Variant {
     }
 }
 
-/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageType {
     /// Data of a run.
@@ -100,7 +99,6 @@ impl FromStr for MessageType {
 pub struct Accept(u8);
 
 impl Accept {
-    /// All of them.
     pub const ALL: Self = Self(0b1111);
 
     /// Those of variants with runs.

@@ -55,7 +55,6 @@ pub enum Cast {
     Broadcast,
 }
 
-/// The settings of a beacon.
 #[derive(Clone, Debug)]
 pub struct BeaconSettings {
     /// The group it belongs to.
@@ -92,7 +91,6 @@ pub struct Place {
 pub enum BeaconVerb {
     /// Announce a service, and answer requests for it.
     Offer(Service, Place),
-    /// Request a service.
     Request(Service),
     /// Withdraw an offer.
     Depart(Service),
@@ -103,17 +101,14 @@ pub enum BeaconVerb {
 pub struct News {
     /// A new offer, a request, or a departure.
     pub kind: Kind,
-    /// The host.
     pub host: Id,
     /// Its name, if the settings have it.
     pub name: Option<String>,
-    /// The service.
     pub service: Service,
     /// The endpoint of the service; `None` in a request.
     pub endpoint: Option<String>,
 }
 
-/// The events of a beacon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BeaconEvent {
     /// News of another host in the group. A host that offers a service at a new port or address is reported as a

@@ -109,16 +109,13 @@ impl Service {
     }
 }
 
-/// One datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Datagram {
-    /// Its kind.
     pub kind: Kind,
     /// The receiving group.
     pub group: Id,
     /// The sending host.
     pub host: Id,
-    /// The service.
     pub service: Service,
     /// The TCP port of the service; unused in a request.
     pub port: u16,

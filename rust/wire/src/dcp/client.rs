@@ -19,12 +19,10 @@ const BREATH: Duration = Duration::from_millis(1);
 /// How many messages the transport is offered at a time; the rest stays in the machine, where it can time out unsent.
 const WINDOW: usize = 64;
 
-/// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Where the broker listens.
     pub connect: Vec<String>,
-    /// Options of the socket.
     pub options: SocketOptions,
     /// The default timeout of an attempt.
     pub timeout: Duration,
@@ -57,11 +55,9 @@ pub enum ClientVerb {
     Request {
         /// The number of the call.
         call: CallId,
-        /// The service.
         service: Bytes,
         /// Parts that are echoed in the reply; none of them is empty.
         metadata: Vec<Bytes>,
-        /// The data parts.
         data: Vec<Bytes>,
         /// How long an attempt may take.
         timeout: Option<Duration>,
@@ -88,7 +84,6 @@ pub enum Outcome {
     Unanswered,
 }
 
-/// The events of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientEvent {
     /// A call has ended.
@@ -328,7 +323,9 @@ impl Machine for Client {
             | SocketEvent::Connected(_)
             | SocketEvent::Disconnected(_)
             | SocketEvent::OpenFailed { .. }
-            | SocketEvent::HandshakeFailed { .. } => {}
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. } => {}
             SocketEvent::Sent(send) => self.settle(send, None),
             SocketEvent::Unsent(send, unsent) => {
                 // An expired call may have another attempt.

@@ -6,7 +6,6 @@ use smallvec::smallvec;
 use super::{MessageType, Width};
 use crate::Frames;
 
-/// The protocol frame.
 static PROTOCOL: &[u8] = b"DGBX\x01";
 
 /// A message with only a header: a ping, a pong or a reconnect.
@@ -14,7 +13,6 @@ pub fn encode_header(message_type: MessageType, width: Width) -> Frames {
     smallvec![Bytes::new(), Bytes::from_static(PROTOCOL), message_type.frame(width)]
 }
 
-/// A registration.
 pub fn encode_register(service: Bytes) -> Frames {
     let mut frames = encode_header(MessageType::Register, Width::One);
     frames.push(service);

@@ -23,7 +23,6 @@ pub(super) const REPLY_CLIENT: usize = 3;
 static TYPES: [[u8; 4]; 6] =
     [[0x01, 0, 0, 0], [0x02, 0, 0, 0], [0x03, 0, 0, 0], [0x04, 0, 0, 0], [0x05, 0, 0, 0], [0x06, 0, 0, 0]];
 
-/// The type of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageType {
     /// A worker offers a service; the broker confirms with the same message.
@@ -114,22 +113,18 @@ pub struct Settings {
 /// A valid message: the meaning of its frames. A service is always the fourth frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// A registration.
     Register,
     /// A heartbeat that asks for work.
     Ping,
     /// A heartbeat that asks for nothing.
     Pong,
-    /// A request.
     Request(Body),
-    /// A reply.
     Reply(Body),
     /// A request to register again.
     Reconnect,
 }
 
 impl Layout {
-    /// The type of the message.
     pub const fn message_type(&self) -> MessageType {
         match self {
             Self::Register => MessageType::Register,

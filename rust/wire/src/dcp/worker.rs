@@ -30,7 +30,6 @@ const WINDOW: usize = 64;
 /// workers share this name, so that a broker has only one more to remember.
 pub const LEAVING: &[u8] = b"trunkline.leaving";
 
-/// The settings of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
     /// The service it offers.
@@ -38,7 +37,6 @@ pub struct WorkerSettings {
     /// Where brokers listen. One is dialled at a time; the next if it cannot be reached, is gone or falls silent. A
     /// DEALER with several connections would spread messages that belong on one.
     pub connect: Vec<String>,
-    /// Options of the socket.
     pub options: SocketOptions,
     /// Requests handled at a time.
     pub concurrency: usize,
@@ -79,38 +77,24 @@ pub struct JobId(pub u64);
 #[derive(Clone, Debug)]
 pub enum WorkerVerb {
     /// The result of a job.
-    Reply {
-        /// The job.
-        job: JobId,
-        /// The data parts.
-        data: Vec<Bytes>,
-    },
+    Reply { job: JobId, data: Vec<Bytes> },
     /// A job failed: its client receives these parts, often none.
-    Fail {
-        /// The job.
-        job: JobId,
-        /// The data parts.
-        data: Vec<Bytes>,
-    },
+    Fail { job: JobId, data: Vec<Bytes> },
     /// Another service continues a job.
     Forward {
-        /// The job.
         job: JobId,
         /// The other service.
         service: Bytes,
-        /// The data parts.
         data: Vec<Bytes>,
     },
     /// A job will not be answered.
     Abandon(JobId),
 }
 
-/// The events of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerEvent {
     /// A request to handle.
     Request {
-        /// Its number.
         job: JobId,
         /// The message, bit for bit.
         frames: Frames,
@@ -475,7 +459,11 @@ impl Machine for Worker {
             self.events.push_back(WorkerEvent::Connection(connection));
         }
         match event {
-            SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
+            SocketEvent::Bound(_)
+            | SocketEvent::OpenFailed { .. }
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. } => {}
             SocketEvent::Connected(_) => {
                 self.patience = None;
                 // The new connection has another address at the broker.

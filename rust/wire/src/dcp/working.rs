@@ -68,7 +68,6 @@ pub struct Working {
 }
 
 impl Working {
-    /// Combines the two.
     pub fn new(worker: Worker, client: Client) -> Self {
         Self { worker, client, now: Nanos(0), events: VecDeque::new() }
     }

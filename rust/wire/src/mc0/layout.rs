@@ -89,7 +89,6 @@ impl Default for Settings {
 /// A valid message: the meaning of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The verb.
     pub verb: Verb,
     /// The frame of the verb: 1 after a leading empty frame (MC0-07), else 0.
     pub at: usize,

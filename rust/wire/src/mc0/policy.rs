@@ -16,7 +16,6 @@ pub enum Clients {
 /// The rights of some clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The clients.
     pub clients: Clients,
     /// The topics that they may put messages to.
     pub publish: Vec<Pattern>,

@@ -5,9 +5,7 @@ use rmp::Marker;
 /// The kind of an object, and the layout of the rest of its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// Nothing.
     Nil,
-    /// True or false.
     Boolean(bool),
     /// An integer, all in its first byte.
     Small(i8),
@@ -19,11 +17,8 @@ pub enum Head {
     F32,
     /// A number of double precision.
     F64,
-    /// Text.
     String(Length),
-    /// Bytes.
     Binary(Length),
-    /// Objects.
     Array(Length),
     /// Pairs of objects.
     Map(Length),

@@ -12,9 +12,7 @@ use crate::error::{ErrorKind, Fault};
 /// UTF-8 need not be checked again.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a, S = &'a str> {
-    /// Nothing.
     Nil,
-    /// True or false.
     Boolean(bool),
     /// An integer of at most `i64::MAX`.
     Signed(i64),
@@ -24,9 +22,7 @@ pub enum Value<'a, S = &'a str> {
     F32(f32),
     /// A number of double precision.
     F64(f64),
-    /// Text.
     String(S),
-    /// Bytes.
     Binary(&'a [u8]),
     /// This many objects follow.
     Array(u32),

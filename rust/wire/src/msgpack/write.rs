@@ -26,7 +26,6 @@ pub fn write_bool(out: &mut Vec<u8>, value: bool) {
     out.push(if value { 0xc3 } else { 0xc2 });
 }
 
-/// Writes an integer.
 #[inline]
 pub fn write_unsigned(out: &mut Vec<u8>, value: u64) {
     if let Ok(value @ 0..=0x7f) = u8::try_from(value) {
@@ -36,7 +35,6 @@ pub fn write_unsigned(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Writes an integer.
 #[inline]
 pub fn write_signed(out: &mut Vec<u8>, value: i64) {
     if let Ok(value) = u64::try_from(value) {
@@ -65,7 +63,6 @@ pub fn write_f64(out: &mut Vec<u8>, value: f64) {
     write_marked(out, 0xcb, value.to_be_bytes());
 }
 
-/// Writes text.
 #[inline]
 pub fn write_string(out: &mut Vec<u8>, value: &str) -> Result<(), Oversize> {
     let length = count(value.len())?;
@@ -77,7 +74,6 @@ pub fn write_string(out: &mut Vec<u8>, value: &str) -> Result<(), Oversize> {
     Ok(())
 }
 
-/// Writes bytes.
 pub fn write_binary(out: &mut Vec<u8>, value: &[u8]) -> Result<(), Oversize> {
     write_sized(out, count(value.len())?.into(), [0xc4, 0xc5, 0xc6, 0xc6]);
     out.extend_from_slice(value);
@@ -94,7 +90,6 @@ pub fn write_map(out: &mut Vec<u8>, pairs: usize) -> Result<(), Oversize> {
     write_members(out, pairs, 0x80, 0xde, 0xdf)
 }
 
-/// Writes an extension.
 pub fn write_ext(out: &mut Vec<u8>, code: i8, body: &[u8]) -> Result<(), Oversize> {
     match body.len() {
         1 => out.push(0xd4),

@@ -64,14 +64,12 @@ impl Command {
         self.name.split_once('.').filter(|(class, method)| !class.is_empty() && !method.is_empty())
     }
 
-    /// Its frames.
     pub fn frames(&self) -> Frames {
         Frames::from_iter([Bytes::copy_from_slice(self.name.as_bytes()), written(&self.body)])
     }
 }
 
 impl Reply {
-    /// Its frames.
     pub fn frames(&self) -> Frames {
         Frames::from_iter([Bytes::from(self.status.to_string()), written(&self.body)])
     }
@@ -83,24 +81,30 @@ fn json(bytes: &[u8], frame: usize) -> Result<Json, DecodeError> {
     if let Some(offset) = beyond(bytes) {
         return Err(DecodeError { kind: ErrorKind::BadJson, frame, offset });
     }
-    serde_json::from_slice(bytes).map_err(|error| {
-        let offset = match error.classify() {
-            Category::Eof => bytes.len(),
-            // Valid JSON, but not an object.
-            Category::Data => bytes.len() - bytes.trim_ascii_start().len(),
-            Category::Syntax | Category::Io => {
-                // Lines and columns count from one; a column is a byte of its line.
-                let lines = bytes.split_inclusive(|byte| *byte == b'\n').take(error.line().max(1) - 1);
-                let before: usize = lines.map(<[u8]>::len).sum();
-                (before + error.column().saturating_sub(1)).min(bytes.len())
-            }
-        };
-        DecodeError { kind: ErrorKind::BadJson, frame, offset }
+    serde_json::from_slice(bytes).map_err(|error| DecodeError {
+        kind: ErrorKind::BadJson,
+        frame,
+        offset: offset_of(bytes, &error),
     })
 }
 
+/// Where JSON is not what was to be read.
+pub fn offset_of(bytes: &[u8], error: &serde_json::Error) -> usize {
+    match error.classify() {
+        Category::Eof => bytes.len(),
+        // Valid JSON, but not an object.
+        Category::Data => bytes.len() - bytes.trim_ascii_start().len(),
+        Category::Syntax | Category::Io => {
+            // Lines and columns count from one; a column is a byte of its line.
+            let lines = bytes.split_inclusive(|byte| *byte == b'\n').take(error.line().max(1) - 1);
+            let before: usize = lines.map(<[u8]>::len).sum();
+            (before + error.column().saturating_sub(1)).min(bytes.len())
+        }
+    }
+}
+
 /// Where JSON exceeds [`VALUES`] values; checked before any value is built.
-pub(super) fn beyond(bytes: &[u8]) -> Option<usize> {
+pub fn beyond(bytes: &[u8]) -> Option<usize> {
     // Each takes at least a byte.
     if bytes.len() <= VALUES {
         return None;

@@ -51,7 +51,6 @@ impl Kind {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lease => "lease",
@@ -70,7 +69,6 @@ impl Kind {
 /// A valid data message. Ranges are within the header; fields that a type does not have are empty, zero or false.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The type.
     pub kind: Kind,
     /// The number of the command or content.
     pub sequence: u64,

@@ -8,9 +8,7 @@ const NAME: &str = "mtl";
 /// A valid message of either flow.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Spoken {
-    /// A command.
     Command(Command),
-    /// A reply.
     Reply(Reply),
     /// The header of data.
     Data(Layout),

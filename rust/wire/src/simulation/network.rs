@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
-use super::{AnyMachine, End, Happens, Life, Link, Network, Node, Outgoing, Simulation, Socket, host_of, is_alone};
+use super::{End, Happens, Life, Link, Network, Node, Outgoing, Simulation, Socket, host_of, is_alone};
 use crate::cdt::subject::matches;
 use crate::{Frames, Nanos, SocketEvent, SocketKind};
 
-impl<B: AnyMachine + ?Sized> Simulation<B> {
+impl Simulation {
     /// Connects dialling sockets to listening ones. Returns whether there were any.
     pub(super) fn connect(&mut self) -> bool {
         let mut wanted = vec![];

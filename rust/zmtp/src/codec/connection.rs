@@ -11,7 +11,7 @@ use trunkline_wire::{Backlog, FRAME_COST, Frames, Nanos};
 
 use super::command::{self, Command};
 use super::frame::Head;
-use super::greeting::{self, GREETING, Greeting};
+use super::greeting::{self, BEGINNING, GREETING, Greeting, SECOND, Version};
 use super::heartbeat::{Due, Timers};
 use super::inbox::Inbox;
 use super::metadata::{self, Metadata};
@@ -23,10 +23,10 @@ use crate::{Settings, Side, SocketType};
 
 /// The most bytes reserved before they come: for a command of an unknown peer, and for a frame of an admitted one.
 const STRANGER: usize = 4 << 10;
-const PEER: usize = 1 << 20;
+const PEER: usize = 32 << 10;
 
-/// Frames of an incomplete message that are smaller than this are copied.
-const SETTLED: usize = 16 << 10;
+/// Frames of an incomplete message that are smaller than this, and slices of something larger, are copied.
+const SETTLED: usize = 256 << 10;
 
 /// An event of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,6 @@ pub enum Event {
 /// The peer of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The type of its socket.
     pub socket_type: SocketType,
     /// The routing id it claims; empty if we may choose one.
     pub identity: Bytes,
@@ -63,6 +62,8 @@ pub struct Ready {
 #[derive(Debug)]
 enum Phase {
     Greeting,
+    /// A peer of ZMTP 2.0 is to send its routing id.
+    Second(SocketType),
     Handshake(Box<Mechanism>),
     /// The decision about the peer is pending.
     Deciding(Box<(Mechanism, Ready)>),
@@ -88,7 +89,13 @@ pub struct Connection {
     partial_bytes: u64,
     /// How many of its frames have memory of their own.
     settled: usize,
+    /// The messages before it.
+    messages: u64,
     minor: u8,
+    /// When a PING came that is not answered yet, the last one, and its context.
+    asked: Option<(Nanos, Bytes)>,
+    /// Whether only the beginning of the greeting is written: the rest depends on the peer's version.
+    is_begun: bool,
     events: VecDeque<Event>,
 }
 
@@ -96,7 +103,10 @@ impl Connection {
     /// A connection that was just made.
     pub fn new(settings: Arc<Settings>, side: Side, now: Nanos) -> Self {
         let mut outbox = Outbox::default();
-        outbox.put(&greeting::write(settings.security.mechanism(), settings.security.is_server()));
+        let greeting = greeting::write(settings.security.mechanism(), settings.security.is_server());
+        // With security there is no other version to speak.
+        let is_begun = !settings.security.is_curve();
+        outbox.put(if is_begun { &greeting[..BEGINNING] } else { &greeting });
         Self {
             phase: Phase::Greeting,
             side,
@@ -106,7 +116,10 @@ impl Connection {
             partial: Frames::new(),
             partial_bytes: 0,
             settled: 0,
+            messages: 0,
             minor: 0,
+            asked: None,
+            is_begun,
             events: VecDeque::new(),
             settings,
         }
@@ -143,7 +156,7 @@ impl Connection {
     /// Reports that the peer sends no more.
     pub fn handle_eof(&mut self) {
         let reason = match self.phase {
-            Phase::Greeting | Phase::Handshake(_) | Phase::Deciding(_) => Reason::HandshakeCut,
+            Phase::Greeting | Phase::Second(_) | Phase::Handshake(_) | Phase::Deciding(_) => Reason::HandshakeCut,
             Phase::Traffic(_) if self.inbox.is_cut() || !self.partial.is_empty() => Reason::MessageCut,
             Phase::Traffic(_) | Phase::Over => Reason::HungUp,
         };
@@ -165,6 +178,7 @@ impl Connection {
                     Err(fault) => Err(fault),
                 },
                 Phase::Greeting => self.greeting(),
+                Phase::Second(socket_type) => self.second(socket_type),
                 Phase::Handshake(_) => self.handshake(),
                 Phase::Deciding(_) | Phase::Over => return None,
             };
@@ -199,6 +213,22 @@ impl Connection {
     /// Reports that reading from the peer is paused or resumed: silence does not count in a pause.
     pub fn handle_reading(&mut self, now: Nanos, is_reading: bool) {
         self.timers.set_reading(now, is_reading);
+    }
+
+    /// When a PING came that is not answered yet.
+    pub fn asked_since(&self) -> Option<Nanos> {
+        self.asked.as_ref().map(|(since, _)| *since)
+    }
+
+    /// Answers the last PING, unless the answer to the one before is still pending. A peer that has closed would lose
+    /// what it sent and is not read yet: the owner waits until it has read as far as it can.
+    pub fn answer_ping(&mut self) {
+        if self.outbox.has_room_for_pong()
+            && let Some((_, context)) = self.asked.take_if(|_| matches!(self.phase, Phase::Traffic(_)))
+        {
+            self.put_command(&command::write("PONG", &context).freeze());
+            self.outbox.end_pong();
+        }
     }
 
     /// Sends a whole message. False, and nothing is sent, before the connection is ready, after it is over, or without
@@ -280,7 +310,33 @@ impl Connection {
     /// The bytes held of an incomplete message: each frame costs something, even an empty one.
     pub fn unfinished(&self) -> usize {
         let whole = usize::try_from(self.partial_bytes).unwrap_or(usize::MAX);
-        self.inbox.unfinished() + whole + self.partial.len() * FRAME_COST
+        let opening = self.cipher().and_then(Cipher::opening).unwrap_or_default();
+        self.inbox.unfinished() + whole + opening + self.partial.len() * FRAME_COST
+    }
+
+    /// Whether [`poll_event`](Self::poll_event) has more to do, though it gave no event: it decrypts a long frame in
+    /// steps.
+    pub fn is_opening(&self) -> bool {
+        self.cipher().is_some_and(|cipher| cipher.opening().is_some())
+    }
+
+    /// Whether there may be more to write, though there is nothing now: a long frame is encrypted in steps.
+    pub fn is_sealing(&self) -> bool {
+        self.outbox.has_room_ahead() && self.cipher().is_some_and(Cipher::is_sealing)
+    }
+
+    /// The memory of the pending bytes that no other connection shares.
+    pub fn held(&self) -> usize {
+        self.outbox.held()
+    }
+
+    fn cipher(&self) -> Option<&Cipher> {
+        if let Phase::Traffic(Some(cipher)) = &self.phase { Some(cipher) } else { None }
+    }
+
+    /// The number of the incomplete message.
+    pub fn messages(&self) -> u64 {
+        self.messages
     }
 
     /// Refuses the client that [`Event::Authenticate`] asked about, as there was no decision in time.
@@ -298,10 +354,11 @@ impl Connection {
     fn fail(&mut self, Fault(reason, detail): Fault) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Over => return,
-            Phase::Greeting => {}
             Phase::Handshake(mut mechanism) => self.send_reason(&mut mechanism, reason),
             Phase::Deciding(mut asked) => self.send_reason(&mut asked.0, reason),
-            // The rest of a message that was begun is of no use.
+            Phase::Greeting | Phase::Second(_) => {}
+            // The rest of a message that was begun is of no use. Nor is the rest of our handshake: a peer that has not seen
+            // it keeps what it would send, and dials again.
             Phase::Traffic(_) => self.outbox.clear(),
         }
         let offset = self.inbox.begin();
@@ -324,14 +381,51 @@ impl Connection {
     }
 
     fn greeting(&mut self) -> Result<bool, Fault> {
-        let security = &self.settings.security;
-        let read = greeting::read(self.inbox.rest(), security.mechanism(), security.is_server())?;
-        let Some(Greeting { minor, .. }) = read else { return Ok(false) };
-        self.inbox.skip(GREETING);
-        self.minor = minor;
+        let Settings { security, socket_type, identity, .. } = &*self.settings;
+        // Before anything may be wrong with the peer's: it is to know what is wrong with ours.
+        if self.is_begun
+            && let Some(version) = greeting::version(self.inbox.rest())
+        {
+            self.is_begun = false;
+            match version {
+                Version::Third => self.outbox.put(&greeting::write(security.mechanism(), false)[BEGINNING..]),
+                Version::Second => {
+                    self.outbox.put(&greeting::second(*socket_type));
+                    self.outbox.put_message(std::slice::from_ref(identity));
+                }
+            }
+        }
+        match greeting::read(self.inbox.rest(), security.mechanism(), security.is_server())? {
+            None => return Ok(false),
+            Some(Greeting::Second(theirs)) => {
+                self.inbox.skip(SECOND);
+                self.phase = Phase::Second(theirs);
+                return Ok(true);
+            }
+            Some(Greeting::Third { minor, .. }) => {
+                self.inbox.skip(GREETING);
+                self.minor = minor;
+            }
+        }
         let mut mechanism = Mechanism::new(security, self.side);
         mechanism.begin(&self.ours(), &mut self.outbox)?;
         self.phase = Phase::Handshake(Box::new(mechanism));
+        Ok(true)
+    }
+
+    /// The rest of the handshake with a peer of ZMTP 2.0, RFC 15: its routing id, as a message.
+    fn second(&mut self, theirs: SocketType) -> Result<bool, Fault> {
+        let most = self.settings.limits.handshake_bytes as u64;
+        let admits = |head: Head, at: u64| match head {
+            Head { is_command: true, .. } | Head { more: true, .. } => Err(Reason::BadFlags.into()),
+            Head { len, .. } if len > most.saturating_sub(at) => Err(Reason::HandshakeTooLarge.into()),
+            Head { .. } => Ok(()),
+        };
+        let Some((_, identity)) = self.inbox.frame(admits)? else { return Ok(false) };
+        let identity = metadata::peer(self.settings.socket_type, theirs, &identity)?;
+        let metadata = Metadata::default();
+        let ready = Ready { socket_type: theirs, identity, metadata, minor: 0, key: None, user: None };
+        self.admit(None, ready);
         Ok(true)
     }
 
@@ -365,7 +459,11 @@ impl Connection {
 
     fn finish(&mut self, mut mechanism: Mechanism, ready: Ready) {
         mechanism.accept(&self.ours(), &mut self.outbox);
-        self.phase = Phase::Traffic(mechanism.cipher().map(Box::new));
+        self.admit(mechanism.cipher(), ready);
+    }
+
+    fn admit(&mut self, cipher: Option<Cipher>, ready: Ready) {
+        self.phase = Phase::Traffic(cipher.map(Box::new));
         self.inbox.set_eager(PEER);
         // PING came with ZMTP 3.1; older peers hang up on unknown commands. libzmq 4.2 to 4.3.2 know it but claim 3.0:
         // those get PINGs once they have sent one.
@@ -381,6 +479,13 @@ impl Connection {
             let has_room = self.partial.len() < limits.message_frames;
             let room = limits.frame_bytes.min(limits.message_bytes.saturating_sub(self.partial_bytes));
             let commands = limits.handshake_bytes as u64;
+            if let Some(cipher) = cipher.as_deref_mut().filter(|cipher| cipher.opening().is_some()) {
+                let Some(opened) = cipher.go_on()? else { return Ok(None) };
+                if let Some(frames) = self.take_opened(opened)? {
+                    return Ok(Some(frames));
+                }
+                continue;
+            }
             let is_secret = cipher.is_some();
             let admits = |head: Head, _| {
                 if is_secret {
@@ -390,33 +495,54 @@ impl Connection {
                 }
                 admits(head, has_room, room, commands)
             };
-            let Some((mut head, mut body)) = self.inbox.frame(admits)? else {
+            let Some((head, body)) = self.inbox.frame(admits)? else {
                 self.settle();
                 return Ok(None);
             };
-            if let Some(cipher) = cipher {
-                let Opened { is_command, more, body: opened } = cipher.open(body)?;
-                (head, body) = (Head { is_command, more, len: opened.len() as u64 }, opened);
-                self::admits(head, has_room, room, commands)?;
+            let frames = match cipher {
+                None => self.take(head, body)?,
+                Some(cipher) => match cipher.open(body)? {
+                    Some(opened) => self.take_opened(opened)?,
+                    None => continue,
+                },
+            };
+            if frames.is_some() {
+                return Ok(frames);
             }
-            if head.is_command {
-                self.command(&body)?;
-                continue;
-            }
-            self.partial.push(body);
-            if !head.more {
-                (self.partial_bytes, self.settled) = (0, 0);
-                return Ok(Some(std::mem::take(&mut self.partial)));
-            }
-            self.partial_bytes += head.len;
         }
     }
 
-    /// Copies the small frames of an incomplete message out of what was read. A slice keeps all that was read with it:
-    /// each of 10,000 frames of a byte could keep 64 KiB, in a message that never ends.
+    /// Takes a frame that was encrypted, if there is room for it.
+    fn take_opened(&mut self, opened: Opened) -> Result<Option<Frames>, Fault> {
+        let Opened { is_command, more, body } = opened;
+        let limits = &self.settings.limits;
+        let room = limits.frame_bytes.min(limits.message_bytes.saturating_sub(self.partial_bytes));
+        let head = Head { is_command, more, len: body.len() as u64 };
+        admits(head, self.partial.len() < limits.message_frames, room, limits.handshake_bytes as u64)?;
+        self.take(head, body)
+    }
+
+    /// Takes a frame; gives the message that it ends.
+    #[inline]
+    fn take(&mut self, head: Head, body: Bytes) -> Result<Option<Frames>, Fault> {
+        if head.is_command {
+            return self.command(&body).map(|()| None);
+        }
+        self.partial.push(body);
+        if head.more {
+            self.partial_bytes += head.len;
+            return Ok(None);
+        }
+        (self.partial_bytes, self.settled) = (0, 0);
+        self.messages += 1;
+        Ok(Some(std::mem::take(&mut self.partial)))
+    }
+
+    /// Copies the frames of an incomplete message out of what was read. A slice keeps all that was read with it, from
+    /// any peer: each of 10,000 frames of a byte could keep 256 KiB, in a message that never ends.
     fn settle(&mut self) {
         for frame in &mut self.partial[self.settled..] {
-            if frame.len() < SETTLED {
+            if frame.len() < SETTLED && !frame.is_unique() {
                 *frame = Bytes::copy_from_slice(frame);
             }
         }
@@ -431,10 +557,7 @@ impl Connection {
                 if self.inbox.rest().is_empty() {
                     self.timers.set_ttl(ttl);
                 }
-                if self.outbox.has_room_for_pong() {
-                    self.put_command(&command::write("PONG", context).freeze());
-                    self.outbox.end_pong();
-                }
+                self.asked = Some((self.timers.heard(), Bytes::copy_from_slice(context)));
             }
             Command::Alive => {}
         }

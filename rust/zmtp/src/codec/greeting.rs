@@ -1,25 +1,69 @@
-//! The first 64 bytes of either side: RFC 37, "Formal Grammar" and "Version Negotiation".
+//! The first bytes of either side: RFC 37, "Formal Grammar" and "Version Negotiation", and RFC 15 for ZMTP 2.0.
 
+use crate::SocketType;
 use crate::reason::{Fault, Reason};
 
-/// The bytes of a greeting.
+/// The bytes of a greeting; of its beginning, up to the major version; of one of ZMTP 2.0.
 pub(crate) const GREETING: usize = 64;
+pub(crate) const BEGINNING: usize = 11;
+pub(crate) const SECOND: usize = 12;
 
 const VERSION: [u8; 2] = [3, 1];
 const MECHANISM: std::ops::Range<usize> = 12..32;
 const AS_SERVER: usize = 32;
 
+/// The mechanism without security.
+const NULL: &str = "NULL";
+
 /// Known mechanisms that are not supported.
 const UNSPOKEN: [&[u8]; 2] = [b"GSSAPI", b"PLAIN"];
 
+/// The version of a peer, as soon as it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// ZMTP 2.0, which knows neither security nor commands.
+    Second,
+    /// ZMTP 3.
+    Third,
+}
+
 /// The contents of a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Greeting {
-    /// The minor version of ZMTP 3, at most the latest we know.
-    pub(crate) minor: u8,
-    /// Whether its sender is the server of the security handshake.
-    pub(crate) as_server: bool,
+pub(crate) enum Greeting {
+    /// Of ZMTP 2.0, by a socket of this type.
+    Second(SocketType),
+    /// Of ZMTP 3.
+    Third {
+        /// Its minor version, at most the latest we know.
+        minor: u8,
+        /// Whether its sender is the server of the security handshake.
+        as_server: bool,
+    },
 }
+
+/// The version of the peer whose greeting begins so.
+pub(crate) fn version(bytes: &[u8]) -> Option<Version> {
+    match *bytes.get(..BEGINNING)? {
+        [0xff, .., 0x7f, 1 | 2] => Some(Version::Second),
+        [0xff, .., 0x7f, 3..=u8::MAX] => Some(Version::Third),
+        _ => None,
+    }
+}
+
+/// What follows the beginning for a peer of ZMTP 2.0, which takes a later version for its own: the type of the socket.
+pub(crate) fn second(socket: SocketType) -> [u8; 1] {
+    [SECOND_TYPES.iter().find(|(_, known)| *known == socket).map_or(0, |(code, _)| *code)]
+}
+
+/// The types of sockets in ZMTP 2.0.
+const SECOND_TYPES: [(u8, SocketType); 6] = [
+    (3, SocketType::Req),
+    (4, SocketType::Rep),
+    (5, SocketType::Dealer),
+    (6, SocketType::Router),
+    (7, SocketType::Pull),
+    (8, SocketType::Push),
+];
 
 /// The greeting of a side that has this mechanism.
 pub(crate) fn write(mechanism: &str, as_server: bool) -> [u8; GREETING] {
@@ -48,6 +92,14 @@ pub(crate) fn read(bytes: &[u8], mechanism: &str, as_server: bool) -> Result<Opt
     }
     match bytes.get(10) {
         Some(0) => return Err(Reason::NotZmtp.into()),
+        Some(1 | 2) if mechanism == NULL => {
+            let Some(code) = bytes.get(BEGINNING) else { return Ok(None) };
+            let known = SECOND_TYPES.iter().find(|(known, _)| known == code);
+            return known
+                .map(|(_, socket)| Some(Greeting::Second(*socket)))
+                .ok_or_else(|| Reason::BadSocketType.into());
+        }
+        // It has no encryption.
         Some(1 | 2) => return Err(Reason::Zmtp2.into()),
         Some(_) | None => {}
     }
@@ -60,15 +112,13 @@ pub(crate) fn read(bytes: &[u8], mechanism: &str, as_server: bool) -> Result<Opt
         let is_named = is_spoken || UNSPOKEN.contains(&name);
         return Err(if is_named { Fault::with(reason, name) } else { reason.into() });
     }
-    let greeting = Greeting {
-        minor: if greeting[10] > VERSION[0] { VERSION[1] } else { greeting[11].min(VERSION[1]) },
-        as_server: greeting[AS_SERVER] == 1,
-    };
+    let minor = if greeting[10] > VERSION[0] { VERSION[1] } else { greeting[11].min(VERSION[1]) };
+    let is_server = greeting[AS_SERVER] == 1;
     // libzmq's servers do not claim the role: only a server that meets another server notices.
-    if greeting.as_server && as_server {
+    if is_server && as_server {
         return Err(Reason::SameRole.into());
     }
-    Ok(Some(greeting))
+    Ok(Some(Greeting::Third { minor, as_server: is_server }))
 }
 
 #[cfg(test)]
@@ -80,23 +130,34 @@ mod tests {
     }
 
     #[test]
+    fn every_type_has_a_number_in_zmtp_2() {
+        let codes = SocketType::ALL.map(|socket| second(socket)[0]);
+        assert_eq!(codes, [5, 7, 8, 4, 3, 6]);
+    }
+
+    #[test]
     fn is_read_as_written() {
         let bytes = write("CURVE", true);
-        assert_eq!(read(&bytes, "CURVE", false), Ok(Some(Greeting { minor: 1, as_server: true })));
+        assert_eq!(read(&bytes, "CURVE", false), Ok(Some(Greeting::Third { minor: 1, as_server: true })));
         assert_eq!(read(&bytes, "CURVE", true), Err(Reason::SameRole.into()));
         assert!((0..GREETING).all(|cut| read(&bytes[..cut], "CURVE", true) == Ok(None)));
     }
 
     #[test]
-    fn later_versions_are_good_and_earlier_ones_are_not() {
+    fn versions_are_negotiated() {
         let mut bytes = write("NULL", false);
         bytes[1..9].fill(7);
         for (version, minor) in [([3, 0], 0), ([3, 1], 1), ([3, 9], 1), ([4, 0], 1)] {
             bytes[10..12].copy_from_slice(&version);
-            assert_eq!(read(&bytes, "NULL", false).unwrap().unwrap().minor, minor);
+            assert_eq!(read(&bytes, "NULL", false), Ok(Some(Greeting::Third { minor, as_server: false })));
         }
-        bytes[10] = 1;
-        assert_eq!((refused(&bytes[..10]), refused(&bytes[..11])), (None, Some(Reason::Zmtp2)));
+        bytes[10..12].copy_from_slice(&[1, 5]);
+        assert_eq!((read(&bytes[..11], "NULL", false), version(&bytes[..10])), (Ok(None), None));
+        assert_eq!(read(&bytes[..12], "NULL", false), Ok(Some(Greeting::Second(SocketType::Dealer))));
+        assert_eq!(version(&bytes[..11]), Some(Version::Second));
+        assert_eq!(read(&bytes[..11], "CURVE", false), Err(Reason::Zmtp2.into()));
+        bytes[11] = 1;
+        assert_eq!(refused(&bytes[..12]), Some(Reason::BadSocketType));
         bytes[9] = 0;
         assert_eq!(refused(&bytes[..10]), Some(Reason::Zmtp1));
         assert_eq!(refused(b"\x01\0"), Some(Reason::Zmtp1));

@@ -14,8 +14,8 @@ const UNANSWERED: u8 = 3;
 pub struct Heartbeat {
     /// The time between two PINGs.
     pub interval: Duration,
-    /// The longest silence after a PING.
-    pub timeout: Duration,
+    /// The longest silence after a PING, if there is a limit.
+    pub timeout: Option<Duration>,
     /// The silence after which the peer should hang up; rounded down to tenths of seconds.
     pub ttl: Option<Duration>,
 }
@@ -110,8 +110,8 @@ impl Timers {
         if !self.is_reading {
             return handshake;
         }
-        let timeout = self.heartbeat.zip(self.waiting).map(|(heartbeat, since)| since + heartbeat.timeout);
-        let timeout = timeout.map(|until| (until, Reason::HeartbeatTimeout));
+        let timeout = self.heartbeat.and_then(|heartbeat| heartbeat.timeout).zip(self.waiting);
+        let timeout = timeout.map(|(timeout, since)| (since + timeout, Reason::HeartbeatTimeout));
         let ttl = self.ttl.map(|(since, ttl)| (since + ttl, Reason::TtlExpired));
         handshake.into_iter().chain(timeout).chain(ttl).min_by_key(|(until, _)| *until)
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     fn timers(timeout: u32, ttl: Option<Duration>) -> Timers {
-        let heartbeat = Heartbeat { interval: SECOND, timeout: SECOND * timeout, ttl };
+        let heartbeat = Heartbeat { interval: SECOND, timeout: Some(SECOND * timeout), ttl };
         let mut timers = Timers::new(at(0), SECOND * 10, Some(heartbeat));
         assert_eq!(timers.poll_timeout(), Some(at(10)));
         timers.begin(at(0), true);
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn who_sends_a_ping_is_asked_as_well() {
-        let heartbeat = Heartbeat { interval: SECOND, timeout: SECOND * 2, ttl: None };
+        let heartbeat = Heartbeat { interval: SECOND, timeout: Some(SECOND * 2), ttl: None };
         let mut timers = Timers::new(at(0), SECOND, Some(heartbeat));
         timers.begin(at(0), false);
         assert_eq!(timers.poll_timeout(), None);
@@ -197,6 +197,15 @@ mod tests {
         assert_eq!(timers.handle_timeout(at(3)), Due::Ping);
         assert_eq!(timers.poll_timeout(), Some(at(4)));
         assert_eq!(timers.handle_timeout(at(4)), Due::Over(Reason::HeartbeatTimeout));
+    }
+
+    #[test]
+    fn without_a_timeout_silence_is_no_end() {
+        let heartbeat = Heartbeat { interval: SECOND, timeout: None, ttl: None };
+        let mut timers = Timers::new(at(0), SECOND, Some(heartbeat));
+        timers.begin(at(0), true);
+        assert_eq!(timers.handle_timeout(at(1)), Due::Ping);
+        assert_eq!(timers.handle_timeout(at(1000)), Due::Ping);
     }
 
     #[test]
@@ -246,7 +255,7 @@ mod tests {
 
     #[test]
     fn ttls_are_tenths_of_seconds() {
-        let heartbeat = |ttl| Heartbeat { interval: SECOND, timeout: SECOND, ttl };
+        let heartbeat = |ttl| Heartbeat { interval: SECOND, timeout: Some(SECOND), ttl };
         assert_eq!(heartbeat(None).tenths(), 0);
         assert_eq!(heartbeat(Some(Duration::from_millis(2150))).tenths(), 21);
         assert_eq!(heartbeat(Some(SECOND * 100_000)).tenths(), u16::MAX);

@@ -93,7 +93,6 @@ impl Inbox {
         self.partial.as_ref().map_or(0, |partial| partial.body.len())
     }
 
-    /// Discards everything.
     pub(crate) fn clear(&mut self) {
         (self.chunk, self.cut_len, self.partial) = (Bytes::new(), 0, None);
     }

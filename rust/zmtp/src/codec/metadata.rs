@@ -54,14 +54,22 @@ impl Metadata {
     /// The type and the routing id of a peer, if its type suits ours.
     pub(crate) fn peer(&self, ours: SocketType) -> Result<(SocketType, Bytes), Fault> {
         let name = self.value(SOCKET_TYPE).ok_or(Fault(Reason::BadSocketType, None))?;
-        let theirs = SocketType::named(name).filter(|theirs| ours.suits(*theirs));
-        let theirs = theirs.ok_or_else(|| Fault::with(Reason::BadSocketType, name))?;
-        let identity = self.value(IDENTITY).filter(|_| theirs.has_identity()).unwrap_or_default();
-        if identity.first() == Some(&0) || identity.len() > IDENTITY_BYTES {
-            return Err(Reason::BadIdentity.into());
-        }
-        Ok((theirs, Bytes::copy_from_slice(identity)))
+        let theirs = SocketType::named(name).ok_or_else(|| Fault::with(Reason::BadSocketType, name))?;
+        let identity = peer(ours, theirs, self.value(IDENTITY).unwrap_or_default())?;
+        Ok((theirs, identity))
     }
+}
+
+/// The routing id that a peer claims, if its socket goes with ours.
+pub(crate) fn peer(ours: SocketType, theirs: SocketType, identity: &[u8]) -> Result<Bytes, Fault> {
+    if !ours.suits(theirs) {
+        return Err(Fault::with(Reason::BadSocketType, theirs.name().as_bytes()));
+    }
+    let identity = if theirs.has_identity() { identity } else { &[] };
+    if identity.first() == Some(&0) || identity.len() > IDENTITY_BYTES {
+        return Err(Reason::BadIdentity.into());
+    }
+    Ok(Bytes::copy_from_slice(identity))
 }
 
 /// The name and the value of the first property, and what is left.

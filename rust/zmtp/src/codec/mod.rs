@@ -2,7 +2,7 @@
 
 pub(crate) mod command;
 mod connection;
-mod frame;
+pub(crate) mod frame;
 mod greeting;
 mod heartbeat;
 mod inbox;
@@ -12,3 +12,4 @@ pub(crate) mod outbox;
 pub use connection::{Connection, Event, Ready};
 pub use heartbeat::Heartbeat;
 pub use metadata::Metadata;
+pub use outbox::COPIED;

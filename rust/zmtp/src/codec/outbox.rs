@@ -9,7 +9,7 @@ use trunkline_wire::Backlog;
 use super::frame::{HEAD, Head};
 
 /// Frames up to this are copied together; longer ones are sent from where they lie.
-const COPIED: usize = 4096;
+pub const COPIED: usize = 4096;
 
 /// Messages up to this, with the heads of their frames, are copied in one go: each step costs more than so few bytes.
 const SMALL: usize = 256;
@@ -17,12 +17,9 @@ const SMALL: usize = 256;
 /// What is copied together is set aside beyond this, so that it is not moved as it grows.
 const TAIL: usize = 64 << 10;
 
-/// The most pending PONGs: a peer that reads none of them needs no more.
-const PONGS: usize = 16;
-
 /// How many bytes are encrypted before they can be written: they are still in the cache when the system copies them,
 /// and what is pending for a slow peer takes no memory twice.
-const AHEAD: usize = 128 << 10;
+pub(crate) const AHEAD: usize = 128 << 10;
 
 /// A frame that is encrypted once it can be written.
 #[derive(Debug)]
@@ -34,17 +31,27 @@ pub(crate) struct Plain {
     len: usize,
 }
 
+/// Bytes that are written together.
+#[derive(Debug)]
+struct Chunk {
+    bytes: Bytes,
+    /// Whether they are a frame where it lies, which others may send as well.
+    is_shared: bool,
+}
+
 /// Pending bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    chunks: VecDeque<Bytes>,
+    chunks: VecDeque<Chunk>,
+    /// The bytes of the shared ones.
+    shared: usize,
     tail: BytesMut,
     /// What follows it.
     plain: VecDeque<Plain>,
     plain_bytes: u64,
-    /// Where each pending message and each PONG ends, in all bytes.
+    /// Where each pending message ends, in all bytes, and where the last PONG does.
     ends: VecDeque<u64>,
-    pongs: VecDeque<u64>,
+    pong: u64,
     /// All bytes that were ready to be written, and those that were written.
     ready: u64,
     written: u64,
@@ -54,6 +61,13 @@ impl Outbox {
     pub(crate) fn backlog(&self) -> Backlog {
         let bytes = usize::try_from(self.queued() - self.written).expect("it is in memory");
         Backlog { messages: self.ends.len(), bytes }
+    }
+
+    /// The memory of the pending bytes that no other connection shares. What is not encrypted yet is shared, but for
+    /// what will be encrypted ahead.
+    pub(crate) fn held(&self) -> usize {
+        let ready = usize::try_from(self.ready - self.written).expect("it is in memory") - self.shared;
+        ready + usize::try_from(self.plain_bytes).map_or(AHEAD, |plain| plain.min(AHEAD))
     }
 
     /// All bytes so far.
@@ -91,7 +105,6 @@ impl Outbox {
         self.put(&message[..len]);
     }
 
-    /// Adds a frame.
     fn put_frame(&mut self, more: bool, frame: &Bytes) {
         if frame.len() <= COPIED {
             self.put_with(false, more, frame.len(), |out| out.put_slice(frame));
@@ -99,17 +112,19 @@ impl Outbox {
             Head { is_command: false, more, len: frame.len() as u64 }.write(&mut self.tail);
             self.ready += (HEAD + frame.len()) as u64;
             self.set_aside();
-            self.chunks.push_back(frame.clone());
+            self.shared += frame.len();
+            self.chunks.push_back(Chunk { bytes: frame.clone(), is_shared: true });
         }
     }
 
     /// Whether to encrypt a frame of so many bytes at once: a few small ones are.
     #[inline]
     pub(crate) fn is_encrypted_at_once(&self, len: usize) -> bool {
-        len <= COPIED && self.plain.is_empty() && self.has_room_ahead()
+        len <= COPIED && self.plain_bytes == 0 && self.has_room_ahead()
     }
 
-    fn has_room_ahead(&self) -> bool {
+    /// Whether more may be encrypted now, as it can be written soon.
+    pub(crate) fn has_room_ahead(&self) -> bool {
         self.ready - self.written < AHEAD as u64
     }
 
@@ -122,32 +137,40 @@ impl Outbox {
         self.plain.push_back(Plain { is_command, more, body, len });
     }
 
-    /// The next frame to encrypt now, as it can be written soon.
+    /// The next frame to encrypt now, as it can be written soon: its bytes are put or [put in
+    /// pieces](Self::put_piece) next.
     pub(crate) fn pop_plain(&mut self) -> Option<Plain> {
         if !self.has_room_ahead() {
             return None;
         }
-        let plain = self.plain.pop_front()?;
-        self.plain_bytes -= plain.len as u64;
-        Some(plain)
+        self.plain.pop_front()
     }
 
-    /// Adds a command.
+    /// A frame that was popped is put whole.
+    pub(crate) fn handle_sealed(&mut self, plain: &Plain) {
+        self.plain_bytes -= plain.len as u64;
+    }
+
+    /// Adds a piece of a frame that was popped.
+    pub(crate) fn put_piece(&mut self, piece: BytesMut) {
+        self.plain_bytes -= piece.len() as u64;
+        self.ready += piece.len() as u64;
+        self.set_aside();
+        self.chunks.push_back(Chunk { bytes: piece.freeze(), is_shared: false });
+    }
+
     pub(crate) fn put_command(&mut self, body: &[u8]) {
         self.put_with(true, false, body.len(), |out| out.put_slice(body));
     }
 
-    /// Whether to send a peer another PONG: not if it has read none of so many.
-    pub(crate) fn has_room_for_pong(&mut self) -> bool {
-        while self.pongs.front().is_some_and(|end| *end <= self.written) {
-            self.pongs.pop_front();
-        }
-        self.pongs.len() < PONGS
+    /// Whether to send a peer another PONG: not if it has not read the last.
+    pub(crate) fn has_room_for_pong(&self) -> bool {
+        self.pong <= self.written
     }
 
     /// The last addition is a PONG.
     pub(crate) fn end_pong(&mut self) {
-        self.pongs.push_back(self.queued());
+        self.pong = self.queued();
     }
 
     /// Adds a frame of `len` bytes, which `put` writes in place.
@@ -163,7 +186,7 @@ impl Outbox {
             head.write(&mut own);
             put(&mut own);
             self.ready += own.len() as u64;
-            return self.chunks.push_back(own.freeze());
+            return self.chunks.push_back(Chunk { bytes: own.freeze(), is_shared: false });
         }
         self.tail.reserve(HEAD + len);
         let before = self.tail.len();
@@ -180,13 +203,13 @@ impl Outbox {
 
     fn set_aside(&mut self) {
         if !self.tail.is_empty() {
-            self.chunks.push_back(self.tail.split().freeze());
+            self.chunks.push_back(Chunk { bytes: self.tail.split().freeze(), is_shared: false });
         }
     }
 
     /// What can be written, in order.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &[u8]> {
-        let chunks = self.chunks.iter().map(|chunk| &chunk[..]);
+        let chunks = self.chunks.iter().map(|chunk| &chunk.bytes[..]);
         chunks.chain(Some(&self.tail[..]).filter(|tail| !tail.is_empty()))
     }
 
@@ -208,10 +231,13 @@ impl Outbox {
                 self.tail.advance(count);
                 break;
             };
-            let gone = count.min(first.len());
-            first.advance(gone);
+            let gone = count.min(first.bytes.len());
+            first.bytes.advance(gone);
             count -= gone;
-            if first.is_empty() {
+            if first.is_shared {
+                self.shared -= gone;
+            }
+            if first.bytes.is_empty() {
                 self.chunks.pop_front();
             }
         }
@@ -227,9 +253,8 @@ impl Outbox {
         }
     }
 
-    /// Discards everything.
     pub(crate) fn clear(&mut self) {
-        (self.chunks, self.plain, self.plain_bytes, self.ends, self.pongs) = Default::default();
+        (self.chunks, self.shared, self.plain, self.plain_bytes, self.ends, self.pong) = Default::default();
         self.tail = BytesMut::new();
         self.written = self.ready;
     }
@@ -302,18 +327,26 @@ mod tests {
     }
 
     #[test]
-    fn pongs_that_nobody_reads_are_few() {
+    fn a_frame_that_is_sent_where_it_lies_is_not_its_own() {
         let mut outbox = Outbox::default();
-        let pong = |outbox: &mut Outbox| {
-            if outbox.has_room_for_pong() {
-                outbox.put_command(b"\x04PONG");
-                outbox.end_pong();
-            }
-        };
-        (0..1000).for_each(|_| pong(&mut outbox));
-        assert_eq!(outbox.backlog().bytes, PONGS * 7);
+        outbox.put_message(&[Bytes::from(vec![1; COPIED]), Bytes::from(vec![2; COPIED + 1])]);
+        outbox.end_message();
+        assert_eq!(outbox.held(), COPIED + 2 * HEAD);
+        let all = outbox.backlog().bytes;
+        outbox.advance(all - 5);
+        assert_eq!((outbox.held(), outbox.backlog().bytes), (0, 5));
+        outbox.put_plain(false, false, &Bytes::from(vec![3; 1 << 20]), 1 << 20);
+        assert_eq!(outbox.held(), AHEAD);
+    }
+
+    #[test]
+    fn a_pong_waits_until_the_last_is_written() {
+        let mut outbox = Outbox::default();
+        assert!(outbox.has_room_for_pong());
+        outbox.put_command(b"\x04PONG");
+        outbox.end_pong();
+        assert!(!outbox.has_room_for_pong());
         outbox.advance(7);
-        (0..1000).for_each(|_| pong(&mut outbox));
-        assert_eq!(outbox.backlog().bytes, PONGS * 7);
+        assert!(outbox.has_room_for_pong());
     }
 }

@@ -67,14 +67,26 @@ pub trait Crypto: fmt::Debug + Send + Sync {
     /// Decrypts a text in place. False if the tag does not match, and the text is then undefined; takes the same time
     /// for every tag.
     fn open(&self, key: &Secret, count: Count, text: &mut [u8], tag: &Tag) -> bool;
+
+    /// The same for a text that is handled piece by piece, from its beginning.
+    fn pieces(&self, key: &Secret, count: Count) -> Box<dyn Pieces>;
 }
 
-/// A key pair.
+/// A box that is sealed or opened piece by piece.
+pub trait Pieces: fmt::Debug + Send {
+    /// Encrypts or decrypts the next piece in place.
+    fn apply(&mut self, piece: &mut [u8]);
+
+    /// Adds the next encrypted piece to what the tag covers.
+    fn cover(&mut self, piece: &[u8]);
+
+    /// The tag of all that was covered.
+    fn tag(&mut self) -> Tag;
+}
+
 #[derive(Clone, Debug)]
 pub struct KeyPair {
-    /// The public key.
     pub public: Key,
-    /// The secret key.
     pub secret: Secret,
 }
 
@@ -96,9 +108,7 @@ pub(crate) fn random_secret(crypto: &dyn Crypto) -> Secret {
 /// The keys of a CURVE client.
 #[derive(Clone, Debug)]
 pub struct ClientKeys {
-    /// The cryptography.
     pub crypto: Arc<dyn Crypto>,
-    /// Its own keys.
     pub keys: KeyPair,
     /// The key of the server: it connects to no other.
     pub server: Key,
@@ -107,9 +117,7 @@ pub struct ClientKeys {
 /// The keys of a CURVE server.
 #[derive(Clone, Debug)]
 pub struct ServerKeys {
-    /// The cryptography.
     pub crypto: Arc<dyn Crypto>,
-    /// Its own keys.
     pub keys: KeyPair,
 }
 

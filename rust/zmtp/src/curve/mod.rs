@@ -7,7 +7,7 @@ mod client;
 mod keys;
 mod server;
 
-pub use keys::{ClientKeys, Count, Crypto, KeyPair, Prefix, Secret, ServerKeys, Tag};
+pub use keys::{ClientKeys, Count, Crypto, KeyPair, Pieces, Prefix, Secret, ServerKeys, Tag};
 
 pub(crate) use cipher::{Cipher, OVERHEAD, Opened};
 pub(crate) use client::Client;
@@ -18,7 +18,6 @@ use bytes::{BufMut, BytesMut};
 /// The overhead of a box.
 const TAG: usize = size_of::<Tag>();
 
-/// A nonce.
 type Nonce = (Prefix, Count);
 
 /// A nonce of a prefix and a counter: RFC 26, "General Design".

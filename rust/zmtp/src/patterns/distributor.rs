@@ -25,6 +25,8 @@ pub enum Placed {
     Pending,
     /// It was not taken: all peers are full, or there is none.
     Full,
+    /// It was not taken: of the peers with room for it, none may have it.
+    Barred,
 }
 
 /// The way to one peer.
@@ -40,9 +42,13 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn has_room(&self, most: HighWater, immediate: bool) -> bool {
+    fn waiting(&self) -> Backlog {
         let (messages, bytes) = (self.backlog.messages + self.pending.len(), self.backlog.bytes + self.pending_bytes);
-        (self.connection.is_some() || !immediate) && most.admits(Backlog { messages, bytes })
+        Backlog { messages, bytes }
+    }
+
+    fn has_room(&self, most: HighWater, immediate: bool) -> bool {
+        (self.connection.is_some() || !immediate) && most.admits(self.waiting())
     }
 
     fn next_connection(&self) -> Option<ConnectionId> {
@@ -55,29 +61,28 @@ impl Pipe {
 #[derive(Debug)]
 pub struct Distributor {
     high_water: HighWater,
-    /// The bytes that may be pending for all of them together, unless each has less than a window.
-    bytes: usize,
     immediate: bool,
     pipes: HashMap<u64, Pipe, RandomState>,
     by_connection: HashMap<ConnectionId, u64, RandomState>,
     /// The pipes that have room, in turn; those that may send pending messages.
     line: VecDeque<u64>,
     unloading: VecDeque<u64>,
+    /// What is pending, for all peers.
+    pending: Backlog,
     next: u64,
 }
 
 impl Distributor {
-    /// Without peers, for all of which together so many bytes may be pending. With `immediate` messages are pending
-    /// only for connected peers.
-    pub fn new(high_water: HighWater, bytes: usize, immediate: bool) -> Self {
+    /// Without peers. With `immediate` messages are pending only for connected peers.
+    pub fn new(high_water: HighWater, immediate: bool) -> Self {
         Self {
             high_water,
-            bytes,
             immediate,
             pipes: HashMap::default(),
             by_connection: HashMap::default(),
             line: VecDeque::new(),
             unloading: VecDeque::new(),
+            pending: Backlog::default(),
             next: 0,
         }
     }
@@ -135,18 +140,30 @@ impl Distributor {
         !self.line.is_empty()
     }
 
-    /// Takes a message for the next peer with room.
-    pub fn place(&mut self, frames: &[Bytes]) -> Placed {
-        let Some(key) = self.line.pop_front() else { return Placed::Full };
-        let Some(pipe) = self.pipes.get_mut(&key) else { return Placed::Full };
+    /// Whether a connection has nothing pending.
+    pub fn has_idle(&self) -> bool {
+        self.pipes.values().any(|pipe| pipe.connection.is_some() && pipe.waiting() == Backlog::default())
+    }
+
+    /// Takes a message for the next peer with room that may have it, by its backlog.
+    #[inline]
+    pub fn place(&mut self, frames: &[Bytes], may_have: impl Fn(Backlog) -> bool) -> Placed {
+        let Some(first) = self.line.front() else { return Placed::Full };
+        let may_have = |key: &u64| self.pipes.get(key).is_some_and(|pipe| may_have(pipe.waiting()));
+        let at = if may_have(first) { Some(0) } else { self.line.iter().position(may_have) };
+        let Some(key) = at.and_then(|at| self.line.remove(at)) else { return Placed::Barred };
+        let Some(pipe) = self.pipes.get_mut(&key) else { return Placed::Barred };
         pipe.is_in_turn = false;
         let now = pipe.connection.filter(|_| pipe.pending.is_empty() && pipe.backlog.bytes < WINDOW);
         if now.is_some() {
             pipe.backlog.messages += 1;
             pipe.backlog.bytes += wire_bytes(frames);
         } else {
+            let bytes = cost(frames);
             pipe.pending.push_back(frames.into());
-            pipe.pending_bytes += cost(frames);
+            pipe.pending_bytes += bytes;
+            self.pending.messages += 1;
+            self.pending.bytes += bytes;
         }
         self.settle(key);
         now.map_or(Placed::Pending, Placed::Now)
@@ -161,7 +178,10 @@ impl Distributor {
                 && let Some(connection) = pipe.next_connection()
                 && let Some(frames) = pipe.pending.pop_front()
             {
-                pipe.pending_bytes -= cost(&frames);
+                let bytes = cost(&frames);
+                pipe.pending_bytes -= bytes;
+                self.pending.messages -= 1;
+                self.pending.bytes -= bytes;
                 pipe.backlog.messages += 1;
                 pipe.backlog.bytes += wire_bytes(&frames);
                 return Some((connection, frames));
@@ -173,11 +193,7 @@ impl Distributor {
 
     /// What is pending, for all peers.
     pub fn pending(&self) -> Backlog {
-        let pipes = self.pipes.values();
-        pipes.fold(Backlog::default(), |Backlog { messages, bytes }, pipe| Backlog {
-            messages: messages + pipe.pending.len(),
-            bytes: bytes + pipe.pending_bytes,
-        })
+        self.pending
     }
 
     fn add(&mut self, pipe: Pipe) -> u64 {
@@ -191,23 +207,19 @@ impl Distributor {
     fn remove(&mut self, key: u64) -> Vec<Frames> {
         self.line.retain(|other| *other != key);
         self.unloading.retain(|other| *other != key);
-        self.pipes.remove(&key).map(|pipe| pipe.pending.into()).unwrap_or_default()
-    }
-
-    /// How much may be pending for one peer: the more peers, the less.
-    fn share(&self) -> HighWater {
-        let share = self.bytes / self.pipes.len().max(1);
-        HighWater { bytes: self.high_water.bytes.min(share.max(WINDOW)), ..self.high_water }
+        let Some(pipe) = self.pipes.remove(&key) else { return vec![] };
+        self.pending.messages -= pipe.pending.len();
+        self.pending.bytes -= pipe.pending_bytes;
+        pipe.pending.into()
     }
 
     /// Puts a pipe into the right queue.
     fn settle(&mut self, key: u64) {
-        let share = self.share();
         let Some(pipe) = self.pipes.get_mut(&key) else { return };
         if pipe.next_connection().is_some() && !self.unloading.contains(&key) {
             self.unloading.push_back(key);
         }
-        let has_room = pipe.has_room(share, self.immediate);
+        let has_room = pipe.has_room(self.high_water, self.immediate);
         if has_room && !pipe.is_in_turn {
             self.line.push_back(key);
         } else if !has_room && pipe.is_in_turn {
@@ -225,7 +237,7 @@ mod tests {
     const TWO: ConnectionId = ConnectionId(2);
 
     fn distributor(messages: usize) -> Distributor {
-        Distributor::new(HighWater { messages, bytes: 1 << 20 }, 1 << 30, false)
+        Distributor::new(HighWater { messages, bytes: 1 << 20 }, false)
     }
 
     fn message(bytes: usize) -> Frames {
@@ -235,44 +247,48 @@ mod tests {
     #[test]
     fn peers_take_turns_and_full_ones_are_passed_over() {
         let mut push = distributor(3);
-        assert_eq!(push.place(&message(1)), Placed::Full);
+        assert_eq!(push.place(&message(1), |_| true), Placed::Full);
         push.connected(ONE, None);
         push.connected(TWO, None);
-        let placed: Vec<_> = (0..4).map(|_| push.place(&message(1))).collect();
+        let placed: Vec<_> = (0..4).map(|_| push.place(&message(1), |_| true)).collect();
         assert_eq!(placed, [ONE, TWO, ONE, TWO].map(Placed::Now));
         push.handle_backlog(TWO, Backlog { messages: 3, bytes: 30 });
-        assert_eq!([push.place(&message(1)), push.place(&message(1))], [Placed::Now(ONE), Placed::Full]);
+        assert_eq!(
+            [push.place(&message(1), |_| true), push.place(&message(1), |_| true)],
+            [Placed::Now(ONE), Placed::Full]
+        );
         assert!(!push.is_writable());
         push.handle_backlog(TWO, Backlog { messages: 2, bytes: 20 });
-        assert_eq!(push.place(&message(1)), Placed::Now(TWO));
+        assert_eq!(push.place(&message(1), |_| true), Placed::Now(TWO));
     }
 
     #[test]
     fn a_peer_is_full_by_bytes_as_well() {
         let mut push = distributor(1000);
         push.connected(ONE, None);
-        assert_eq!(push.place(&message(2 << 20)), Placed::Now(ONE));
-        assert_eq!(push.place(&message(1)), Placed::Full);
+        assert_eq!(push.place(&message(2 << 20), |_| true), Placed::Now(ONE));
+        assert_eq!(push.place(&message(1), |_| true), Placed::Full);
     }
 
     #[test]
-    fn all_peers_together_have_only_so_much_waiting() {
-        let mut push = Distributor::new(HighWater { messages: 1000, bytes: 1 << 20 }, 2 << 20, false);
-        (0..10).for_each(|number| push.connected(ConnectionId(number), None));
-        let placed = (0..1000).take_while(|_| push.place(&message(10_000)) != Placed::Full).count();
-        assert!((180..=220).contains(&placed), "{placed}");
-        // A peer that reads has room again, whatever the others do.
-        push.handle_backlog(ConnectionId(3), Backlog::default());
-        while push.poll_send().is_some() {}
-        push.handle_backlog(ConnectionId(3), Backlog::default());
-        assert!(push.is_writable());
+    fn a_peer_that_may_not_have_a_message_is_passed_over() {
+        let mut push = distributor(1000);
+        push.connected(ONE, None);
+        push.connected(TWO, None);
+        push.handle_backlog(ONE, Backlog { messages: 1, bytes: 10 });
+        let is_idle = |backlog: Backlog| backlog.messages == 0;
+        assert_eq!(push.place(&message(1), is_idle), Placed::Now(TWO));
+        assert_eq!(push.place(&message(1), is_idle), Placed::Barred);
+        push.handle_backlog(ONE, Backlog::default());
+        assert_eq!(push.place(&message(1), is_idle), Placed::Now(ONE));
+        assert_eq!(push.pending(), Backlog::default());
     }
 
     #[test]
     fn what_is_for_an_endpoint_waits_for_its_connections() {
         let mut push = distributor(10);
         let dial = push.dial();
-        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Pending; 2]);
+        assert_eq!([push.place(&message(1), |_| true), push.place(&message(2), |_| true)], [Placed::Pending; 2]);
         assert_eq!(push.poll_send(), None);
         push.connected(ONE, Some(dial));
         assert_eq!(push.poll_send(), Some((ONE, message(1))));
@@ -280,18 +296,18 @@ mod tests {
         assert_eq!(push.poll_send(), None);
         push.connected(TWO, Some(dial));
         assert_eq!((push.poll_send(), push.poll_send()), (Some((TWO, message(2))), None));
-        assert_eq!(push.place(&message(3)), Placed::Now(TWO));
+        assert_eq!(push.place(&message(3), |_| true), Placed::Now(TWO));
     }
 
     #[test]
     fn order_is_kept_and_little_is_given_to_a_connection_at_a_time() {
         let mut push = distributor(1000);
         push.connected(ONE, None);
-        assert_eq!(push.place(&message(WINDOW)), Placed::Now(ONE));
-        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Pending; 2]);
+        assert_eq!(push.place(&message(WINDOW), |_| true), Placed::Now(ONE));
+        assert_eq!([push.place(&message(1), |_| true), push.place(&message(2), |_| true)], [Placed::Pending; 2]);
         assert_eq!(push.poll_send(), None);
         push.handle_backlog(ONE, Backlog::default());
-        assert_eq!(push.place(&message(3)), Placed::Pending, "others wait before it");
+        assert_eq!(push.place(&message(3), |_| true), Placed::Pending, "others wait before it");
         let sent: Vec<_> = std::iter::from_fn(|| push.poll_send()).map(|(_, frames)| frames[0].len()).collect();
         assert_eq!(sent, [1, 2, 3]);
         assert_eq!(push.pending(), Backlog::default());
@@ -302,20 +318,20 @@ mod tests {
         let mut push = distributor(1000);
         push.connected(ONE, None);
         push.handle_backlog(ONE, Backlog { messages: 1, bytes: WINDOW });
-        assert_eq!(push.place(&message(9)), Placed::Pending);
+        assert_eq!(push.place(&message(9), |_| true), Placed::Pending);
         assert_eq!(push.disconnected(ONE), [message(9)]);
-        assert_eq!((push.place(&message(1)), push.pending()), (Placed::Full, Backlog::default()));
+        assert_eq!((push.place(&message(1), |_| true), push.pending()), (Placed::Full, Backlog::default()));
     }
 
     #[test]
     fn with_immediate_only_connections_count() {
-        let mut push = Distributor::new(HighWater::default(), 1 << 30, true);
+        let mut push = Distributor::new(HighWater::default(), true);
         let dial = push.dial();
-        assert_eq!(push.place(&message(1)), Placed::Full);
+        assert_eq!(push.place(&message(1), |_| true), Placed::Full);
         push.connected(ONE, Some(dial));
-        assert_eq!(push.place(&message(1)), Placed::Now(ONE));
+        assert_eq!(push.place(&message(1), |_| true), Placed::Now(ONE));
         push.disconnected(ONE);
-        assert_eq!(push.place(&message(1)), Placed::Full);
+        assert_eq!(push.place(&message(1), |_| true), Placed::Full);
     }
 
     #[test]
@@ -323,11 +339,14 @@ mod tests {
         let mut push = distributor(10);
         let (one, two) = (push.dial(), push.dial());
         push.connected(ONE, Some(one));
-        assert_eq!([push.place(&message(1)), push.place(&message(2))], [Placed::Now(ONE), Placed::Pending]);
+        assert_eq!(
+            [push.place(&message(1), |_| true), push.place(&message(2), |_| true)],
+            [Placed::Now(ONE), Placed::Pending]
+        );
         assert_eq!(push.hang_up(one), Vec::<Frames>::new());
         assert_eq!(push.hang_up(two), [message(2)]);
-        assert_eq!(push.place(&message(3)), Placed::Now(ONE));
+        assert_eq!(push.place(&message(3), |_| true), Placed::Now(ONE));
         push.disconnected(ONE);
-        assert_eq!(push.place(&message(3)), Placed::Full);
+        assert_eq!(push.place(&message(3), |_| true), Placed::Full);
     }
 }

@@ -3,10 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use bytes::Bytes;
 use foldhash::quality::RandomState;
+use trunkline_wire::network;
 
 /// The holder of a routing id: its connections, one after the other, get what is pending for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,8 +18,7 @@ pub struct Holder {
     pub host: Option<IpAddr>,
 }
 
-/// Holders that share a quota: a user, from any host; without one a host, or an IPv6 network, which has as many
-/// addresses as it likes.
+/// Holders of a site that share a quota: a user, or without one a host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Group {
     User(Bytes),
@@ -27,11 +27,7 @@ enum Group {
 
 impl Group {
     fn of(holder: &Holder) -> Self {
-        match (&holder.user, holder.host) {
-            (Some(user), _) => Self::User(user.clone()),
-            (None, Some(IpAddr::V6(host))) => Self::Host(Some(Ipv6Addr::from_bits(host.to_bits() >> 64 << 64).into())),
-            (None, host) => Self::Host(host),
-        }
+        holder.user.clone().map_or_else(|| Self::Host(holder.host.map(network::host)), Self::User)
     }
 }
 
@@ -42,10 +38,10 @@ pub(super) struct Holders {
     /// How many unconnected ones are remembered.
     most: usize,
     known: HashMap<Bytes, Known, RandomState>,
-    /// The unconnected routing ids of each group, by when that began.
-    absent: HashMap<Group, BTreeMap<u64, Bytes>, RandomState>,
-    /// The groups that have any; the last one loses its oldest first.
-    order: BTreeSet<(usize, Reverse<u64>, Group)>,
+    /// The unconnected routing ids of each site, and the sites by their number; the last one loses first: one that has
+    /// many addresses, or makes many keys, loses its own.
+    absent: HashMap<Option<IpAddr>, Site, RandomState>,
+    sites: BTreeSet<(usize, Option<IpAddr>)>,
     remembered: usize,
     /// The number of the next that leaves.
     now: u64,
@@ -57,13 +53,45 @@ struct Known {
     absent_since: Option<u64>,
 }
 
+/// The unconnected routing ids of a site, by when that began.
+#[derive(Debug, Default)]
+struct Site {
+    count: usize,
+    groups: HashMap<Group, BTreeMap<u64, Bytes>, RandomState>,
+    /// The groups that have any; the last one loses its oldest first.
+    order: BTreeSet<(usize, Reverse<u64>, Group)>,
+}
+
+impl Site {
+    /// Changes a group's routing ids, and its rank in the order with them.
+    fn change<T>(&mut self, group: Group, change: impl FnOnce(&mut BTreeMap<u64, Bytes>) -> T) -> T {
+        let rank = |ids: &BTreeMap<u64, Bytes>| ids.first_key_value().map(|(oldest, _)| (ids.len(), Reverse(*oldest)));
+        let ids = self.groups.entry(group.clone()).or_default();
+        let before = rank(ids);
+        let changed = change(ids);
+        let after = rank(ids);
+        if let Some((size, oldest)) = before {
+            self.count -= size;
+            self.order.remove(&(size, oldest, group.clone()));
+        }
+        match after {
+            Some((size, oldest)) => {
+                self.count += size;
+                self.order.insert((size, oldest, group));
+            }
+            None => drop(self.groups.remove(&group)),
+        }
+        changed
+    }
+}
+
 impl Holders {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
             known: HashMap::default(),
             absent: HashMap::default(),
-            order: BTreeSet::new(),
+            sites: BTreeSet::new(),
             remembered: 0,
             now: 0,
         }
@@ -80,7 +108,7 @@ impl Holders {
             Entry::Occupied(_) => return false,
         };
         if let Some(since) = since {
-            self.change(Group::of(holder), |ids| ids.remove(&since));
+            self.change(site(holder), |site| site.change(Group::of(holder), |ids| ids.remove(&since)));
             self.remembered -= 1;
         }
         true
@@ -91,8 +119,8 @@ impl Holders {
         let Some(known) = self.known.get_mut(id) else { return };
         let now = self.now;
         known.absent_since = Some(now);
-        let group = Group::of(&known.holder);
-        self.change(group, |ids| ids.insert(now, id.clone()));
+        let (at, group) = (site(&known.holder), Group::of(&known.holder));
+        self.change(at, |site| site.change(group, |ids| ids.insert(now, id.clone())));
         self.now += 1;
         self.remembered += 1;
         if self.remembered > self.most {
@@ -100,32 +128,38 @@ impl Holders {
         }
     }
 
-    /// Forgets the oldest routing id of the group that has the most: no peer can make a role forget those of others.
+    /// Forgets the oldest routing id of the group that has the most, at the site that has the most: no peer can make a
+    /// role forget those of others.
     fn forget(&mut self) {
-        let Some((_, _, group)) = self.order.last().cloned() else { return };
-        let oldest = self.change(group, BTreeMap::pop_first);
+        let Some((_, at)) = self.sites.last().copied() else { return };
+        let oldest = self.change(at, |site| {
+            let (_, _, group) = site.order.last().cloned()?;
+            site.change(group, BTreeMap::pop_first)
+        });
         if let Some((_, id)) = oldest {
             self.known.remove(&id);
             self.remembered -= 1;
         }
     }
 
-    /// Changes a group's routing ids, and its rank in the order with them.
-    fn change<T>(&mut self, group: Group, change: impl FnOnce(&mut BTreeMap<u64, Bytes>) -> T) -> T {
-        let rank = |ids: &BTreeMap<u64, Bytes>| ids.first_key_value().map(|(oldest, _)| (ids.len(), Reverse(*oldest)));
-        let ids = self.absent.entry(group.clone()).or_default();
-        let before = rank(ids);
-        let changed = change(ids);
-        let after = rank(ids);
-        if let Some((size, oldest)) = before {
-            self.order.remove(&(size, oldest, group.clone()));
-        }
-        match after {
-            Some((size, oldest)) => drop(self.order.insert((size, oldest, group))),
-            None => drop(self.absent.remove(&group)),
+    /// Changes a site, and its rank among them.
+    fn change<T>(&mut self, at: Option<IpAddr>, change: impl FnOnce(&mut Site) -> T) -> T {
+        let site = self.absent.entry(at).or_default();
+        let before = site.count;
+        let changed = change(site);
+        let after = site.count;
+        self.sites.remove(&(before, at));
+        if after > 0 {
+            self.sites.insert((after, at));
+        } else {
+            self.absent.remove(&at);
         }
         changed
     }
+}
+
+fn site(holder: &Holder) -> Option<IpAddr> {
+    holder.host.map(network::site)
 }
 
 #[cfg(test)]
@@ -136,7 +170,7 @@ mod tests {
     use super::*;
 
     fn holder(user: Option<u8>, host: u8) -> Holder {
-        Holder { user: user.map(|user| Bytes::from(vec![user])), host: Some([10, 0, 0, host].into()) }
+        Holder { user: user.map(|user| Bytes::from(vec![user])), host: Some([10, 0, host, 1].into()) }
     }
 
     fn id(number: usize) -> Bytes {
@@ -172,11 +206,21 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one() {
-        let host = |text: &str| Holder { user: None, host: Some(text.parse().expect("an address")) };
-        assert_eq!(Group::of(&host("fd00:1::1")), Group::of(&host("fd00:1::2")));
-        assert_ne!(Group::of(&host("fd00:1::1")), Group::of(&host("fd00:1:0:1::1")));
-        assert_ne!(Group::of(&host("10.0.0.1")), Group::of(&host("10.0.0.2")));
+    fn a_stranger_with_many_addresses_or_keys_loses_its_own() {
+        let mut holders = Holders::new(100);
+        let honest = Holder { user: None, host: Some([10, 0, 0, 1].into()) };
+        for number in 0..10 {
+            assert!(holders.claim(&id(number), &honest));
+            holders.leave(&id(number));
+        }
+        for number in 10..1000 {
+            let last = u8::try_from(number % 200).expect("a byte");
+            let key = (number % 2 == 0).then(|| Bytes::from(number.to_string()));
+            let stranger = Holder { user: key, host: Some([10, 0, 1, last].into()) };
+            assert!(holders.claim(&id(number), &stranger));
+            holders.leave(&id(number));
+        }
+        assert!((0..10).all(|number| holders.claim(&id(number), &honest)));
     }
 
     proptest! {
@@ -193,12 +237,16 @@ mod tests {
                 } else if !connected.contains_key(&number) && holders.claim(&id(number), &holder(user, host)) {
                     connected.insert(number, holder(user, host));
                 }
-                let absent: usize = holders.absent.values().map(BTreeMap::len).sum();
+                let groups = || holders.absent.values().flat_map(|site| site.groups.values());
+                let absent: usize = groups().map(BTreeMap::len).sum();
                 prop_assert!(absent <= 5);
                 prop_assert_eq!((holders.remembered, holders.known.len()), (absent, absent + connected.len()));
-                prop_assert_eq!(holders.order.len(), holders.absent.len());
-                let most = holders.absent.values().map(BTreeMap::len).max();
-                prop_assert_eq!(holders.order.last().map(|(size, _, _)| *size), most);
+                prop_assert_eq!(holders.sites.len(), holders.absent.len());
+                prop_assert_eq!(holders.sites.iter().map(|(count, _)| count).sum::<usize>(), absent);
+                for site in holders.absent.values() {
+                    prop_assert_eq!(site.order.len(), site.groups.len());
+                    prop_assert_eq!(site.order.last().map(|(size, _, _)| *size), site.groups.values().map(BTreeMap::len).max());
+                }
                 for (number, owner) in &connected {
                     prop_assert_eq!(&holders.known[&id(*number)].holder, owner);
                 }

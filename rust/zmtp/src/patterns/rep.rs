@@ -13,7 +13,6 @@ pub struct Rep {
 }
 
 impl Rep {
-    /// Without a request.
     pub fn new() -> Self {
         Self::default()
     }

@@ -34,8 +34,7 @@ pub struct Req {
 impl Req {
     /// Without peers. With `immediate` requests are pending only for connected peers.
     pub fn new(high_water: HighWater, immediate: bool) -> Self {
-        // At most one request is pending.
-        Self { peers: Distributor::new(high_water, high_water.bytes, immediate), state: State::Idle, strays: 0 }
+        Self { peers: Distributor::new(high_water, immediate), state: State::Idle, strays: 0 }
     }
 
     /// An endpoint is dialled from now on.
@@ -80,11 +79,11 @@ impl Req {
     /// reply to the last.
     pub fn place(&mut self, frames: &[Bytes]) -> (Placed, Frames) {
         let request: Frames = std::iter::once(Bytes::new()).chain(frames.iter().cloned()).collect();
-        let placed = if self.state == State::Idle { self.peers.place(&request) } else { Placed::Full };
+        let placed = if self.state == State::Idle { self.peers.place(&request, |_| true) } else { Placed::Full };
         match placed {
             Placed::Now(connection) => self.state = State::Waiting(connection),
             Placed::Pending => self.state = State::Pending,
-            Placed::Full => {}
+            Placed::Full | Placed::Barred => {}
         }
         (placed, request)
     }
@@ -96,9 +95,9 @@ impl Req {
         Some(sent)
     }
 
-    /// Whether a request is pending until a peer connects.
-    pub fn has_pending(&self) -> bool {
-        self.state == State::Pending
+    /// The request that is pending until a peer connects.
+    pub fn pending(&self) -> Backlog {
+        self.peers.pending()
     }
 
     /// Takes a message.

@@ -187,6 +187,11 @@ impl Router {
         }
     }
 
+    /// There may be room for a message to this peer that was not routed.
+    pub fn handle_room(&mut self, to: Bytes) {
+        self.drained.push(to);
+    }
+
     /// The next peer that refused a message, and has room again or is gone.
     pub fn poll_drained(&mut self) -> Option<Bytes> {
         self.drained.pop()

@@ -25,7 +25,6 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// Without connections.
     pub fn new() -> Self {
         Self::default()
     }
@@ -35,7 +34,6 @@ impl Turns {
         self.line.len()
     }
 
-    /// Whether none has.
     pub fn is_empty(&self) -> bool {
         self.line.is_empty()
     }

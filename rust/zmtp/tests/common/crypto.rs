@@ -1,5 +1,6 @@
 //! The primitives of `NaCl`, in pure Rust, with random bytes that are the same each time.
 
+use std::fmt;
 use std::sync::Mutex;
 
 use curve25519_dalek::MontgomeryPoint;
@@ -9,7 +10,7 @@ use salsa20::cipher::consts::U10;
 use salsa20::cipher::{KeyIvInit, StreamCipher};
 use salsa20::{Salsa20, hsalsa};
 use trunkline_wire::zap::Key;
-use trunkline_zmtp::curve::{Count, Crypto, KeyPair, Prefix, Secret, Tag};
+use trunkline_zmtp::curve::{Count, Crypto, KeyPair, Pieces, Prefix, Secret, Tag};
 
 /// Random bytes are all 1 the first time, then all 2, and so on.
 #[derive(Debug, Default)]
@@ -57,6 +58,39 @@ impl Crypto for Pure {
         let expected: Tag = Poly1305::new(&one_time.into()).compute_unpadded(text).into();
         Self::stream(key, count, text);
         expected == *tag
+    }
+
+    fn pieces(&self, key: &Secret, count: Count) -> Box<dyn Pieces> {
+        let mut stream = Salsa20::new(key.bytes().into(), (&count).into());
+        let mut one_time = [0; 32];
+        stream.apply_keystream(&mut one_time);
+        Box::new(InPieces { stream, one_time, covered: vec![] })
+    }
+}
+
+struct InPieces {
+    stream: Salsa20,
+    one_time: [u8; 32],
+    covered: Vec<u8>,
+}
+
+impl fmt::Debug for InPieces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InPieces")
+    }
+}
+
+impl Pieces for InPieces {
+    fn apply(&mut self, piece: &mut [u8]) {
+        self.stream.apply_keystream(piece);
+    }
+
+    fn cover(&mut self, piece: &[u8]) {
+        self.covered.extend_from_slice(piece);
+    }
+
+    fn tag(&mut self) -> Tag {
+        Poly1305::new(&self.one_time.into()).compute_unpadded(&self.covered).into()
     }
 }
 

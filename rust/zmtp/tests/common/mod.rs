@@ -21,6 +21,7 @@ pub(crate) fn plain(socket: SocketType, side: Side) -> Connection {
 
 /// Takes all pending bytes.
 pub(crate) fn written(connection: &mut Connection) -> Bytes {
+    connection.answer_ping();
     let mut all = vec![];
     while connection.backlog().bytes > 0 {
         let bytes = connection.chunks().collect::<Vec<_>>().concat();
@@ -32,7 +33,14 @@ pub(crate) fn written(connection: &mut Connection) -> Bytes {
 
 /// All events.
 pub(crate) fn events(connection: &mut Connection) -> Vec<Event> {
-    std::iter::from_fn(|| connection.poll_event()).collect()
+    let mut all = vec![];
+    loop {
+        match connection.poll_event() {
+            Some(event) => all.push(event),
+            None if connection.is_opening() => {}
+            None => return all,
+        }
+    }
 }
 
 /// Makes a connection read bytes in pieces of these sizes, over and over; long frames in place.

@@ -3,16 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BufMut;
+use bytes::{BufMut, Bytes};
 use trunkline_wire::SocketEvent;
 use trunkline_zmtp::patterns::PipeId;
 use trunkline_zmtp::{Connection, Event, Failure, Ready, Reason, Side};
 
 use super::refusal::{is_final, refusal};
-use super::{Core, PARTING, find, remote};
+use super::{PARTING, ZmtpTransport, find, remote};
 use crate::reactor::{Link, LinkEvent, LinkId, ROOM, Read, SLAB};
-use crate::zmtp::admission::Decision;
+use crate::transport::Transport as _;
+use crate::zmtp::admission::{Admission, Decision};
 use crate::zmtp::peer::{Peer, Stage};
+
+/// Bytes of handshakes that have not come in whole, of all peers: beyond it the oldest is given up.
+const SHAKING: usize = 16 << 20;
+
+/// How long it is measured how fast a peer reads; one that would need so long for what is pending may be hung up on, to
+/// make room for others.
+const SLOW: Duration = Duration::from_secs(5);
+const FINISHED: Duration = Duration::from_secs(60);
+
+/// Clients that are asked about again at a time.
+const ASKED_AGAIN: usize = 8;
 
 /// Events handled of a peer that the role's user does not read, before others have their turn.
 const PUMPED: usize = 64;
@@ -26,7 +38,7 @@ const UNREAD: Duration = Duration::from_millis(20);
 /// The same for a peer whose reading is paused.
 const UNWANTED: Duration = Duration::from_secs(1);
 
-impl Core {
+impl ZmtpTransport {
     pub(super) fn take(&mut self, event: LinkEvent) {
         match event {
             LinkEvent::Accepted(listener, link) => {
@@ -47,6 +59,14 @@ impl Core {
                 };
                 let (endpoint, pipe) = (Arc::clone(&dialled.endpoint), dialled.pipe);
                 self.begin(at, link, Side::Dialled, endpoint, pipe);
+            }
+            LinkEvent::Unreachable(dial, reason) => {
+                let at = self.dials.get(&dial).copied();
+                let Some(socket) = at.and_then(|at| self.sockets.get_mut(at)) else { return };
+                let Some(dialled) = socket.dialled.iter().find(|dialled| dialled.id == dial) else { return };
+                let endpoint = dialled.endpoint.to_string();
+                socket.events.push_back(SocketEvent::Unreachable { endpoint, reason });
+                self.failures.count(Reason::Unreachable);
             }
             LinkEvent::TurnedAway(listener, reason) => {
                 let at = self.listeners.get(&listener).copied();
@@ -77,12 +97,19 @@ impl Core {
             endpoint,
             pipe,
             routing_id: None,
+            key: None,
             user: None,
             is_dirty: false,
-            counted: 0,
+            held: 0,
+            is_pending: false,
+            pending_since: self.now,
+            taken: 0,
             unfinished: 0,
+            unfinished_message: 0,
             unfinished_since: self.now,
             is_again: false,
+            is_asked_again: false,
+            is_watched: false,
         };
         let index = link.index();
         if self.peers.len() <= index {
@@ -118,9 +145,12 @@ impl Core {
                 // This socket does not receive.
                 Some(Event::Message(_)) => {}
                 Some(event) => self.handle(link, event),
+                None if peer.connection.is_opening() => {}
                 None => {
                     self.mark(link);
-                    if self.read(link).is_none() {
+                    let is_read = self.read(link).is_none();
+                    self.answer(link, is_read);
+                    if is_read {
                         return self.settle(link);
                     }
                 }
@@ -181,7 +211,8 @@ impl Core {
                 if is_left && self.now < until {
                     return self.reactor.set_timer(link, Some(until.min(self.now + PARTING)));
                 }
-                if is_left {
+                // What the system has may still arrive.
+                if peer.connection.backlog().bytes > 0 {
                     self.give_up();
                 }
                 self.forget(link);
@@ -209,11 +240,21 @@ impl Core {
     /// While all peers together hold too much of incomplete messages, hangs up on the peer whose message comes most
     /// slowly, of those that hold their share of it: a large message that makes progress outlives any number that were
     /// begun and left.
-    pub(in crate::zmtp) fn relieve(&mut self) {
+    pub(super) fn relieve(&mut self) {
+        // What was pending for a peer may come no more: those that are unknown do not cost known ones anything.
+        while self.shaking > SHAKING {
+            let shaking =
+                self.peers.iter_mut().flatten().filter(|peer| peer.stage == Stage::Shaking && peer.unfinished > 0);
+            let Some(peer) = shaking.min_by_key(|peer| peer.unfinished_since) else { break };
+            let link = peer.link;
+            peer.connection.refuse(Reason::Crowded);
+            self.drain(link);
+        }
         while self.unfinished > self.unfinished_limit {
-            let begun = self.peers.iter().flatten().filter(|peer| peer.unfinished > 0).count();
+            let is_begun = |peer: &&mut Peer| peer.stage != Stage::Shaking && peer.unfinished > 0;
+            let begun = self.peers.iter_mut().flatten().filter(is_begun).count();
             let (now, share) = (self.now, self.unfinished / (2 * begun.max(1)));
-            let large = self.peers.iter_mut().flatten().filter(|peer| peer.unfinished > 0 && peer.unfinished >= share);
+            let large = self.peers.iter_mut().flatten().filter(is_begun).filter(|peer| peer.unfinished >= share);
             let Some(peer) = large.min_by_key(|peer| peer.pace(now)) else { return };
             let link = peer.link;
             peer.connection.refuse(Reason::Crowded);
@@ -221,8 +262,41 @@ impl Core {
         }
     }
 
+    /// Retries messages that all peers together had no room for, once there is some. While there is none, and a peer
+    /// that takes all it gets would wait for those that do not, hangs up on the slowest of them.
+    pub(super) fn make_room(&mut self) {
+        if self.barred.is_empty() {
+            return;
+        }
+        let held = self.waiting();
+        if held == 0 || held + self.budget.step() <= self.barred_at {
+            for (at, to) in std::mem::take(&mut self.barred) {
+                if let Some(socket) = self.sockets.get_mut(at) {
+                    socket.handle_room(to);
+                }
+            }
+            return;
+        }
+        let starves = |(at, to): &(usize, Option<Bytes>)| self.sockets.get(*at).is_some_and(|s| s.starves(to.as_ref()));
+        if !self.barred.iter().any(starves) {
+            return;
+        }
+        let (now, share) = (self.now, self.budget.share(self.reactor.len()));
+        let slow = self.peers.iter_mut().flatten().filter(|peer| peer.stage == Stage::Ready && peer.is_pending);
+        let slow = slow.filter_map(|peer| {
+            let pace = peer.reading_pace(now, SLOW)?;
+            let bytes = peer.connection.backlog().bytes;
+            (bytes > share && bytes as u128 > pace * u128::from(FINISHED.as_secs())).then_some((pace, peer))
+        });
+        if let Some((_, peer)) = slow.min_by_key(|(pace, _)| *pace) {
+            let link = peer.link;
+            peer.connection.refuse(Reason::Unread);
+            self.drain(link);
+        }
+    }
+
     /// Completes the end of a connection.
-    fn drain(&mut self, link: LinkId) {
+    pub(super) fn drain(&mut self, link: LinkId) {
         while let Some(peer) = find(&mut self.peers, link) {
             match peer.connection.poll_event() {
                 Some(event @ Event::Failed(_)) => return self.handle(link, event),
@@ -235,6 +309,9 @@ impl Core {
     pub(super) fn handle(&mut self, link: LinkId, event: Event) {
         match event {
             Event::Authenticate(key) => {
+                if let Some(peer) = find(&mut self.peers, link) {
+                    peer.key = Some(key);
+                }
                 let host = self.reactor.link(link).and_then(|link| link.host);
                 match (&self.admission, find(&mut self.peers, link)) {
                     (Some(admission), _) => admission.ask(link.number(), host, &key),
@@ -254,12 +331,65 @@ impl Core {
         while let Some((number, decision)) = admission.poll() {
             let link = LinkId::of(number);
             let Some(peer) = find(&mut self.peers, link) else { continue };
+            if std::mem::take(&mut peer.is_asked_again) {
+                self.asked_again -= 1;
+                match decision {
+                    Decision::Allowed(user) if peer.user.as_ref() == Some(&user) => {}
+                    Decision::Open => {}
+                    Decision::Allowed(_) | Decision::Denied => self.revoke(link),
+                }
+                continue;
+            }
+            // The list may have changed since.
+            let is_listed = |key| admission.listed().is_none_or(|listed| listed.contains_key(key));
             match decision {
-                Decision::Allowed(user) => peer.connection.allow(Some(user)),
-                Decision::Denied => peer.connection.deny(),
+                Decision::Allowed(user) if peer.key.as_ref().is_some_and(is_listed) => {
+                    peer.connection.allow(Some(user));
+                }
+                Decision::Allowed(_) | Decision::Denied => peer.connection.deny(),
                 Decision::Open => peer.connection.defer(),
             }
             self.pump(link);
+        }
+        if admission.take_change() {
+            self.decide_again(&admission);
+        }
+        while self.asked_again < ASKED_AGAIN
+            && let Some(link) = self.again_to_ask.pop()
+        {
+            let host = self.reactor.link(link).and_then(|link| link.host);
+            if let Some(peer) = find(&mut self.peers, link)
+                && let Some(key) = peer.key
+            {
+                peer.is_asked_again = true;
+                self.asked_again += 1;
+                admission.ask(link.number(), host, &key);
+            }
+        }
+    }
+
+    /// Cuts off the clients that a new list does not have, or asks about each of them again.
+    fn decide_again(&mut self, admission: &Admission) {
+        let clients = self.peers.iter().flatten().filter(|peer| peer.stage == Stage::Ready && peer.key.is_some());
+        let Some(listed) = admission.listed() else {
+            self.again_to_ask = clients.filter(|peer| !peer.is_asked_again).map(|peer| peer.link).collect();
+            return;
+        };
+        let is_user = |peer: &&Peer| {
+            let user = peer.key.as_ref().and_then(|key| listed.get(key));
+            user.map(String::as_bytes) == peer.user.as_deref()
+        };
+        let revoked: Vec<_> = clients.filter(|peer| !is_user(peer)).map(|peer| peer.link).collect();
+        for link in revoked {
+            self.revoke(link);
+        }
+    }
+
+    /// Cuts off a client that is not allowed any more, at least not as the same user.
+    fn revoke(&mut self, link: LinkId) {
+        if let Some(peer) = find(&mut self.peers, link) {
+            peer.connection.refuse(Reason::Revoked);
+            self.drain(link);
         }
     }
 
@@ -272,6 +402,7 @@ impl Core {
             Ok(admitted) => admitted,
             Err(reason) => return peer.connection.refuse(reason),
         };
+        self.shaking -= std::mem::take(&mut peer.unfinished);
         peer.stage = Stage::Ready;
         peer.user.clone_from(&ready.user);
         peer.connection.handle_reading(self.now, socket.is_reading);

@@ -5,27 +5,12 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 use trunkline_wire::SocketEvent;
 
-use super::{Core, find, remote};
+use super::{ZmtpTransport, find, remote};
 use crate::reactor::{Link, LinkId};
 use crate::zmtp::peer::Stage;
 use crate::zmtp::socket::Dialled;
 
-impl Core {
-    /// Closes a socket, which may go on sending for `linger`.
-    pub(in crate::zmtp) fn close(&mut self, at: usize, linger: Duration) {
-        let Some(socket) = self.sockets.get_mut(at) else { return };
-        for (_, id) in socket.bound.drain(..) {
-            self.listeners.remove(&id);
-            self.reactor.unlisten(id);
-        }
-        socket.closing = Some(Instant::now() + linger);
-        // The socket receives no more: what its peers sent before is handled here.
-        for peer in self.peers.iter_mut().flatten().filter(|peer| peer.socket == at) {
-            peer.hear_again(&mut self.again);
-        }
-        self.flush();
-    }
-
+impl ZmtpTransport {
     /// Ends the closed sockets that have nothing left to send, or no time.
     pub(super) fn settle_closing(&mut self) {
         let closing: SmallVec<[_; 4]> =
@@ -33,7 +18,7 @@ impl Core {
         for (at, until) in closing {
             let Some(socket) = self.sockets.get_mut(at) else { continue };
             let now = Instant::now();
-            let is_unsent = socket.has_pending();
+            let is_unsent = socket.pending().messages > 0;
             if is_unsent && now < until {
                 continue;
             }
@@ -98,16 +83,7 @@ impl Core {
     }
 
     /// Whether there is anything left to do once all sockets are closed.
-    fn lingers(&self) -> bool {
+    pub(super) fn lingers(&self) -> bool {
         self.leaving > 0 || !self.sockets.is_empty()
-    }
-
-    /// Sends what is left, and gives whether all was sent.
-    pub(in crate::zmtp) fn linger(mut self) -> Option<bool> {
-        while self.lingers() {
-            self.turn(&[], None).ok()?;
-            self.flush();
-        }
-        Some(!self.is_unsent)
     }
 }

@@ -14,7 +14,9 @@ pub(super) fn is_final(reason: Reason) -> bool {
             | Reason::TtlExpired
             | Reason::HandedOver
             | Reason::Undecided
+            | Reason::Silent
             | Reason::Crowded
+            | Reason::Unread
     )
 }
 
@@ -33,6 +35,7 @@ pub(super) fn refusal(failure: &Failure, is_dialled: bool, is_curve: bool) -> St
         Reason::OtherMechanism => format!("{failure}: is only one side encrypted?"),
         Reason::BadHello | Reason::BadInitiate => format!("the keys of the two sides do not fit together: {failure}"),
         Reason::Denied => "its key is not allowed".to_owned(),
+        Reason::Revoked => "its key is no longer allowed".to_owned(),
         Reason::Refused if is_dialled && failure.detail.as_deref() == Some("400") => {
             "the peer does not allow this key".to_owned()
         }

@@ -94,6 +94,8 @@ pub(super) struct Left {
 #[derive(Debug)]
 pub(super) struct Board {
     services: Slab<Service>,
+    /// The bytes of all names.
+    name_bytes: usize,
     by_name: HashMap<Bytes, Slot, RandomState>,
     workers: Slab<Worker>,
     by_address: HashMap<Bytes, Slot, RandomState>,
@@ -119,6 +121,7 @@ impl Board {
     pub(super) fn new() -> Self {
         Self {
             services: Slab::new(),
+            name_bytes: 0,
             by_name: HashMap::default(),
             workers: Slab::new(),
             by_address: HashMap::default(),
@@ -160,6 +163,12 @@ impl Board {
 
     // Services.
 
+    /// Whether a service may have this name: those of all services, which last as long as their workers, have so many
+    /// bytes together.
+    pub(super) fn has_room_for_name(&self, name: &Bytes, most: usize) -> bool {
+        name.len() <= NAME_BYTES || self.by_name.contains_key(name) || self.name_bytes + name.len() <= most
+    }
+
     pub(super) fn service(&mut self, name: &Bytes) -> Slot {
         if let Some(&slot) = self.by_name.get(name) {
             return slot;
@@ -176,6 +185,7 @@ impl Board {
             replies: 0,
             expired: 0,
         });
+        self.name_bytes += name.len();
         self.by_name.insert(name, slot);
         slot
     }
@@ -191,6 +201,7 @@ impl Board {
         if self.services.get_mut(service).is_some_and(|entry| entry.is_idle() && is_dear(entry))
             && let Some(gone) = self.services.remove(service)
         {
+            self.name_bytes -= gone.name.len();
             self.by_name.remove(&gone.name);
         }
     }

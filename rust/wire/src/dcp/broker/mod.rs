@@ -17,8 +17,8 @@ use super::{Body, LEAVING, Layout, MessageType, Role, Settings, Width, decode, e
 use crate::slab::{Slab, Slot};
 use crate::status::{STATUS, Status};
 use crate::{
-    DropKind, DropReason, Dropped, ECHO_BYTES, Frames, Incoming, Lifecycle, Machine, NAME_BYTES, Nanos, Open, Origin,
-    Output, Parcel, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict,
+    DropKind, DropReason, Dropped, Frames, Incoming, Lifecycle, Machine, NAME_BYTES, Nanos, Open, Origin, Output,
+    Parcel, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict,
 };
 
 /// Former workers to remember, and peers with wide types.
@@ -82,8 +82,8 @@ impl Broker {
     fn on_register(&mut self, now: Nanos, peer: &Bytes, user: Option<&Bytes>, frames: Frames) {
         let name = &frames[SERVICE];
         let is_allowed = |allowed: &HashSet<Bytes>| allowed.contains(name) || name == LEAVING;
-        if name.len() > ECHO_BYTES {
-            return self.drop(DropKind::EchoTooLong, Origin::new(peer.clone(), user.cloned()), frames);
+        if !self.board.has_room_for_name(name, self.settings.max_queue_bytes) {
+            return self.drop(DropKind::QueueFull, Origin::new(peer.clone(), user.cloned()), frames);
         }
         let is_own = self.settings.status && name == STATUS;
         if is_own || !self.settings.services.as_ref().is_none_or(is_allowed) {
@@ -140,9 +140,6 @@ impl Broker {
             self.free(now, worker);
         }
         if self.settings.status && frames[SERVICE] == STATUS {
-            if crate::nbytes(&frames[REQUEST_CLIENT..metadata_end]) > ECHO_BYTES as u64 {
-                return self.drop(DropKind::EchoTooLong, sender, frames);
-            }
             return self.tell_status(now, &frames, metadata_end);
         }
         self.admit(now, sender, frames, key);
@@ -424,7 +421,11 @@ impl Machine for Broker {
             self.events.push_back(BrokerEvent::Connection(connection));
         }
         match event {
-            SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
+            SocketEvent::Bound(_)
+            | SocketEvent::OpenFailed { .. }
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. } => {}
             SocketEvent::Connected(_) => self.stats.peers += 1,
             SocketEvent::Disconnected(_) => self.stats.peers = self.stats.peers.saturating_sub(1),
             SocketEvent::Sent(send) if send.0 & REPLY != 0 => {

@@ -8,13 +8,11 @@ use serde::Serialize;
 
 use crate::{Connection, DropCounts, Dropped, Event, Latencies, Origin, SocketOptions, Weight};
 
-/// The settings of a broker.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // each a choice of its own
 pub struct BrokerSettings {
     /// Endpoints to listen on, all of one socket: an address is valid on its own socket only (DCP-03).
     pub bind: Vec<String>,
-    /// Options of the socket.
     pub options: SocketOptions,
     /// Requests that may be queued for one service.
     pub max_queue: usize,
@@ -84,28 +82,15 @@ pub enum ClientAddress {
     WorkersOnly,
 }
 
-/// The events of a broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BrokerEvent {
     /// A worker registered, or changed its service.
-    Registered {
-        /// The worker.
-        worker: Origin,
-        /// The service.
-        service: Bytes,
-    },
+    Registered { worker: Origin, service: Bytes },
     /// A worker may not offer this service.
-    Refused {
-        /// The worker.
-        worker: Origin,
-        /// The service.
-        service: Bytes,
-    },
+    Refused { worker: Origin, service: Bytes },
     /// A worker is gone.
     Gone {
-        /// The worker.
         worker: Origin,
-        /// The service.
         service: Bytes,
         /// Requests lost with it.
         lost: u64,
@@ -150,7 +135,6 @@ pub struct BrokerStats {
     pub bytes: u64,
     /// Peers connected now.
     pub peers: u64,
-    /// Queued requests.
     pub queued: u64,
     /// Requests lost with dead workers.
     pub lost: u64,
@@ -163,9 +147,7 @@ pub struct BrokerStats {
 /// Counters of one service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServiceStats {
-    /// Its name.
     pub service: Bytes,
-    /// Queued requests.
     pub queued: u64,
     /// Workers that offer it.
     pub workers: u64,

@@ -38,7 +38,6 @@ pub(super) struct Call {
     due: Option<Nanos>,
 }
 
-/// The pending calls.
 #[derive(Debug)]
 pub(super) struct Calls {
     /// The prefix of this connector's IDs, which distinguishes them from others'.

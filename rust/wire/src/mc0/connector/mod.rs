@@ -331,7 +331,11 @@ impl Machine for Connector {
             self.events.push_back(ConnectorEvent::Connection(connection));
         }
         match event {
-            SocketEvent::Bound(_) | SocketEvent::OpenFailed { .. } | SocketEvent::HandshakeFailed { .. } => {}
+            SocketEvent::Bound(_)
+            | SocketEvent::OpenFailed { .. }
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. } => {}
             SocketEvent::Connected(_) => {
                 self.patience = None;
                 if self.link == Link::Lost {

@@ -6,13 +6,11 @@ use serde::Serialize;
 
 use crate::{DropCounts, Latencies, SocketOptions};
 
-/// The settings of a connector.
 #[derive(Clone, Debug)]
 pub struct ConnectorSettings {
     /// Where middlewares listen. One is dialled at a time; the next if it cannot be reached, is gone or falls silent.
     /// Empty if the user supplies the socket, which is never dialled.
     pub connect: Vec<String>,
-    /// Options of the socket.
     pub options: SocketOptions,
     /// How long either end may be silent, at least a millisecond; `None` for no limit.
     pub ttl: Option<Duration>,
@@ -53,7 +51,6 @@ pub struct ConnectorStats {
     pub bytes: u64,
     /// Messages of subscribed topics.
     pub messages: u64,
-    /// Messages put.
     pub put: u64,
     /// Messages that the middleware has confirmed.
     pub confirmed: u64,

@@ -13,7 +13,6 @@ use crate::{CallId, Calling, Connection, Dropped, Event, Frames, Nanos, Origin, 
 /// A message for a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// The topic.
     pub topic: Bytes,
     /// Headers for the subscribers; their keys begin with `X-`.
     pub headers: Vec<Header>,
@@ -26,7 +25,6 @@ pub struct Put {
 pub enum Asked {
     /// To subscribe to these topics.
     Subscribe(Vec<Bytes>),
-    /// To unsubscribe.
     Unsubscribe(Vec<Bytes>),
     /// To put a message, and have it confirmed.
     Put(Put),
@@ -74,7 +72,6 @@ pub enum Outcome {
     Unanswered,
 }
 
-/// The events of a connector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectorEvent {
     /// A call has ended.
@@ -83,14 +80,12 @@ pub enum ConnectorEvent {
     Message {
         /// The message, bit for bit.
         frames: Frames,
-        /// Its layout.
         layout: Layout,
     },
     /// An ERROR that answers no call.
     Error {
         /// The message, bit for bit.
         frames: Frames,
-        /// Its layout.
         layout: Layout,
     },
     /// The middleware has been silent for too long, and is dialled again.

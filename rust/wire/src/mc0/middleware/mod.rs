@@ -22,8 +22,8 @@ use crate::slab::Slot;
 use crate::status::{STATUS, Status};
 use crate::throttle::Throttle;
 use crate::{
-    DecodeError, DropKind, DropReason, Dropped, ECHO_BYTES, ErrorKind, Frames, Incoming, Lifecycle, MAX_FRAMES,
-    Machine, Nanos, Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
+    DecodeError, DropKind, DropReason, Dropped, ErrorKind, Frames, Incoming, Lifecycle, MAX_FRAMES, Machine, Nanos,
+    Open, Origin, Output, SendId, SocketEvent, SocketKind, SocketOptions, Unsent, Verdict, shortened,
 };
 
 /// Topics that are listed among the counters.
@@ -424,13 +424,7 @@ impl Machine for Middleware {
         }
         let decoded = decode(&frames, self.settings.decode);
         let id = decoded.map_or_else(|_| id(&frames), |layout| layout.id).map(|id| frames[id].clone());
-        let is_long = id.as_ref().is_some_and(|id| id.len() > ECHO_BYTES);
-        let mut sender = Sender { address, user, peer, id: id.filter(|_| !is_long), is_delimited };
-        if is_long {
-            let text = format!("an ID has {ECHO_BYTES} bytes at most");
-            self.refuse(now, &mut sender, frames, (DropKind::EchoTooLong.into(), text));
-            return Verdict::default();
-        }
+        let mut sender = Sender { address, user, peer, id, is_delimited };
         match decoded {
             Ok(layout) => {
                 if let Err(refusal) = self.take(now, &mut sender, &frames, &layout) {
@@ -466,7 +460,9 @@ impl Machine for Middleware {
             SocketEvent::Unsent(_, Unsent::Closed)
             | SocketEvent::Bound(_)
             | SocketEvent::OpenFailed { .. }
-            | SocketEvent::HandshakeFailed { .. } => {}
+            | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. } => {}
             SocketEvent::Unsent(send, unsent) => self.on_unsent(now, peer(send), unsent),
             SocketEvent::Closed => self.state = Lifecycle::Closed,
         }

@@ -54,7 +54,6 @@ impl Outgoing {
         Self::new(encode(Verb::Error, std::iter::once(text).chain(id), &[]), is_delimited)
     }
 
-    /// A NOOP.
     pub(super) fn noop() -> Arc<Self> {
         Self::new(encode(Verb::Noop, [], &[]), None)
     }

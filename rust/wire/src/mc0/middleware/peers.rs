@@ -193,7 +193,6 @@ impl Peers {
         Some(slot)
     }
 
-    /// Adds a peer.
     pub(super) fn insert(&mut self, now: Nanos, address: &Bytes, user: Option<&Bytes>, is_delimited: bool) -> Slot {
         // Copies: both may be part of a larger buffer.
         let address = Bytes::copy_from_slice(address);
@@ -379,9 +378,8 @@ impl Peers {
 
     fn is_over(&self, slot: Slot, bounds: &Bounds) -> bool {
         let peer = &self.all[slot];
-        let (waiting, offered) = (peer.queue.len(), peer.offered as usize);
-        waiting > 0
-            && (waiting + offered > bounds.client_messages || (waiting > 1 && peer.queue_bytes > bounds.client_bytes))
+        let waiting = peer.queue.len();
+        waiting > bounds.client_messages || (waiting > 1 && peer.queue_bytes > bounds.client_bytes)
     }
 
     fn lose(&mut self, slot: Slot, overflow: Overflow) {

@@ -6,12 +6,10 @@ use serde::Serialize;
 use crate::mc0::{Policy, Settings};
 use crate::{Connection, DropCounts, Dropped, Event, Origin, SocketOptions, Weight};
 
-/// The settings of a middleware.
 #[derive(Clone, Debug)]
 pub struct MiddlewareSettings {
     /// Endpoints to listen on, all of one socket.
     pub bind: Vec<String>,
-    /// Options of the socket.
     pub options: SocketOptions,
     /// Which messages are valid.
     pub decode: Settings,
@@ -94,24 +92,14 @@ impl Farewell {
     }
 }
 
-/// The events of a middleware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MiddlewareEvent {
     /// A peer sent CONNECT, or its first subscription.
-    Joined {
-        /// The client.
-        client: Origin,
-    },
+    Joined { client: Origin },
     /// A client is forgotten.
-    Forgotten {
-        /// The client.
-        client: Origin,
-        /// Why.
-        why: Farewell,
-    },
+    Forgotten { client: Origin, why: Farewell },
     /// A client lost subscriptions to a change of the policy.
     Curtailed {
-        /// The client.
         client: Origin,
         /// How many.
         subscriptions: u64,
@@ -170,11 +158,8 @@ pub struct MiddlewareStats {
 /// Counters of one topic, for as long as it has subscribers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TopicStats {
-    /// Its name.
     pub topic: Bytes,
-    /// Its subscribers.
     pub subscribers: u64,
-    /// Messages put.
     pub puts: u64,
     /// Messages delivered, counted per subscriber.
     pub messages: u64,

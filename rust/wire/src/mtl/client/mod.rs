@@ -446,6 +446,8 @@ impl Machine for Client {
             | SocketEvent::Connected(_)
             | SocketEvent::Disconnected(_)
             | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. }
             | SocketEvent::Sent(_)
             | SocketEvent::Unsent(..)
             | SocketEvent::Closed => {}

@@ -9,16 +9,12 @@ use crate::mtl::control::{Command, Reply};
 use crate::question::Token;
 use crate::{CallId, Connection, DecodeError, DropCounts, Dropped, SocketOptions};
 
-/// The settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Where the server listens; another endpoint is tried when one does not answer.
     pub connect: Vec<String>,
-    /// Options of the socket.
     pub options: SocketOptions,
-    /// The virtual host.
     pub virtual_host: String,
-    /// The profile.
     pub profile: String,
     /// The default timeout of a command.
     pub timeout: Duration,
@@ -71,7 +67,6 @@ pub enum LoginStep {
     },
     /// Answer this challenge (MTL-17).
     Challenge {
-        /// The mechanism.
         mechanism: String,
         /// The challenge of the server.
         challenge: Bytes,
@@ -83,9 +78,7 @@ pub enum LoginStep {
 pub enum ClientAnswer {
     /// Continue with a response.
     Respond {
-        /// The mechanism.
         mechanism: String,
-        /// The response.
         response: Bytes,
         /// Whether the server may end the login now: it has proved what the mechanism asks of it.
         is_done: bool,
@@ -115,7 +108,6 @@ pub enum Outcome {
     Unanswered,
 }
 
-/// The events of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientEvent {
     /// A call has ended.

@@ -286,6 +286,7 @@ impl Flow {
             return;
         }
         self.stats.rejected += ordinals.len() as u64;
+        self.events.push_back(FlowEvent::Rejected(ordinals.len() as u64));
         // Copied only while a snapshot of the counters is held.
         let rejects = Arc::make_mut(&mut self.stats.rejects);
         rejects.extend(ordinals);
@@ -547,6 +548,8 @@ impl Machine for Flow {
             | SocketEvent::Connected(_)
             | SocketEvent::Disconnected(_)
             | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. }
             | SocketEvent::Sent(_)
             | SocketEvent::Unsent(..)
             | SocketEvent::Closed => {}
@@ -734,6 +737,7 @@ impl Calling for Flow {
             FlowEvent::Wanted(_)
             | FlowEvent::Content { .. }
             | FlowEvent::Refused { .. }
+            | FlowEvent::Rejected(_)
             | FlowEvent::Failed(_)
             | FlowEvent::Lost
             | FlowEvent::Found

@@ -17,7 +17,6 @@ use crate::{CallId, Connection, DropCounts, Dropped, Event, Frames, Latencies, O
 pub struct Grant {
     /// Where the server listens for data.
     pub endpoint: String,
-    /// The lease.
     pub lease: String,
 }
 
@@ -34,7 +33,6 @@ pub struct FlowSettings {
     pub window: usize,
     /// Its first lease.
     pub grant: Grant,
-    /// Options of its sockets.
     pub options: SocketOptions,
     /// How long an answer may take.
     pub timeout: Duration,
@@ -68,7 +66,6 @@ pub enum FlowVerb {
         call: CallId,
         /// What it requests.
         asked: Asked,
-        /// The resource.
         resource: String,
         /// How long it may take.
         timeout: Option<Duration>,
@@ -81,7 +78,6 @@ pub enum FlowVerb {
         resource: String,
         /// The properties, a field table.
         properties: Bytes,
-        /// The body.
         body: Bytes,
     },
     /// Count unconfirmed contents as pending until the server has answered a Ping that follows them.
@@ -90,7 +86,6 @@ pub enum FlowVerb {
     Confirm {
         /// The connection it came on.
         connection: u32,
-        /// Its sequence.
         sequence: u64,
         /// Whether it covers all earlier ones.
         multiple: bool,
@@ -99,7 +94,6 @@ pub enum FlowVerb {
     Reject {
         /// The connection it came on.
         connection: u32,
-        /// Its sequence.
         sequence: u64,
         /// Whether it covers all earlier ones.
         multiple: bool,
@@ -110,7 +104,6 @@ pub enum FlowVerb {
     Seen {
         /// The connection it came on.
         connection: u32,
-        /// Its sequence.
         sequence: u64,
     },
     /// A new lease was granted.
@@ -158,20 +151,20 @@ pub enum FlowEvent {
         connection: u32,
         /// The message, bit for bit.
         frames: Frames,
-        /// Its layout.
         layout: Layout,
         /// The only resource of the lease, which a content need not name.
         only: Option<Arc<str>>,
     },
     /// The server refused to summon a resource again on a new connection.
     Refused {
-        /// The resource.
         resource: String,
         /// The status of the refusal.
         status: u16,
     },
     /// No new lease will be granted, for this reason.
     Failed(String),
+    /// The server rejected so many contents.
+    Rejected(u64),
     /// The connection is lost, and will be re-established.
     Lost,
     /// The connection is re-established.
@@ -191,6 +184,7 @@ impl Event for FlowEvent {
             Self::Wanted(_)
             | Self::Failed(_)
             | Self::Refused { .. }
+            | Self::Rejected(_)
             | Self::Lost
             | Self::Found
             | Self::Connection(_) => Weight::Notice(0),

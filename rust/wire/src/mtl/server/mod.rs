@@ -196,15 +196,21 @@ impl Server {
     /// Restores what was stored; queues of a missing host or profile stay in the store.
     fn restore(&mut self, restored: Restored) {
         let mut slots = HashMap::new();
+        let (mut queues, mut contents) = (0, 0);
         for (number, description) in restored.queues {
             self.next_queue = self.next_queue.max(number + 1);
             if let Some((scope, name, bounds, maker)) = self.described(&description) {
                 let queue = Queue::new(number, bounds);
                 slots.insert(number, self.realm.insert(scope, &name, Routing::Queue, queue, maker));
+            } else {
+                queues += 1;
             }
         }
         for stored in restored.contents {
-            let Some(slot) = slots.get(&stored.queue) else { continue };
+            let Some(slot) = slots.get(&stored.queue) else {
+                contents += 1;
+                continue;
+            };
             let expires = stored
                 .expires_at_ms
                 .map(|at| Nanos(0) + Duration::from_millis(at.saturating_sub(self.settings.epoch_ms)));
@@ -224,6 +230,9 @@ impl Server {
                 resource.queue.admit(&content);
             }
             self.settle_in(*slot, content);
+        }
+        if queues > 0 {
+            self.events.push_back(ServerEvent::NotRestored { queues, contents });
         }
     }
 
@@ -571,6 +580,8 @@ impl Machine for Server {
             // A message left unsent at the end changes nothing.
             SocketEvent::OpenFailed { .. }
             | SocketEvent::HandshakeFailed { .. }
+            | SocketEvent::Server(_)
+            | SocketEvent::Unreachable { .. }
             | SocketEvent::Unsent(_, Unsent::Closed) => {}
             SocketEvent::Sent(id) => {
                 self.stats.sent += 1;

@@ -15,7 +15,6 @@ use crate::{Connection, DropCounts, Dropped, Event, Latencies, Origin, SocketOpt
 /// A source of secrets.
 pub type Entropy = Box<dyn FnMut() -> [u8; 16] + Send>;
 
-/// The settings of a server.
 pub struct ServerSettings {
     /// Endpoints to listen on, a socket each.
     pub bind: Vec<String>,
@@ -25,9 +24,7 @@ pub struct ServerSettings {
     pub options: SocketOptions,
     /// The logins that are accepted; `None` if no login is required (MTL-13).
     pub access: Option<Access>,
-    /// The virtual hosts.
     pub virtual_hosts: Vec<String>,
-    /// The profiles.
     pub profiles: Vec<Profile>,
     /// The default bounds of queues.
     pub bounds: Bounds,
@@ -72,7 +69,6 @@ pub struct Access {
     pub passwords: bool,
     /// Users have keys: EXTERNAL for clients that have proved one.
     pub external: bool,
-    /// ANONYMOUS.
     pub anonymous: bool,
 }
 
@@ -147,7 +143,6 @@ pub enum Question {
     Login(Login),
     /// A command of a custom profile.
     Command {
-        /// The profile.
         profile: String,
         /// The command, as received.
         name: String,
@@ -155,7 +150,6 @@ pub enum Question {
         body: Json,
         /// The user, if known.
         user: Option<String>,
-        /// The virtual host.
         virtual_host: String,
     },
 }
@@ -233,7 +227,6 @@ impl LeaseEnd {
     }
 }
 
-/// The events of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ServerEvent {
     /// A question; an answer is expected soon.
@@ -242,6 +235,12 @@ pub enum ServerEvent {
     Store(Batch),
     /// A batch could not be stored.
     StoreFailed(String),
+    /// Stored queues are of a virtual host or a profile that this server does not have.
+    NotRestored {
+        /// How many.
+        queues: usize,
+        contents: usize,
+    },
     /// A client has logged in.
     LoggedIn {
         /// The client; without a user if no login was required.
@@ -249,7 +248,6 @@ pub enum ServerEvent {
     },
     /// A client has failed to log in.
     Refused {
-        /// The client.
         client: Origin,
         /// The name it tried, if any.
         user: Option<String>,
@@ -265,7 +263,6 @@ pub enum ServerEvent {
     LeaseEnded {
         /// The data connection.
         client: Origin,
-        /// Why.
         why: LeaseEnd,
     },
     /// A content of this resource was recycled too often, and its dead-letter resource cannot take it.
@@ -284,6 +281,7 @@ impl Event for ServerEvent {
             Self::Dropped(Dropped { frames, .. }) => Weight::Notice(cost(frames)),
             Self::Asked(_, Question::Command { .. })
             | Self::StoreFailed(_)
+            | Self::NotRestored { .. }
             | Self::LoggedIn { .. }
             | Self::Refused { .. }
             | Self::Leased { .. }
@@ -301,7 +299,12 @@ impl Event for ServerEvent {
             | Self::Leased { client, .. }
             | Self::LeaseEnded { client, .. } => Some(client),
             Self::Dropped(dropped) => Some(&mut dropped.origin),
-            Self::Asked(..) | Self::Store(_) | Self::StoreFailed(_) | Self::GivenUp(_) | Self::Connection(_) => None,
+            Self::Asked(..)
+            | Self::Store(_)
+            | Self::StoreFailed(_)
+            | Self::NotRestored { .. }
+            | Self::GivenUp(_)
+            | Self::Connection(_) => None,
         }
     }
 }
@@ -341,11 +344,8 @@ pub struct ServerStats {
 /// Counters of one resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ResourceStats {
-    /// Its virtual host.
     pub virtual_host: String,
-    /// Its profile.
     pub profile: String,
-    /// Its name.
     pub resource: String,
     /// Contents in the queue, including those delivered but unconfirmed.
     pub queued: u64,

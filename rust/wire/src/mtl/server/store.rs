@@ -23,9 +23,7 @@ pub enum Op {
     },
     /// A content is added.
     Put {
-        /// Its queue.
         queue: u64,
-        /// Its position.
         position: u64,
         /// How often it was delivered.
         attempts: u32,
@@ -33,25 +31,17 @@ pub enum Op {
         expires_at_ms: Option<u64>,
         /// Its field table.
         properties: Bytes,
-        /// Its body.
         body: Bytes,
     },
     /// How often a content was delivered. No effect if it is gone.
     Attempts {
-        /// Its queue.
         queue: u64,
-        /// Its position.
         position: u64,
         /// How often.
         attempts: u32,
     },
     /// A content is removed.
-    Remove {
-        /// Its queue.
-        queue: u64,
-        /// Its position.
-        position: u64,
-    },
+    Remove { queue: u64, position: u64 },
 }
 
 /// Changes that are stored together, or not at all.
@@ -113,9 +103,7 @@ impl Op {
 /// A content restored from the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredContent {
-    /// Its queue.
     pub queue: u64,
-    /// Its position.
     pub position: u64,
     /// How often it was delivered, as far as stored.
     pub attempts: u32,
@@ -123,7 +111,6 @@ pub struct StoredContent {
     pub expires_at_ms: Option<u64>,
     /// Its field table.
     pub properties: Bytes,
-    /// Its body.
     pub body: Bytes,
 }
 
@@ -132,7 +119,6 @@ pub struct StoredContent {
 pub struct Restored {
     /// Numbers and descriptions of queues.
     pub queues: Vec<(u64, Vec<u8>)>,
-    /// Their contents.
     pub contents: Vec<StoredContent>,
     /// Whether the last server was closed in order.
     pub was_clean: bool,

@@ -1,0 +1,1 @@
+"""Counters of roles, and what Prometheus reads of them."""

@@ -1,0 +1,1 @@
+"""What every role shares: its life, its options, its waits, and the threads beside it."""

@@ -1,0 +1,1 @@
+"""Options of commands: from arguments, from variables and from files."""

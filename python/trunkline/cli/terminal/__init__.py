@@ -1,0 +1,1 @@
+"""What commands print: results, rows, tables, panels and progress."""

@@ -1,0 +1,1 @@
+"""A report counted by tasks: of segments, and of rows of a table."""

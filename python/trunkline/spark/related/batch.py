@@ -1,0 +1,82 @@
+"""Related rows in one task and in recorded order, for folds and summaries."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from trunkline._native.analysis import Fold, key
+from trunkline.spark._comments import declared
+from trunkline.spark._lazy import F
+from trunkline.spark.related.bounds import Bounds
+from trunkline.spark.related.losses import Losses, losses, lost
+from trunkline.spark.related.stream import streamed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["folded", "keys", "together"]
+
+
+def keys(protocol: str) -> list[Column]:
+    """The values that related messages of a protocol have in common."""
+    return [_value(part) for part in key(protocol)]
+
+
+def _value(part: Sequence[tuple[str, Sequence[tuple[str, str | None]]]]) -> Column:
+    """The value of the first column that has one, where others are as they must be."""
+    choices = []
+    for name, others in part:
+        column = F.col(name)
+        for other, value in others:
+            column = F.when(F.col(other).isNotNull() if value is None else F.col(other) == value, column)
+        choices.append(column)
+    return F.coalesce(*choices)
+
+
+def together(decoded: DataFrame, by: Sequence[Column]) -> DataFrame:
+    """The rows, with related ones in one task, in the order of each capture."""
+    order = [name for name in ("capture_id", "seq", "record") if name in decoded.columns]
+    return decoded.repartition(*by).sortWithinPartitions(*order)
+
+
+def folded(
+    decoded: DataFrame,
+    name: str,
+    more: Mapping[str, Column] | None = None,
+    *,
+    without: Collection[str] = (),
+    window_us: int = 60_000_000,
+) -> DataFrame:
+    """The table of this name, one of `Fold.NAMES`, of decoded messages.
+
+    Args:
+        decoded: The messages, with the columns that the fold reads; a batch or a stream.
+        name: The name of the table.
+        more: Columns that replace some of these, or are added.
+        without: Columns that it must not read.
+        window_us: How long the windows of topics are, in microseconds.
+    """
+    fold = Fold(name)
+    more = more or {}
+    there = set(decoded.columns).difference(more, without)
+    needs = [need for need in fold.needs if need in there]
+    rows = decoded.select(*needs, *(column.alias(name) for name, column in more.items()))
+    if rows.isStreaming:
+        return streamed(rows, name, window_us)
+    bounds = Bounds.of(rows.sparkSession, is_streaming=False)
+    found = losses(rows.sparkSession, name, bounds.max_bytes)
+    function = functools.partial(_folded, name, window_us, bounds.max_bytes, found)
+    return together(rows, keys(fold.protocol)).mapInArrow(function, declared(fold.ddl(), name))
+
+
+def _folded(
+    name: str, window_us: int, max_bytes: int | None, losses: Losses, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    fold = Fold(name, window_us=window_us, max_bytes=max_bytes)
+    for batch in batches:
+        yield from fold.record(batch)
+    yield from fold.finish()
+    losses.add(lost(fold))
