@@ -3,6 +3,7 @@
 import json
 import struct
 
+import msgpack
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -47,6 +48,24 @@ def test_tables_have_the_columns(recorded, tmp_path, form):
     assert [row["payload_fixed"] for row in rows] == [[1, -1], [2, -2], None]
     assert rows[0]["payload_hits"] == [{"channel": 1, "charge": 0.5}, {"channel": 2, "charge": 1.5}]
     assert [row["error"] for row in rows] == [None, None, "payload_short"]
+
+
+def test_what_is_json_is_an_object_of_json_lines(tmp_path):
+    payloads = [msgpack.packb({"n": 1, "more": {"x": [1]}, "b": True}), msgpack.packb({"n": 2})]
+    rows = [line([wire.header_s(), payload], AT + at, protocol="cdtp") for at, payload in enumerate(payloads)]
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
+    capture.import_(tmp_path / "rows.jsonl", tmp_path / "run")
+    for layout in ("msgpack: n bigint, more json, * json", "msgpack: n bigint, more json, * variant"):
+        capture.export(tmp_path / "run", tmp_path / "out.jsonl", payload=layout, tags="variant")
+        rows = [json.loads(text) for text in (tmp_path / "out.jsonl").read_text().splitlines()]
+        assert [row["payload_more"] for row in rows] == [{"x": [1]}, None]
+        assert [row["payload_rest"] for row in rows] == [{"b": True}, {}]
+        assert [row["tags"] for row in rows] == [{}, {}]
+        capture.export(tmp_path / "run", tmp_path / "out.csv", payload=layout, columns=["payload_rest"])
+        assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ['"{""b"":true}"', '"{}"']
+    capture.export(tmp_path / "run", tmp_path / "out.jsonl", payload="msgpack: variant")
+    last = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[-1])
+    assert last["payload_value"] == {"n": 2}
 
 
 def test_csv_has_no_arrays(recorded, tmp_path):

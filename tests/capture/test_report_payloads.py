@@ -14,6 +14,7 @@ from peers.recorded import AT, line
 from trunkline import capture
 from trunkline._native.analysis import Payloads
 from trunkline.columns import Decoder, Layout
+from trunkline.errors import LocalProtocolError
 from trunkline.report.following import Following
 
 LAYOUT = "n u8, ratio f32, on bool, name utf8[2], adc u16[n], hits (charge f32)[2]"
@@ -102,6 +103,57 @@ def test_a_selection_counts(recorded, tmp_path):
     only = capture.Selection(sender="even")
     found = fields(capture.report(recorded, tmp_path / "report.html", selection=only, payload=LAYOUT).to_dict())
     assert {name for _, name, _ in found} == {"even"}
+
+
+def test_a_condition_on_a_field_selects(recorded, tmp_path):
+    only = capture.Selection(where="payload_ratio >= 3 and payload_on")
+    report = capture.report(recorded, tmp_path / "report.html", selection=only, payload=LAYOUT).to_dict()
+    found = fields(report)
+    numbers = [number for number in range(18) if number / 4 >= 3 and number % 2]
+    assert report["rows"] == len(numbers)
+    assert found["cdtp", "odd", "ratio"]["count"] == len(numbers)
+    assert {name for _, name, _ in found} == {"odd"}
+    none = capture.Selection(where="payload_ration >= 3")
+    with pytest.raises(LocalProtocolError, match="did you mean 'payload_ratio'"):
+        capture.report(recorded, tmp_path / "report.html", selection=none, payload=LAYOUT)
+
+
+def counted(layout, frames, protocol="cdtp"):
+    """The counts of the fields of payloads."""
+    import pyarrow as pa
+
+    [(_, decoded)] = Decoder(protocol, tags=None, payload=layout).decode_rows(
+        header=pa.array([wire.header_s()] * len(frames), pa.binary()),
+        payload=pa.array([[each] for each in frames], pa.list_(pa.binary())),
+    )
+    counts = Payloads("sender")
+    counts.record(decoded.append_column("seq", pa.array(range(len(frames)), pa.int64())))
+    return {each["field"]: each for each in counts.evaluate()}
+
+
+def test_arrays_of_all_else_than_numbers_are_counted():
+    layout = "n u8, on bool[4], names utf8[2][2], hits (adc u16[3], ons bool)[n]"
+    hit = struct.pack("<3H?", 1, 2, 3, 1)
+    found = counted(layout, [b"\x02\1\0\0\1ab" + b"c\0" + 2 * hit, b"\x00" + bytes(4) + b"ababx"[:4]])
+    assert (found["on"]["count"], found["on"]["mean"]) == (8, 0.25)
+    assert found["on"]["profile"]["mean"] == [0.5, 0, 0, 0.5]
+    assert (found["names"]["count"], dict(found["names"]["values"])) == (4, {"ab": 3, "c": 1})
+    assert found["hits.adc"]["length"] == {"count": 2, "min": 0, "max": 6, "mean": 3.0}
+    assert found["hits.adc"]["profile"]["mean"] == [1, 2, 3, 1, 2, 3]
+    assert found["hits.ons"]["count"] == 2
+
+
+def test_texts_are_counted_exactly_or_not_at_all():
+    texts = [f"{'x' * 100}{number % 2}" for number in range(10)] + [str(number) for number in range(9_999)]
+    found = counted("utf8", [text.encode() for text in texts])["value"]
+    assert (found["values"][0], found["different"]) == (("x" * 100 + "…", 10), 10_000)
+    found = counted("utf8", [text.encode() for text in (*texts, "one more")])["value"]
+    assert (found["count"], found["values"], found["different"]) == (10_010, [], None)
+
+
+def test_numbers_without_an_exact_square_have_no_mean_instead_of_another():
+    found = counted("x f64", [struct.pack("<d", number) for number in (1e200, 1.0)])["x"]
+    assert (found["min"], found["max"], found["mean"], found["std"]) == (1.0, 1e200, None, None)
 
 
 @settings(max_examples=30)

@@ -157,6 +157,16 @@ def test_a_query_may_be_named_by_its_user(sink, record, tmp_path):
     assert sequences(tmp_path / "out") == [1]
 
 
+def test_a_capture_is_not_added_to_itself(session, record, tmp_path):
+    record("a", 1, 2)
+    path = str(tmp_path / "runs/a")
+    stream = session.readStream.format("trunkline").load(path)
+    writer = stream.writeStream.format("trunkline").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(StreamingQueryException, match="the query reads this capture: write to another one"):
+        writer.trigger(availableNow=True).start(path).awaitTermination()
+    assert sequences(path) == [1, 2]
+
+
 def test_what_is_no_stream_of_rows_is_refused(session, sink, record, tmp_path):
     record("a", 1)
     counted = "rows of a capture are not replaced: leave the query's outputMode at append"

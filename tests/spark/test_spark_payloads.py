@@ -206,6 +206,14 @@ def test_a_report_says_the_same_as_without_spark(session, both, tmp_path):
     of_segments = spark.report(both, tmp_path / "spark.html", payload=LAYOUT).to_dict()["sections"]["payloads"]
     assert of_segments == locally
     assert {each["protocol"] for each in locally} == set(BOTH)
+    only = capture.Selection(where="payload_n > 1")
+    chosen = [
+        write(both, tmp_path / "chosen.html", payload=LAYOUT, selection=only).to_dict() for write in (capture.report, spark.report)
+    ]
+    assert 0 < chosen[0]["rows"] < capture.open(both).info().messages
+    for report in chosen:
+        report.pop("made_at", None)
+    assert chosen[0] == chosen[1]
     rows = session.read.format("trunkline").load(str(both))
     of_rows = spark.report(rows, tmp_path / "rows.html", payload=LAYOUT).to_dict()["sections"]["payloads"]
     assert of_rows == locally

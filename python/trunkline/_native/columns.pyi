@@ -51,6 +51,13 @@ class Layout:
         """The columns that it makes, in order."""
 
     @property
+    def json_columns(self) -> tuple[str, ...]:
+        """Those of its columns that hold JSON as text."""
+
+    def as_json(self) -> Layout:
+        """The same layout with JSON text in place of a VARIANT, for readers that have none."""
+
+    @property
     def size(self) -> int | None:
         """The bytes of a payload; None where they vary."""
 

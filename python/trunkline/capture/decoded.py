@@ -154,10 +154,17 @@ class Decoded:
         from pyarrow import dataset
 
         self.path = path
-        if not stat.S_ISREG(path.lstat().st_mode):
+        try:
+            is_file = stat.S_ISREG(path.lstat().st_mode)
+        except NotADirectoryError as error:
+            raise FileNotFoundError(*error.args) from None
+        if not is_file:
             message = f"{path}: is no file; delete it, and its segment is decoded instead"
             raise CaptureError(message)
-        self._file = pa.OSFile(os.fspath(path))
+        try:
+            self._file = pa.OSFile(os.fspath(path))
+        except PermissionError as error:
+            raise self._unreadable(error) from None
         try:
             self._fragment = dataset.ParquetFileFormat().make_fragment(self._file)
             self.schema: pa.Schema = self._fragment.physical_schema

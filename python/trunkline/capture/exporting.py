@@ -90,8 +90,8 @@ def export(
 ) -> int:
     """Writes the messages of a capture as a table, one row each, with the columns of `Capture.decode`.
 
-    Arrow and Parquet keep all types. In JSON lines, columns of JSON (tags, unless they have other types) are objects, not
-    text; in CSV they are text. In CSV and JSON lines, bytes are text if they are printable UTF-8, with lines and tabs,
+    Arrow and Parquet keep all types. In JSON lines, columns of JSON and VARIANTs (tags, unless they have other types) are
+    objects, not text; in CSV they are text. In CSV and JSON lines, bytes are text if they are printable UTF-8, with lines and tabs,
     that does not begin with ``0x``; else hexadecimal digits after ``0x``. In CSV, lists and structs are JSON. In JSON, a float that is not a number is ``"NaN"``,
     ``"Infinity"`` or ``"-Infinity"``; in a column of CSV, ``nan``, ``inf`` or ``-inf``. In JSON, a timestamp is
     ``2026-01-02T03:04:05+00:00``; in CSV, ``2026-01-02 03:04:05.000000Z``. A year after 9999 has more digits; CSV
@@ -155,6 +155,8 @@ def export(
     layout = options.get("payload", False)
     if file_path is not None and form == "hdf5" and isinstance(layout, bool):
         return _run(path, file_path, protocol, selection, on_progress, options)
+    if form in TEXT:
+        options = _as_text(options)
     reader = reading.opened(path).decode(protocol, selection=selection, **options)
     if form == "csv" and not isinstance(layout, bool):
         _need_no_arrays(reader.schema, columns.Layout(layout))
@@ -348,6 +350,19 @@ _WRITERS: dict[Format, type[_Writer]] = {
 }
 
 
+def _as_text(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with JSON text in place of a VARIANT, which would be bytes to readers of text."""
+
+    def as_json(name: str, given: Any) -> Any:
+        if name == "payload" and not isinstance(given, bool):
+            return columns.Layout(given).as_json()
+        if isinstance(given, Mapping):
+            return {key: as_json(key, kind) for key, kind in given.items()}
+        return "json" if isinstance(given, str) and given.lower() == "variant" else given
+
+    return {name: as_json(name, given) for name, given in options.items()}
+
+
 def _json_columns(protocol: str, options: Mapping[str, Any]) -> AbstractSet[str]:
     """The columns that hold JSON as text."""
     defaults = next((known.options for known in columns.protocols() if known.name == protocol), {})
@@ -359,7 +374,8 @@ def _json_columns(protocol: str, options: Mapping[str, Any]) -> AbstractSet[str]
         for key, kind in kinds.items() if isinstance(kinds, Mapping) else [("*", kinds)]:
             if str(kind).lower() == "json":
                 found.add(name if key == "*" else f"{_ONE_OF.get(name, name)}_{key}")
-    return found
+    layout = columns.layout_of(options.get("payload", False))
+    return found if layout is None else found.union(layout.json_columns)
 
 
 def _or_null(text: str | None) -> str:

@@ -60,6 +60,11 @@ class Where:
             raise max(faults, key=lambda fault: tuple(map(int, fault.args[0].split(":")[1:3])))
         self.protocols = tuple(found)
 
+    @property
+    def has_fields(self) -> bool:
+        """Whether it is about fields of payloads, which only a layout has."""
+        return has_fields(self._tree)
+
     @functools.cached_property
     def numbers(self) -> Spans:
         """The numbers of the rows that may match."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 import queue
@@ -14,21 +13,19 @@ from typing import TYPE_CHECKING
 
 from trunkline._extras import needs
 from trunkline.capture.decoding import read_batches
-from trunkline.capture.folding import Selected
 from trunkline.capture.reading import Capture, native, parts
 from trunkline.capture.reading import open as open_capture
-from trunkline.capture.selecting import Selection, protocols_of
+from trunkline.capture.selecting import Selection
 from trunkline.columns import layout_of
 from trunkline.report.model import Clock, Counted, Report, Scope, Total
 from trunkline.report.payloads import PayloadCounts
-from trunkline.report.protocols import Counter, read, within
-from trunkline.report.sections import SECTIONS
+from trunkline.report.protocols import Counter, read, selected, spoken, within
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from trunkline._native.capture import Capture as Part
-    from trunkline.columns import Payload
+    from trunkline.columns import Layout, Payload
 
 __all__ = ["now_of", "report", "total_of"]
 
@@ -87,8 +84,8 @@ def report(
     layout = layout_of(payload)
     out, opened = checked(out_html), open_capture(capture)
     scope = Scope() if selection is None else Scope.of(selection, opened)
-    total = total_of(opened, selection)
-    counting = _Counting(opened, selection, scope, total.clock)
+    total = total_of(opened, selection, layout)
+    counting = _Counting(opened, selection, scope, total.clock, layout)
     counted = counting.run(on_progress)
     payloads = None if layout is None else PayloadCounts(layout)
     if payloads is not None:
@@ -101,7 +98,7 @@ def now_of(capture: Capture) -> int | None:
     return None if native(capture).is_over() else time.time_ns()
 
 
-def total_of(capture: Capture, selection: Selection | None) -> Total:
+def total_of(capture: Capture, selection: Selection | None, layout: Layout | None = None) -> Total:
     """The total, and its time range."""
     if selection is None:
         info = capture.info()
@@ -109,14 +106,13 @@ def total_of(capture: Capture, selection: Selection | None) -> Total:
     from pyarrow import compute
 
     found = []
-    for protocol in protocols_of(selection):
-        only = dataclasses.replace(selection, protocol=protocol)
-        selected = Selected(capture, only, SECTIONS[protocol].options, columns=("seq",))
+    for protocol in spoken(capture, selection, layout):
+        wanted = selected(capture, selection, protocol, layout, columns=("seq",))
         around = within(selection, [protocol], capture)
         columns = ["seq", "received_at_ns", "n_bytes"]
         readers = (part.reader(columns, around) for part in parts(capture))
         for batch in itertools.chain.from_iterable(map(read_batches, readers)):
-            chosen = batch.filter(selected.mask(batch))
+            chosen = batch.filter(wanted.mask(batch))
             times = compute.min_max(chosen["received_at_ns"]).as_py()
             size = compute.sum(chosen["n_bytes"]).as_py() or 0
             found.append(Total(chosen.num_rows, size, times["min"], times["max"]))
@@ -126,18 +122,20 @@ def total_of(capture: Capture, selection: Selection | None) -> Total:
 class _Counting:
     """Threads that count a capture: one reads, and one for each protocol decodes and counts."""
 
-    def __init__(self, capture: Capture, selection: Selection | None, scope: Scope, clock: Clock) -> None:
+    def __init__(
+        self, capture: Capture, selection: Selection | None, scope: Scope, clock: Clock, layout: Layout | None
+    ) -> None:
         self._parts = parts(capture)
-        spoken = [name for name in protocols_of(selection or Selection()) if name in capture.info().protocols]
+        names = spoken(capture, selection, layout)
         now_ns = now_of(capture)
-        self._protocols = {name: Counter(name, capture, selection, scope, clock, now_ns) for name in spoken}
+        self._protocols = {name: Counter(name, capture, selection, scope, clock, now_ns, layout) for name in names}
         self._queues: dict[str, queue.Queue[tuple[Part, pa.RecordBatch] | None]] = {
-            name: queue.Queue(_AHEAD) for name in spoken
+            name: queue.Queue(_AHEAD) for name in names
         }
         self._is_over = threading.Event()
         self._failures: list[BaseException] = []
         self._rows = 0
-        self._within = within(selection, spoken, capture)
+        self._within = within(selection, names, capture)
 
     def run(self, on_progress: Callable[[int], object]) -> dict[str, Counted]:
         """Counts all rows, in threads that end when this returns or raises."""

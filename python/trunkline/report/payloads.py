@@ -20,7 +20,7 @@ from trunkline.report.tables import Column, Table, count
 if TYPE_CHECKING:
     from trunkline._native.capture import Capture as Part
 
-__all__ = ["FieldReport", "PayloadCounts"]
+__all__ = ["FieldReport", "PayloadCounts", "is_possible"]
 
 # What the payloads of each protocol are counted by.
 _NAMES = {"cdtp": "sender", "dcp": "service", "mc0": "topic", "mtl": "resource", "cdt": "app_version_name"}
@@ -47,7 +47,9 @@ class FieldReport:
         length: Of arrays: their ``count``, and the ``min``, ``max`` and ``mean`` of their lengths.
         profile: Of arrays: the ``mean`` and ``std`` of each place, of the first 4,096.
         samples: Of arrays: up to five that were drawn.
-        values: Of texts and booleans: the 20 most frequent ones, each with its count.
+        values: Of texts and booleans: the 20 most frequent ones, each with its count. Texts are cut after 100 characters,
+            and then end in an ellipsis; of those that are equal so far the count is one.
+        different: Of texts and booleans: how many different ones there are; None beyond 10,000, and ``values`` is empty.
     """
 
     protocol: str
@@ -64,6 +66,16 @@ class FieldReport:
     profile: Mapping[str, Sequence[float | None]] | None = None
     samples: Sequence[Sequence[float]] = ()
     values: Sequence[tuple[str, int]] = ()
+    different: int | None = 0
+
+
+def is_possible(layout: Layout, protocol: str) -> bool:
+    """Whether payloads of a protocol can be of a layout: its messages may lack the tag that says what they are."""
+    try:
+        Decoder(protocol, payload=layout)
+    except LocalProtocolError:
+        return False
+    return True
 
 
 class PayloadCounts:
@@ -96,17 +108,13 @@ class PayloadCounts:
         """Counts messages that are decoded."""
         self._summary(protocol).record(batch)
 
-    def takes(self, protocol: str) -> bool:
-        """Whether payloads of a protocol can be of the layout: its messages may lack the tag that says what they are."""
-        try:
-            Decoder(protocol, payload=self._layout)
-        except LocalProtocolError:
-            return False
-        return True
-
     def _protocols(self, capture: Capture, selection: Selection | None) -> list[str]:
         spoken = capture.info().protocols
-        return [name for name in protocols_of(selection or Selection()) if name in spoken and self.takes(name)]
+        return [
+            name
+            for name in protocols_of(selection or Selection())
+            if name in spoken and is_possible(self._layout, name)
+        ]
 
     def _summary(self, protocol: str) -> Payloads:
         return self._of.setdefault(protocol, Payloads(_NAMES[protocol]))
@@ -183,8 +191,15 @@ def _number(value: float) -> str:
     return f"{value:,.6g}"
 
 
+def _most_frequent(each: FieldReport) -> str:
+    if each.different is None:
+        return "more than 10,000 different texts"
+    listed = ", ".join(f"{value} ({number:,})" for value, number in each.values)
+    return listed if each.different == len(each.values) else f"{listed}, … ({each.different:,} different)"
+
+
 def _details(each: FieldReport) -> dict[str, str]:
-    lines = {"most frequent": ", ".join(f"{value} ({number:,})" for value, number in each.values)}
+    lines = {"most frequent": _most_frequent(each)}
     if each.length is not None:
         lines["length"] = ", ".join(
             f"{name} {_number(value)}" for name, value in each.length.items() if value is not None

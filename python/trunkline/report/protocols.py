@@ -10,11 +10,12 @@ from trunkline._native.analysis import Fold
 from trunkline.capture.decoding import read_batches
 from trunkline.capture.folding import Selected
 from trunkline.capture.reading import Capture
-from trunkline.capture.selecting import Selection
-from trunkline.columns import Decoder, reading
+from trunkline.capture.selecting import Selection, protocols_of
+from trunkline.columns import Decoder, Layout, reading
 from trunkline.report.cdtp_runs import Tally
 from trunkline.report.counting import counted_of, summary
 from trunkline.report.model import BUCKETS, Clock, Counted, Scope
+from trunkline.report.payloads import is_possible
 from trunkline.report.sections import SECTIONS
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from trunkline._native.capture import Capture as Part
 
-__all__ = ["Counter", "read", "within"]
+__all__ = ["Counter", "read", "selected", "spoken", "within"]
 
 
 class Counter:
@@ -35,6 +36,7 @@ class Counter:
         scope: The scope of the selection.
         clock: The time buckets.
         now_ns: Now, if runs without an EOR may go on, in nanoseconds since 1970.
+        layout: The layout of payloads, if a selection may be about their fields.
     """
 
     def __init__(
@@ -45,15 +47,15 @@ class Counter:
         scope: Scope,
         clock: Clock,
         now_ns: int | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self._summary = summary(name, scope, clock)
         self._scope = scope
-        options = SECTIONS[name].options
         # The columns to read from the capture.
-        self.columns, self._decode = reading(Decoder(name, **options), self._summary.needs)
+        self.columns, self._decode = reading(Decoder(name, **SECTIONS[name].options), self._summary.needs)
         self._selected = None
         if capture is not None and selection is not None:
-            self._selected = Selected(capture, dataclasses.replace(selection, protocol=name), options)
+            self._selected = selected(capture, selection, name, layout)
         # Two summaries: of selected messages only, and with possible answers to them.
         self._is_around = SECTIONS[name].has_answers
         has_runs = name == "cdtp" and scope.has_runs
@@ -119,6 +121,30 @@ class Counter:
     def copy_to(self, other: Counter) -> None:
         """Copies the counts to another counter, without the runs."""
         other._summary.restore(self._summary.state())
+
+
+def spoken(capture: Capture, selection: Selection | None, layout: Layout | None) -> list[str]:
+    """The protocols of a capture of which a selection may have messages."""
+    there = capture.info().protocols
+    names = [name for name in protocols_of(selection or Selection()) if name in there]
+    condition = None if selection is None else selection.condition()
+    if condition is None or layout is None or not condition.has_fields:
+        return names
+    return [name for name in names if is_possible(layout, name)]
+
+
+def selected(
+    capture: Capture,
+    selection: Selection,
+    protocol: str,
+    layout: Layout | None,
+    columns: Sequence[str] | None = None,
+) -> Selected:
+    """The selected messages of a protocol, which a condition may choose by the fields of a layout."""
+    options = SECTIONS[protocol].options
+    if layout is not None and is_possible(layout, protocol):
+        options = {**options, "payload": layout}
+    return Selected(capture, dataclasses.replace(selection, protocol=protocol), options, columns)
 
 
 def within(selection: Selection | None, names: Sequence[str], capture: Capture) -> dict[str, Any] | None:

@@ -86,7 +86,7 @@ def report(
 
         opened = reading.open(capture)
         scope = Scope() if selection is None else Scope.of(selection, opened)
-        total, counted = count(session(), opened, selection, scope)
+        total, counted = count(session(), opened, selection, scope, layout)
         payloads = None if layout is None else count_segments(session(), opened, selection, layout)
         return made(counted, total, out, name or str(opened.path), scope, payloads=payloads)
     if selection is not None:

@@ -63,7 +63,9 @@ pub enum ColumnError {
         row: usize,
         /// Its name.
         tag: String,
-        /// Where in the header its value is.
+        /// The frame of the message that its value is in.
+        frame: usize,
+        /// Where in the frame its value is.
         offset: usize,
     },
     /// A payload is not of the layout asked for, and the mode does not allow that.
@@ -98,13 +100,23 @@ impl ColumnError {
     }
 }
 
+impl ColumnError {
+    /// With a value of a payload where it is in the message.
+    pub(crate) fn at(mut self, place: impl FnOnce(usize, usize) -> (usize, usize)) -> Self {
+        if let Self::TagType { frame, offset, .. } = &mut self {
+            (*frame, *offset) = place(*frame, *offset);
+        }
+        self
+    }
+}
+
 impl fmt::Display for ColumnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Decode { row, error } => write!(f, "row {row} of the batch: {error}"),
-            Self::TagType { row, tag, offset } => write!(
+            Self::TagType { row, tag, frame, offset } => write!(
                 f,
-                "row {row} of the batch: tag_type in frame 0 at byte {offset}: {tag:?} is not of the type asked for"
+                "row {row} of the batch: tag_type in frame {frame} at byte {offset}: {tag:?} is not of the type asked for"
             ),
             Self::Payload { row, fault: Fault { kind, frame, offset } } => {
                 write!(f, "row {row} of the batch: {kind} in frame {frame} at byte {offset}: {}", kind.meaning())

@@ -273,16 +273,21 @@ impl TagColumns {
         if self.typed.is_empty() && self.rest.is_none() {
             return self.push_null().map(|()| None);
         }
-        // The decoder has checked these bytes, so they have no fault.
-        let at_row = |fault: Fault| ColumnError::Decode { row, error: fault.in_frame(0) };
         let is_whole = match self.read(tags) {
             Ok(()) => true,
-            Err(Unwritten::Fault(fault)) => return Err(at_row(fault)),
+            Err(Unwritten::Fault(fault)) => return Err(at_row(row, fault)),
             Err(Unwritten::TooLarge) => {
-                self.find(tags).map_err(at_row)?;
+                self.find(tags).map_err(|fault| at_row(row, fault))?;
                 false
             }
         };
+        self.push_found(row, tags, strict)?;
+        self.end(is_whole)
+    }
+
+    /// Appends the values that were found last.
+    #[inline]
+    fn push_found(&mut self, row: usize, tags: TagMap<'_>, strict: bool) -> Result<(), ColumnError> {
         for column in &mut self.typed {
             let found = mem::take(&mut column.found);
             if found != 0 && matches!(column.builder, Builder::Json(..)) {
@@ -291,13 +296,48 @@ impl TagColumns {
             }
             let value = match found {
                 0 => None,
-                at => Some(Reader::new(&tags.bytes[at..], FAULT).value_bytes().map_err(at_row)?),
+                at => {
+                    let value = Reader::new(&tags.bytes[at..], FAULT).value_bytes();
+                    Some(value.map_err(|fault| at_row(row, fault))?)
+                }
             };
             if !column.push(value.map_or(Cell::Null, Cell::of_tag))? && strict {
-                return Err(ColumnError::TagType { row, tag: column.name.clone(), offset: tags.start + found });
+                return Err(column.mismatch(row, tags.start + found));
             }
         }
-        self.end(is_whole)
+        Ok(())
+    }
+
+    /// Whether values of a map can be found while it is checked: none of it goes elsewhere.
+    pub(crate) fn is_found_checked(&self) -> bool {
+        self.rest.is_none() && !self.typed.is_empty()
+    }
+
+    /// Checks a map that has names for keys, and finds the values that have a column; of equal names the last.
+    pub(crate) fn find_checked(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
+        for column in &mut self.typed {
+            column.found = 0;
+        }
+        let pairs = reader.map(FAULT)?;
+        // Mostly they come in the order of the columns.
+        let mut next = 0;
+        for _ in 0..pairs {
+            let name = reader.string_checked(FAULT)?;
+            let position = reader.position();
+            reader.skip(1)?;
+            let (before, after) = self.typed.split_at_mut(next);
+            let mut later = after.iter_mut().chain(before).enumerate();
+            if let Some((skipped, column)) = later.find(|(_, column)| column.name.as_bytes() == name) {
+                column.found = position;
+                next = (next + skipped + 1) % self.typed.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the values of a map that [`find_checked`](Self::find_checked) found last.
+    pub(crate) fn push_checked(&mut self, row: usize, map: &[u8], strict: bool) -> Result<(), ColumnError> {
+        self.push_found(row, TagMap { bytes: map, start: 0, duplicates: true }, strict)
     }
 
     /// Appends the fields of a map that is not MessagePack. With `strict` one of another type than requested is an
@@ -329,7 +369,7 @@ impl TagColumns {
             if matches!(column.builder, Builder::Json(..)) {
                 column.push_json(row, |writer| writer.item(item))?;
             } else if !column.push(Cell::of_item(&item))? && strict {
-                return Err(ColumnError::TagType { row, tag: column.name.clone(), offset: 0 });
+                return Err(column.mismatch(row, 0));
             }
         }
         self.end(matches!(read, Some(Ok(()))))
@@ -404,6 +444,11 @@ impl TagColumns {
     }
 }
 
+/// The error of a value, where the decoder has let none pass.
+fn at_row(row: usize, fault: Fault) -> ColumnError {
+    ColumnError::Decode { row, error: fault.in_frame(0) }
+}
+
 /// Skips the value of a tag that has a column, and keeps its offset; of equal names the last.
 #[inline]
 fn claim(columns: &mut [TypedColumn], name: &[u8], reader: &mut Reader<'_>) -> Result<bool, Fault> {
@@ -447,6 +492,11 @@ impl TypedColumn {
             TagType::Json => Builder::Json(JsonWriter::default(), Bytes::default()),
         };
         Self { name: name.clone(), builder, found: 0, mismatches: 0 }
+    }
+
+    /// The error for a value of another type, in a header of one frame or a payload.
+    fn mismatch(&self, row: usize, offset: usize) -> ColumnError {
+        ColumnError::TagType { row, tag: self.name.clone(), frame: 0, offset }
     }
 
     /// Appends a value, or null if it has another type; gives whether it fits.

@@ -127,7 +127,7 @@ fn errors_name_the_place_and_what_was_expected() {
         ("a u8,\n  b ]", (2, 5), "expected a type such as u16"),
         ("a u8 b u8", (1, 6), "expected ',', ';' or the end, not 'b'"),
         ("a u8[], b u8", (1, 7), "expected ';' or the end"),
-        ("a u8[0]", (1, 6), "expected a number from 1 to 2147483647, not '0'"),
+        ("a u8[0]", (1, 6), "expected a number from 1 to 536870912, not '0'"),
         ("a u8[99999999999999999999]", (1, 6), "expected a number from 1"),
         ("a u8[n]", (1, 6), "an integer field before, not 'n'"),
         ("n f32, a u8[n]", (1, 13), "an integer field before, not 'n'"),
@@ -152,7 +152,7 @@ fn errors_name_the_place_and_what_was_expected() {
         ("json: a int b int", (1, 13), "expected ',', not 'b'"),
         ("msgpack: frames int", (1, 10), "payload_frames is a column of CDTP"),
         ("avro: {", (1, 7), "not the JSON of a schema"),
-        ("a u8[2147483647], b u8[2147483647]", (1, 35), "2 GiB"),
+        ("a u8[536870911], b u8[2]", (1, 25), "512 MiB"),
     ] {
         let error = Layout::parse(text).expect_err(text);
         assert_eq!((error.line, error.column), place, "{text}: {error}");

@@ -304,7 +304,7 @@ fn column_error(py: Python<'_>, protocol: &'static str, error: &ColumnError) -> 
     let text = error.to_string();
     let raised = match error {
         ColumnError::Decode { error, .. } => decode_error(protocol, *error),
-        ColumnError::TagType { offset, .. } => DecodeError::new_err((protocol, "tag_type", 0, *offset)),
+        ColumnError::TagType { frame, offset, .. } => DecodeError::new_err((protocol, "tag_type", *frame, *offset)),
         ColumnError::Payload { fault, .. } => {
             let kind = fault.kind;
             DecodeError::new_err((protocol, kind.slug(), fault.frame, fault.offset, kind.meaning()))

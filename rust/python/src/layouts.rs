@@ -33,6 +33,17 @@ impl PyLayout {
         PyTuple::new(py, columns.iter().map(|column| column.name()))
     }
 
+    /// Those of its columns that hold JSON as text.
+    #[getter]
+    fn json_columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.json_columns())
+    }
+
+    /// The same layout with JSON text in place of a VARIANT.
+    fn as_json(&self) -> Self {
+        Self(self.0.as_json())
+    }
+
     /// The bytes of a payload; None where they vary.
     #[getter]
     fn size(&self) -> Option<usize> {

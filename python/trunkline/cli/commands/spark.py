@@ -22,6 +22,7 @@ from trunkline.cli.options.shared import (
     Overwrite,
     Payload,
     PayloadFile,
+    Place,
     Tags,
     decoding_options,
     example,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 app = Commands(help="Captures as Spark tables.")
 
 Capture = Annotated[
-    "os.PathLike[str]",
+    Place,
     typer.Argument(
         metavar="CAPTURE", help="The capture directory, or a folder of captures; or the URL of one.", parser=place
     ),

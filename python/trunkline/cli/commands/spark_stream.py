@@ -24,6 +24,7 @@ from trunkline.cli.options.shared import (
     Metrics,
     Payload,
     PayloadFile,
+    Place,
     Tags,
     decoding_options,
     encodable,
@@ -72,7 +73,7 @@ def _trigger(given: str) -> str:
 
 def stream(
     capture: Annotated[
-        os.PathLike[str],
+        Place,
         typer.Argument(
             metavar="CAPTURE",
             help="The capture directory, or a folder of captures, also of those to come; or the URL of one.",

@@ -20,6 +20,11 @@ from trunkline.errors import LocalProtocolError
 if TYPE_CHECKING:
     from trunkline.columns import Layout
 
+    Place = os.PathLike[str]
+else:
+    # Help shows the name of the type: as that of other paths.
+    Place = type("path", (), {})
+
 __all__ = [
     "DECODABLE",
     "DEFAULT",
@@ -38,6 +43,7 @@ __all__ = [
     "NeededGroup",
     "Overwrite",
     "Payload",
+    "Place",
     "Readable",
     "StatsInterval",
     "Tags",
@@ -148,9 +154,7 @@ def place(given: str) -> Location:
 
 
 # A capture to read, and one to write.
-Readable = Annotated[
-    "os.PathLike[str]", typer.Argument(metavar="DIR", help="The capture directory, or its URL.", parser=place)
-]
+Readable = Annotated[Place, typer.Argument(metavar="DIR", help="The capture directory, or its URL.", parser=place)]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture directory.")]
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]

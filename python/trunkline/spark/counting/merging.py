@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from trunkline.capture.reading import Capture
     from trunkline.capture.selecting import Selection
+    from trunkline.columns import Layout
 
 __all__ = ["STATE", "Counting"]
 
@@ -33,15 +34,17 @@ class Counting:
         scope: The scope of the selection.
         clock: The time buckets.
         now_ns: Now, if runs without an EOR may go on, in nanoseconds since 1970.
+        layout: The layout of payloads, if a selection may be about their fields.
     """
 
     scope: Scope
     clock: Clock
     now_ns: int | None
+    layout: Layout | None = None
 
     def counter(self, name: str, capture: Capture | None = None, selection: Selection | None = None) -> Counter:
         """A counter of the messages of a protocol; with a capture, of the selected ones."""
-        return Counter(name, capture, selection, self.scope, self.clock, self.now_ns)
+        return Counter(name, capture, selection, self.scope, self.clock, self.now_ns, self.layout)
 
     def recorded(
         self, name: str, batches: Iterable[pa.RecordBatch], *, of_runs: bool = False

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trunkline.columns import Layout
-from trunkline.report.payloads import PayloadCounts
+from trunkline.report.payloads import PayloadCounts, is_possible
 from trunkline.spark.columns import decode
 from trunkline.spark.counting.segments import Tasks
 
@@ -35,7 +35,7 @@ def count_table(rows: DataFrame, layout: Layout, protocols: Sequence[str]) -> Pa
     """Counts the messages of a table that has the columns of a capture."""
     counts = PayloadCounts(layout)
     for protocol in protocols:
-        if counts.takes(protocol):
+        if is_possible(layout, protocol):
             decoded = decode(rows, protocol, columns=counts.columns(protocol), payload=layout)
             of_rows = functools.partial(_of_rows, protocol, str(layout))
             counts.merge(_collected(decoded.mapInArrow(of_rows, _STATE), layout).states())

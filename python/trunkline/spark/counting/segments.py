@@ -15,11 +15,12 @@ from trunkline._arrow import from_bytes, to_bytes
 from trunkline._native.analysis import divide
 from trunkline.capture.passed import missing
 from trunkline.capture.reading import Capture, native, parts
-from trunkline.capture.selecting import Selection, protocols_of
+from trunkline.capture.selecting import Selection
+from trunkline.columns import Layout
 from trunkline.errors import CaptureError
 from trunkline.report.local import now_of, total_of
 from trunkline.report.model import Counted, Scope, Total
-from trunkline.report.protocols import Counter, read, within
+from trunkline.report.protocols import Counter, read, spoken, within
 from trunkline.spark.counting.merging import STATE, Counting, states
 from trunkline.spark.source.captures import published
 from trunkline.spark.source.planning import NOTES
@@ -144,12 +145,12 @@ def _rows(task: int, number: int, bundles: list[tuple[int, str, bool, bytes]]) -
     )
 
 
-def _totals(tasks: Tasks, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _totals(tasks: Tasks, layout: Layout | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The totals of the segments of each task."""
     import pyarrow as pa
 
     for _, capture in tasks.captures(batches):
-        found, names = total_of(capture, tasks.selection), [*capture.info().protocols]
+        found, names = total_of(capture, tasks.selection, layout), [*capture.info().protocols]
         columns = [
             pa.array([number], pa.int64()) for number in (found.rows, found.bytes, found.first_ns, found.last_ns)
         ]
@@ -160,17 +161,17 @@ def _totals(tasks: Tasks, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
 
 
 def count(
-    session: SparkSession, capture: Capture, selection: Selection | None, scope: Scope
+    session: SparkSession, capture: Capture, selection: Selection | None, scope: Scope, layout: Layout | None
 ) -> tuple[Total, dict[str, Counted]]:
     """Counts the published messages of a capture: the total, and the counts of each protocol."""
     tasks = Tasks.of(capture, selection)
-    found = tasks.over(session).mapInArrow(functools.partial(_totals, tasks), _TOTAL).collect()
+    found = tasks.over(session).mapInArrow(functools.partial(_totals, tasks, layout), _TOTAL).collect()
     total = Total.of([Total(row["rows"], row["bytes"], row["first_ns"], row["last_ns"]) for row in found])
     there = {name for row in found for name in row["protocols"]}
-    names = tuple(name for name in protocols_of(selection or Selection()) if name in there)
+    names = tuple(name for name in spoken(capture, selection, layout) if name in there)
     # As many partitions as Spark shuffles into.
     places = int(session.conf.get("spark.sql.shuffle.partitions") or 16)
-    bundling = _Bundling(tasks, names, places, Counting(scope, total.clock, now_of(capture)))
+    bundling = _Bundling(tasks, names, places, Counting(scope, total.clock, now_of(capture), layout))
     bundles = tasks.over(session).mapInArrow(bundling.bundled, _BUNDLE)
     in_order = bundles.repartitionById(places, "place").sortWithinPartitions("task", "number")
     counted = bundling.counting.collected(in_order.mapInArrow(bundling.counted, STATE))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -97,7 +98,8 @@ class CaptureSink(DataSourceStreamArrowWriter):
         overwrite: Whether the query replaces what it wrote before, which is refused.
 
     Raises:
-        LocalProtocolError: An option is unknown or missing, or the columns are not those of a capture.
+        LocalProtocolError: An option is unknown or missing, the columns are not those of a capture, or the rows are those of
+            the capture that they would be added to.
         CaptureError: The checkpoint of the query cannot be read.
     """
 
@@ -110,10 +112,18 @@ class CaptureSink(DataSourceStreamArrowWriter):
         self._query = _query(options)
         clear(self._target)
         self._staging = staging_of(self._target)
+        self._own = _native.position(self._target)[0] if _native.is_capture(self._target) else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of a task, sorted."""
-        return _staged(self._staging, iterator)
+        return _staged(self._staging, map(self._need_others, iterator))
+
+    def _need_others(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Refuses rows of the capture itself, which would grow without end."""
+        if pa.compute.any(pa.compute.equal(rows["capture_id"], self._own)).as_py():
+            message = f"{self._target}: the query reads this capture: write to another one"
+            raise LocalProtocolError(message)
+        return rows
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark names it so
         """Publishes the files of the tasks as segments, unless they were."""

@@ -1,5 +1,7 @@
 //! Sums that do not depend on the order of what is added: exact, and rounded once at the end.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 /// A sum of doubles, as doubles that do not overlap, the smallest first.
@@ -86,28 +88,30 @@ pub(super) struct Moments {
     pub(super) count: u64,
     sum: Exact,
     squares: Exact,
+    /// The largest magnitude.
+    largest: f64,
 }
 
 /// Doubles whose squares are added up to this often without rounding.
 const SMALL: f64 = 2_097_152.0;
 const CHUNK: usize = 2048;
 
-/// Beyond this the square of a double, or a half of it, has no exact double.
-const LARGE: f64 = 1e140;
+/// Beyond these the square of a double, or a half of it, has no exact double.
+const SQUARED: RangeInclusive<f64> = 1e-140..=1e140;
 
 impl Moments {
     /// Adds values, all of them finite.
     pub(super) fn extend(&mut self, values: &[f64]) {
         for chunk in values.chunks(CHUNK) {
             self.count += chunk.len() as u64;
+            self.largest = chunk.iter().fold(self.largest, |largest, value| largest.max(value.abs()));
             if chunk.iter().all(|value| value.abs() <= SMALL && value.fract() == 0.0) {
                 self.sum.add(chunk.iter().sum());
                 self.squares.add(chunk.iter().map(|value| value * value).sum());
             } else {
-                for value in chunk {
-                    let value = value.clamp(-LARGE, LARGE);
-                    self.sum.add(value);
-                    self.squares.add_product(value, value);
+                for value in chunk.iter().filter(|value| value.abs() <= *SQUARED.end()) {
+                    self.sum.add(*value);
+                    self.squares.add_product(*value, *value);
                 }
             }
         }
@@ -115,16 +119,18 @@ impl Moments {
 
     pub(super) fn merge(&mut self, other: &Self) {
         self.count += other.count;
+        self.largest = self.largest.max(other.largest);
         self.sum.merge(&other.sum);
         self.squares.merge(&other.squares);
     }
 
+    /// None without values, or where one is too large.
     #[allow(clippy::cast_precision_loss)] // fewer than 2^53
     pub(super) fn mean(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum.value() / self.count as f64)
+        (self.count > 0 && self.largest <= *SQUARED.end()).then(|| self.sum.value() / self.count as f64)
     }
 
-    /// The standard deviation of the population.
+    /// The standard deviation of the population; none without values, where one is too large, or where all are too small.
     #[allow(clippy::cast_precision_loss)] // as above
     pub(super) fn deviation(&self) -> Option<f64> {
         let count = self.count as f64;
@@ -135,7 +141,8 @@ impl Moments {
                 variance.add_product(if other_at == at { -one } else { -2.0 * one }, *other);
             }
         }
-        (self.count > 0).then(|| variance.value().max(0.0).sqrt() / count)
+        let is_exact = self.largest == 0.0 || SQUARED.contains(&self.largest);
+        (self.count > 0 && is_exact).then(|| variance.value().max(0.0).sqrt() / count)
     }
 }
 
@@ -155,6 +162,20 @@ mod tests {
         let mut moments = Moments::default();
         moments.extend(&[1e18, 1e18 + 1024.0]);
         assert_eq!(moments.deviation(), Some(512.0));
+    }
+
+    #[test]
+    fn what_has_no_exact_square_has_no_deviation() {
+        for (values, mean, deviation) in [
+            ([1e150, 1.0], None, None),
+            ([1e-150, 3e-150], Some(2e-150), None),
+            ([1e-150, 2.0], Some(1.0), Some(1.0)),
+            ([0.0, 0.0], Some(0.0), Some(0.0)),
+        ] {
+            let mut moments = Moments::default();
+            moments.extend(&values);
+            assert_eq!((moments.mean(), moments.deviation()), (mean, deviation), "{values:?}");
+        }
     }
 
     proptest! {

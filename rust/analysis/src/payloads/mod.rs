@@ -4,16 +4,18 @@
 
 mod exact;
 mod histogram;
+mod texts;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray, types::Float64Type};
+use arrow_array::{Array, ArrayRef, ListArray, RecordBatch, cast::AsArray, types::Float64Type};
+use arrow_buffer::OffsetBuffer;
 use arrow_cast::cast;
-use arrow_schema::DataType;
+use arrow_schema::{DataType, FieldRef};
 use serde::{Deserialize, Serialize};
 use trunkline_columns::ColumnError;
 
-use self::{exact::Moments, histogram::Histogram};
+use self::{exact::Moments, histogram::Histogram, texts::Texts};
 use crate::{
     rows::{numbers, text, text_at},
     state::{StateError, load, save},
@@ -28,11 +30,6 @@ const PLACES: usize = 4096;
 
 /// How many samples are kept.
 const SAMPLES: usize = 5;
-
-/// How many different texts are counted, how many are listed, and how long they are.
-const WORDS: usize = 10_000;
-const LISTED: usize = 20;
-const WORD: usize = 100;
 
 const PREFIX: &str = "payload_";
 const STATE: &str = "payloads";
@@ -56,7 +53,7 @@ struct Field {
     places: Vec<Moments>,
     /// Arrays with the numbers they were drawn by, the smallest first.
     samples: BTreeMap<u64, Vec<f64>>,
-    words: BTreeMap<String, u64>,
+    texts: Texts,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -81,7 +78,10 @@ struct Found<'a> {
     length: Option<Length>,
     profile: Option<Profile>,
     samples: Vec<&'a [f64]>,
+    /// The most frequent texts.
     values: Vec<(&'a str, u64)>,
+    /// How many different ones there are; none if they are too many to be counted.
+    different: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -177,7 +177,9 @@ enum Of {
     /// Lists of such.
     Lists { are_whole: bool },
     /// Text, or what is shown as such.
-    Words,
+    Texts,
+    /// Lists of such.
+    TextLists,
 }
 
 impl Values {
@@ -188,7 +190,7 @@ impl Values {
 
 /// Whether numbers of a type are whole: Spark has decimals for those without a sign in 64 bits.
 fn is_whole(of: &DataType) -> bool {
-    of.is_integer() || matches!(of, DataType::Decimal128(_, 0))
+    of.is_integer() || matches!(of, DataType::Boolean | DataType::Decimal128(_, 0))
 }
 
 /// The columns of a field that are counted: of structs their members, `field.member`.
@@ -212,27 +214,41 @@ fn flat(
             let list = lists.as_list::<i32>();
             if let DataType::Struct(fields) = item.data_type() {
                 for (member, values) in fields.iter().zip(list.values().as_struct().columns()) {
-                    let item = std::sync::Arc::new(member.as_ref().clone());
+                    let item = Arc::new(member.as_ref().clone());
                     let offsets = list.offsets().clone();
                     let of_member =
-                        arrow_array::ListArray::try_new(item, offsets, values.clone(), list.nulls().cloned())?;
-                    let of_member: ArrayRef = std::sync::Arc::new(of_member);
+                        ListArray::try_new(item, offsets, values.clone(), list.nulls().cloned())?;
+                    let of_member: ArrayRef = Arc::new(of_member);
                     flat(&format!("{field}.{}", member.name()), &of_member, outer, found)?;
                 }
-            } else if item.data_type().is_numeric() {
+            } else if let DataType::List(inner) | DataType::FixedSizeList(inner, _) = item.data_type() {
+                flat(field, &joined(list, inner)?, outer, found)?;
+            } else if *item.data_type() == DataType::Utf8 {
+                add(Of::TextLists, lists);
+            } else if item.data_type().is_numeric() || *item.data_type() == DataType::Boolean {
                 let doubles = item.as_ref().clone().with_data_type(DataType::Float64);
                 let doubles = cast(&lists, &DataType::List(doubles.into()))?;
                 add(Of::Lists { are_whole: is_whole(item.data_type()) }, doubles);
             }
         }
-        DataType::Utf8 => add(Of::Words, column.clone()),
-        DataType::Boolean => add(Of::Words, cast(column, &DataType::Utf8)?),
+        DataType::Utf8 => add(Of::Texts, column.clone()),
+        DataType::Boolean => add(Of::Texts, cast(column, &DataType::Utf8)?),
         of if of.is_numeric() => {
             add(Of::Numbers { are_whole: is_whole(of) }, cast(column, &DataType::Float64)?);
         }
         _ => {}
     }
     Ok(())
+}
+
+/// Lists of lists as lists of what is in these, in their order.
+fn joined(list: &ListArray, inner: &FieldRef) -> Result<ArrayRef, ColumnError> {
+    let items = cast(list.values(), &DataType::List(inner.clone()))?;
+    let items = items.as_list::<i32>();
+    let offsets = list.offsets().iter().map(|at| items.offsets()[usize::try_from(*at).unwrap_or(0)]);
+    let offsets = OffsetBuffer::new(offsets.collect());
+    let joined = ListArray::try_new(inner.clone(), offsets, items.values().clone(), list.nulls().cloned())?;
+    Ok(Arc::new(joined))
 }
 
 impl Field {
@@ -246,18 +262,17 @@ impl Field {
                 let values: Vec<_> = values.iter().map(|value| value.unwrap_or(f64::NAN)).collect();
                 self.list(&values, are_whole, seq);
             }
-            Of::Words => {
-                let word: String = column.as_string::<i32>().value(row).chars().take(WORD).collect();
-                self.values.count += 1;
-                self.word(word, 1);
+            Of::Texts => self.text(column.as_string::<i32>().value(row)),
+            Of::TextLists => {
+                let texts = column.as_list::<i32>().value(row);
+                texts.as_string::<i32>().iter().flatten().for_each(|text| self.text(text));
             }
         }
     }
 
-    fn word(&mut self, word: String, count: u64) {
-        if self.words.len() < WORDS || self.words.contains_key(&word) {
-            *self.words.entry(word).or_default() += count;
-        }
+    fn text(&mut self, text: &str) {
+        self.values.count += 1;
+        self.texts.add(text);
     }
 
     /// Counts numbers; what is none, or is infinite, has no place among them.
@@ -330,17 +345,12 @@ impl Field {
         }
         self.samples.extend(other.samples.iter().map(|(number, values)| (*number, values.clone())));
         self.keep_samples();
-        for (word, count) in &other.words {
-            self.word(word.clone(), *count);
-        }
+        self.texts.merge(&other.texts);
     }
 
     fn evaluate<'a>(&'a self, name: &'a str, field: &'a str) -> Found<'a> {
-        let has_numbers = self.words.is_empty();
+        let has_numbers = self.texts.are_none();
         let (edges, counts) = self.histogram.evaluate();
-        let mut values: Vec<_> = self.words.iter().map(|(word, count)| (word.as_str(), *count)).collect();
-        values.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        values.truncate(LISTED);
         let profile = || Profile {
             mean: self.places.iter().map(Moments::mean).collect(),
             std: self.places.iter().map(Moments::deviation).collect(),
@@ -364,7 +374,8 @@ impl Field {
             length: self.lengths.as_ref().map(length),
             profile: self.lengths.is_some().then(profile),
             samples: self.samples.values().map(Vec::as_slice).collect(),
-            values,
+            values: self.texts.most_frequent(),
+            different: self.texts.different(),
         }
     }
 }

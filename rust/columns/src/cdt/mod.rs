@@ -118,6 +118,11 @@ impl Table for Cdt {
     }
 }
 
+/// The frame that the record is in.
+const fn last(message: &Message<'_>) -> usize {
+    message.frames.len().saturating_sub(1)
+}
+
 fn subject<'a>(message: &Message<'a>) -> Parsed<'a> {
     message.topic.map(parse).unwrap_or_default()
 }
@@ -242,13 +247,14 @@ impl Builder<Cdt> for Messages {
         let content = said.as_ref().and_then(|said| said.content.as_deref());
         self.content.check(
             content.as_ref().map(|content| Payloads::of(std::slice::from_ref(content))),
-            message.frames.len().saturating_sub(1),
+            last(message),
         )
     }
 
     #[inline]
     fn push(&mut self, message: &Message<'_>, said: &Option<Said<'static>>, _: usize) -> Result<(), ColumnError> {
-        let fault = self.append(message.row, subject(message), said.as_ref())?;
+        let appended = self.append(message.row, subject(message), said.as_ref());
+        let fault = appended.map_err(|error| error.at(|_, offset| (last(message), offset)))?;
         self.fault(fault, None)
     }
 
@@ -327,7 +333,7 @@ impl Messages {
         self.originator_replica_id.push(said.and_then(|said| filled(&said.originator_replica_id)))?;
         let content = said.and_then(|said| said.content.as_deref());
         self.content_bytes.push(content.and_then(|content| i64::try_from(content.len()).ok()));
-        let fault = self.content.push(row, content.as_ref().map(std::slice::from_ref), true)?;
+        let fault = self.content.push(row, content.as_ref().map(std::slice::from_ref), 0, true)?;
         Ok(matches!(micros, Some(None)).then_some(ColumnKind::TimestampExceedsBigint.slug()).or(fault))
     }
 

@@ -74,14 +74,14 @@ impl Content<'_> {
         }
     }
 
-    /// A fault in its payload where it is in the message.
-    fn place(&self, fault: Fault) -> Fault {
+    /// The frame of the message, and the byte of it, where this byte of a frame of the payload is.
+    fn place(&self, frame: usize, offset: usize) -> (usize, usize) {
         match self.payload {
             Some(Payload::Blocks(record, header)) => {
-                let start = record.blocks(header).nth(fault.frame).map_or(record.end, |block| block.start);
-                Fault { frame: 0, offset: start + fault.offset, ..fault }
+                let start = record.blocks(header).nth(frame).map_or(record.end, |block| block.start);
+                (0, start + offset)
             }
-            Some(Payload::Frames(_)) | None => Fault { frame: fault.frame + 1, ..fault },
+            Some(Payload::Frames(_)) | None => (frame + 1, offset),
         }
     }
 }
@@ -139,7 +139,10 @@ impl Body {
                 push_payload(column, content.payload)?;
                 None
             }
-            Column::Layout(columns) => content.with_data(|payload| columns.push(row, payload))?,
+            Column::Layout(columns) => {
+                let pushed = content.with_data(|payload| columns.push(row, payload));
+                pushed.map_err(|error| error.at(|frame, offset| content.place(frame, offset)))?
+            }
         };
         Ok(exceeds.or(tags_exceed).map(ColumnKind::slug).or(fault))
     }
@@ -148,7 +151,10 @@ impl Body {
     pub(super) fn check(&mut self, content: Content<'_>) -> Result<(), Fault> {
         let Column::Layout(columns) = &mut self.payload else { return Ok(()) };
         let checked = content.with_data(|payload| payload.map_or(Ok(()), |payload| columns.check(payload)));
-        checked.map_err(|fault| content.place(fault))
+        checked.map_err(|fault| {
+            let (frame, offset) = content.place(fault.frame, fault.offset);
+            Fault { frame, offset, ..fault }
+        })
     }
 
     /// Appends a row of nulls.

@@ -151,7 +151,7 @@ impl Builder<Dcp> for Messages {
             self.data_parts.push(i32::try_from(n_frames - start).ok());
             self.data_bytes.push(i64::try_from(n_bytes - before).ok());
             let is_whole = n_frames == frames.len();
-            let fault = self.data.push(message.row, Some(&frames[start..]), is_whole)?;
+            let fault = self.data.push(message.row, Some(&frames[start..]), start, is_whole)?;
             return self.faults.push(fault, None);
         }
         self.skip_body()?;

@@ -177,7 +177,7 @@ impl Builder<Mc0> for Messages {
             self.body_frames.push(i32::try_from(n_frames - head.len()).ok());
             self.body_bytes.push(i64::try_from(n_bytes - before).ok());
             let is_whole = n_frames == frames.len();
-            let fault = self.body.push(message.row, Some(body), is_whole)?;
+            let fault = self.body.push(message.row, Some(body), head.len(), is_whole)?;
             return self.faults.push(fault, None);
         }
         self.skip_body()?;

@@ -337,7 +337,7 @@ impl Messages {
         let properties_exceed = append(&mut self.properties, row, properties, self.strict)?;
         let json_exceeds = append(&mut self.json, row, said.json.map(ItemFields::of_json), self.strict)?;
         self.body_bytes.push(said.body_bytes.and_then(|bytes| i64::try_from(bytes).ok()));
-        let fault = self.body.push(row, said.body, true)?;
+        let fault = self.body.push(row, said.body, 1, true)?;
         Ok(properties_exceed.or(json_exceeds).map(ColumnKind::slug).or(fault))
     }
 }

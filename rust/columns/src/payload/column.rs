@@ -90,19 +90,22 @@ impl<F: Frames> Column<F> {
         }
     }
 
-    /// Appends the payload of a row: `frames` as far as there are any, of which those of a layout must be complete;
-    /// gives why it is not of the layout.
+    /// Appends the payload of a row: `frames` as far as there are any, from this one of the message on, of which those of
+    /// a layout must be complete; gives why it is not of the layout.
     #[inline]
     pub(crate) fn push(
         &mut self,
         row: usize,
         frames: Option<&[&[u8]]>,
+        first: usize,
         is_whole: bool,
     ) -> Result<Option<&'static str>, ColumnError> {
         match self {
             Self::None => Ok(None),
             Self::Frames(column) => column.push(frames).map(|()| None),
-            Self::Layout(columns) => columns.push(row, frames.filter(|_| is_whole).map(Given::of)),
+            Self::Layout(columns) => columns
+                .push(row, frames.filter(|_| is_whole).map(Given::of))
+                .map_err(|error| error.at(|frame, offset| (frame + first, offset))),
         }
     }
 

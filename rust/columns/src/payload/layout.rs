@@ -8,8 +8,9 @@ use crate::{RestType, TagType, Tags};
 /// How deep structs may be nested.
 pub(super) const MAX_DEPTH: usize = 8;
 
-/// The most bytes of a fixed layout, and the most items of a fixed array: Arrow counts both in 31 bits.
-pub(super) const MAX_SIZE: usize = i32::MAX as usize;
+/// The most bytes of a fixed layout, and the most items of a fixed array: a row of nulls takes as many, twice as many in
+/// the types of Spark, and must leave room in a column.
+pub(super) const MAX_SIZE: usize = 1 << 29;
 
 /// What a payload consists of.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +40,21 @@ pub(super) enum Map {
     /// All of it, which need not be a map then.
     Whole(RestType),
     Fields(Tags),
+}
+
+impl Kind {
+    /// With JSON text in place of a VARIANT.
+    pub(super) fn as_json(&self) -> Self {
+        let of_map = |map: &Map| match map {
+            Map::Whole(_) => Map::Whole(RestType::Json),
+            Map::Fields(tags) => Map::Fields(tags.as_json()),
+        };
+        match self {
+            Self::MsgPack(map) => Self::MsgPack(of_map(map)),
+            Self::Json(map) => Self::Json(of_map(map)),
+            Self::Packed { .. } | Self::Avro(_) | Self::Utf8 | Self::Dtype => self.clone(),
+        }
+    }
 }
 
 /// A field of a frame, or of a struct.

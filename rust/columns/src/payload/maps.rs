@@ -3,7 +3,7 @@
 use arrow_array::ArrayRef;
 use serde_json::Value as Json;
 use trunkline_wire::{
-    ErrorKind,
+    ErrorKind, Fault as WireFault,
     msgpack::{Head, Reader},
     mtl::control::{beyond, offset_of},
 };
@@ -50,8 +50,21 @@ impl Columns {
         if self.is_json {
             self.check_json(frame, is_map).map_err(|offset| Fault { kind: PayloadKind::Json, frame: 0, offset })
         } else {
-            check_msgpack(frame, is_map).map_err(|offset| Fault { kind: PayloadKind::MsgPack, frame: 0, offset })
+            self.check_msgpack(frame).map_err(|offset| Fault { kind: PayloadKind::MsgPack, frame: 0, offset })
         }
+    }
+
+    /// Whether a frame is one object, or one map of texts; else where it is not.
+    fn check_msgpack(&mut self, frame: &[u8]) -> Result<(), usize> {
+        let mut reader = Reader::new(frame, FAULT);
+        let checked = match &mut self.of {
+            Of::Whole(_) => reader.skip(0),
+            Of::Fields(_) if !matches!(reader.peek(), Some(Head::Map(_))) => return Err(0),
+            Of::Fields(columns) if columns.is_found_checked() => columns.find_checked(&mut reader),
+            Of::Fields(_) => check_map(&mut reader),
+        };
+        checked.map_err(|fault| fault.offset)?;
+        if reader.rest().is_empty() { Ok(()) } else { Err(reader.position()) }
     }
 
     fn check_json(&mut self, frame: &[u8], is_map: bool) -> Result<(), usize> {
@@ -68,6 +81,9 @@ impl Columns {
         match (&mut self.of, &self.json) {
             (Of::Fields(columns), Json::Object(object)) if self.is_json => {
                 columns.push_fields(row, &Fields::of_json(object), strict)
+            }
+            (Of::Fields(columns), _) if columns.is_found_checked() => {
+                columns.push_checked(row, frame, strict).map(|()| None)
             }
             (Of::Fields(columns), _) => {
                 // All of it is looked at, so that of equal names the last counts.
@@ -114,20 +130,12 @@ impl Columns {
     }
 }
 
-/// Whether a frame is one object, or one map of texts; else where it is not.
-fn check_msgpack(frame: &[u8], is_map: bool) -> Result<(), usize> {
-    let mut reader = Reader::new(frame, FAULT);
-    if is_map {
-        if !matches!(reader.peek(), Some(Head::Map(_))) {
-            return Err(0);
-        }
-        let pairs = reader.map(FAULT).map_err(|fault| fault.offset)?;
-        for _ in 0..pairs {
-            reader.string_checked(FAULT).map_err(|fault| fault.offset)?;
-            reader.skip(1).map_err(|fault| fault.offset)?;
-        }
-    } else {
-        reader.skip(0).map_err(|fault| fault.offset)?;
+/// Checks a map of texts.
+fn check_map(reader: &mut Reader<'_>) -> Result<(), WireFault> {
+    let pairs = reader.map(FAULT)?;
+    for _ in 0..pairs {
+        reader.string_checked(FAULT)?;
+        reader.skip(1)?;
     }
-    if reader.rest().is_empty() { Ok(()) } else { Err(reader.position()) }
+    Ok(())
 }

@@ -21,6 +21,7 @@ use trunkline_wire::kinds;
 
 use self::layout::{Kind, Map};
 use crate::{
+    RestType, TagType,
     output::list_type,
     tags::{self, rest_field},
 };
@@ -191,6 +192,27 @@ impl Layout {
             Kind::Dtype => (value(list_type(DataType::Float64), is_kept), Compiled::Dtype),
         };
         Self { kind, text, columns, types, compiled }
+    }
+
+    /// The same, with JSON text in place of a VARIANT.
+    #[must_use]
+    pub fn as_json(&self) -> Self {
+        let kind = Arc::new(self.kind.as_json());
+        let text = kind.to_string().into();
+        Self::compile(kind, text, self.types, &|_| true)
+    }
+
+    /// The names of the columns that hold JSON as text.
+    pub fn json_columns(&self) -> Vec<String> {
+        let Compiled::Map { map, .. } = &self.compiled else { return Vec::new() };
+        let is_json = |rest: Option<RestType>| rest == Some(RestType::Json);
+        match map {
+            Map::Whole(rest) => is_json(Some(*rest)).then(|| named(VALUE)).into_iter().collect(),
+            Map::Fields(tags) => {
+                let typed = tags.typed().iter().filter(|(_, of)| *of == TagType::Json).map(|(name, _)| named(name));
+                typed.chain(is_json(tags.rest()).then(|| named(REST))).collect()
+            }
+        }
     }
 
     /// With columns of these types.

@@ -162,7 +162,7 @@ impl Parser<'_> {
             return Err(self.cursor.wrong("a layout needs a field that is a column"));
         }
         if frames.iter().fold(0_usize, |all, fields| all.saturating_add(least(fields))) > MAX_SIZE {
-            return Err(self.cursor.wrong("the fields take more than the 2 GiB of a column"));
+            return Err(self.cursor.wrong("the fields take more than 512 MiB"));
         }
         Ok(Kind::Packed { frames, open })
     }
