@@ -14,10 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from peers import cdtp as cdtp_wire
-from peers import dcp as dcp_wire
-from peers import mc0 as mc0_wire
-from peers import mtl as mtl_wire
 from trunkline import Layout, cdt, columns, dcp, mc0
 from trunkline.errors import DecodeError, LocalProtocolError
 
@@ -276,27 +272,6 @@ def test_a_payload_that_is_not_of_its_layout(layout, frames, kind, frame, offset
         decoded(layout, [frames], mode="FAILFAST")
     assert (raised.value.kind, raised.value.frame, raised.value.offset) == (kind, frame, offset)
     assert raised.value.__notes__[0].startswith(f"row 0 of the batch: {kind} in frame {frame} at byte {offset}: ")
-
-
-@pytest.mark.parametrize(
-    ("protocol", "before"),
-    [
-        ("cdtp", [cdtp_wire.header_s()]),
-        ("mc0", mc0_wire.put(b"t", b"")[:-1]),
-        ("dcp", dcp_wire.request(b"echo", b"")[:-1]),
-        ("mtl", mtl_wire.content(1, "jobs", b"")[:-1]),
-    ],
-)
-def test_a_value_of_another_type_is_named_where_it_is(protocol, before):
-    header, *payload = [*before, b"\x82\xa1a\x01\xa1b\xa1x"]
-    decoder = columns.Decoder(protocol, payload="msgpack: a bigint, b bigint", mode="FAILFAST")
-    with pytest.raises(DecodeError) as raised:
-        list(
-            decoder.decode_rows(
-                header=pa.array([header], pa.binary()), payload=pa.array([payload], pa.list_(pa.binary()))
-            )
-        )
-    assert (raised.value.kind, raised.value.frame, raised.value.offset) == ("tag_type", len(before), 6)
 
 
 def test_of_equal_names_the_last_counts():

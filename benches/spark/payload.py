@@ -105,8 +105,10 @@ def write(measured: Mapping[str, list[Round]], rows: int, rounds: int, head: str
         "",
         head,
         "",
-        f"{rows:,} messages with a waveform of {SAMPLES} samples each, Parquet to one number on local[2], {rounds} rounds "
-        f"after {_WARM} to warm up, the cases in turn; medians. CPU of the JVM and of all its Python workers.",
+        (
+            f"{rows:,} messages with a waveform of {SAMPLES} samples each, Parquet to one number on local[2], {rounds} rounds "
+            f"after {_WARM} to warm up, the cases in turn; medians. CPU of the JVM and of all its Python workers."
+        ),
         "",
         "| case | wall s | CPU µs a row: JVM | Python | both |",
         "|---|---|---|---|---|",

@@ -10,10 +10,12 @@ import pytest
 from pyarrow import parquet
 
 from peers import cdtp as wire
+from peers import dcp as dcp_wire
 from peers import mc0 as mc0_wire
+from peers import mtl as mtl_wire
 from peers.recorded import AT, line
 from trunkline import capture
-from trunkline.errors import LocalProtocolError
+from trunkline.errors import DecodeError, LocalProtocolError
 
 LAYOUT = "t u64, half f16, fixed i32[2], hits (channel u16, charge f32)[]"
 
@@ -66,6 +68,25 @@ def test_what_is_json_is_an_object_of_json_lines(tmp_path):
     capture.export(tmp_path / "run", tmp_path / "out.jsonl", payload="msgpack: variant")
     last = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[-1])
     assert last["payload_value"] == {"n": 2}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "frames"),
+    [
+        ("cdtp", [wire.header_s(), b""]),
+        ("mc0", mc0_wire.put(b"t", b"")),
+        ("dcp", dcp_wire.request(b"echo", b"")),
+        ("mtl", mtl_wire.content(1, "jobs", b"")),
+    ],
+)
+def test_a_value_of_another_type_is_named_where_it_is(tmp_path, protocol, frames):
+    frames = [*frames[:-1], b"\x82\xa1a\x01\xa1b\xa1x"]
+    (tmp_path / "rows.jsonl").write_text(line(frames, AT, protocol=protocol, peer=b"p"))
+    capture.import_(tmp_path / "rows.jsonl", tmp_path / "run")
+    decoded = capture.open(tmp_path / "run").decode(protocol, mode="FAILFAST", payload="msgpack: a bigint, b bigint")
+    with pytest.raises(DecodeError) as raised:
+        decoded.read_all()
+    assert (raised.value.kind, raised.value.frame, raised.value.offset) == ("tag_type", len(frames) - 1, 6)
 
 
 def test_csv_has_no_arrays(recorded, tmp_path):

@@ -208,7 +208,8 @@ def test_a_report_says_the_same_as_without_spark(session, both, tmp_path):
     assert {each["protocol"] for each in locally} == set(BOTH)
     only = capture.Selection(where="payload_n > 1")
     chosen = [
-        write(both, tmp_path / "chosen.html", payload=LAYOUT, selection=only).to_dict() for write in (capture.report, spark.report)
+        write(both, tmp_path / "chosen.html", payload=LAYOUT, selection=only).to_dict()
+        for write in (capture.report, spark.report)
     ]
     assert 0 < chosen[0]["rows"] < capture.open(both).info().messages
     for report in chosen:
