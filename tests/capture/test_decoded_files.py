@@ -73,6 +73,19 @@ def test_readers_take_what_was_decoded(recorded):
     assert capture.compact(recorded, decode={}).decoded == capture.DecodedFiles()
 
 
+def test_tables_are_folded_of_what_was_decoded(recorded):
+    opened = capture.open(recorded)
+    before = opened.gaps().read_all()
+    assert before.num_rows > 0
+    selection = capture.Selection(where="sequence > 10")
+    selected = opened.gaps(selection).read_all()
+    assert 0 < selected.num_rows < before.num_rows
+    capture.compact(recorded, decode={"cdtp": {}})
+    spoil(recorded)
+    assert capture.open(recorded).gaps().read_all() == before
+    assert capture.open(recorded).gaps(selection).read_all() == selected
+
+
 ASKED = [
     {"tags": "json"},
     {"tags": None},

@@ -6,6 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from peers.recorded import line
 from trunkline import capture, spark
+from trunkline.demo import DATA
 from trunkline.errors import LocalProtocolError
 
 
@@ -17,6 +18,17 @@ def test_a_table_of_rows_is_reported_as_its_capture_is(session, every_protocol, 
     assert len(by_path.to_dict()["sections"]) == 5
     with pytest.raises(LocalProtocolError, match="selection= is for one capture"):
         spark.report(rows, tmp_path / "rows.html", selection=capture.Selection(protocol="dcp"))
+
+
+@pytest.mark.usefixtures("session")
+def test_a_folder_of_captures_is_reported_as_without_spark(tmp_path):
+    for release in ("cdtp1-release-0.5.1", "cdtp2-release-1.0.2"):
+        capture.import_(DATA / f"{release}.jsonl.gz", tmp_path / "runs" / release)
+    by_spark, locally = [
+        write(tmp_path / "runs", tmp_path / "all.html").to_dict() for write in (spark.report, capture.report)
+    ]
+    assert by_spark == locally
+    assert locally["rows"] > 0
 
 
 @pytest.mark.usefixtures("session")

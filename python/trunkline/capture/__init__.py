@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.exporting import export
+from trunkline.capture.folders import Folder, open_folder
 from trunkline.capture.importing import import_
 from trunkline.capture.reading import (
     AnyMessage,
@@ -53,6 +54,7 @@ __all__ = [
     "CaptureInfo",
     "Compaction",
     "DecodedFiles",
+    "Folder",
     "Problem",
     "Recovery",
     "Run",
@@ -63,6 +65,7 @@ __all__ = [
     "export",
     "import_",
     "open",
+    "open_folder",
     "recover",
     "replay",
     "report",

@@ -16,7 +16,7 @@ from trunkline import columns
 from trunkline._locations import need_local, whole_or_none, without_secrets
 from trunkline._native.capture import mark_variants
 from trunkline._text import as_text, finite
-from trunkline.capture import reading
+from trunkline.capture import folders, reading
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def is_compressed(path: str | os.PathLike[str]) -> bool:
 
 
 def export(
-    path: reading.Readable,
+    path: folders.Readable,
     out: Out,
     protocol: str = "cdtp",
     *,
@@ -104,7 +104,7 @@ def export(
     columns ``FIELD_MEMBER``, and a row without a value has 0, NaN, empty text or no items.
 
     Args:
-        path: The capture directory, or a capture that is open.
+        path: The capture directory or a folder of captures; or either open.
         out: The file to write, which is replaced; CSV and JSON lines are compressed with gzip if the name ends with ``.gz``,
             and may go to a binary file that is open, which stays so.
         protocol: The protocol whose messages to write.
@@ -153,11 +153,12 @@ def export(
         message = f"an open file takes {' or '.join(TEXT)}, not {form}"
         raise LocalProtocolError(message)
     layout = options.get("payload", False)
+    opened = folders.opened(path)
     if file_path is not None and form == "hdf5" and isinstance(layout, bool):
-        return _run(path, file_path, protocol, selection, on_progress, options)
+        return _run(opened, file_path, protocol, selection, on_progress, options)
     if form in TEXT:
         options = _as_text(options)
-    reader = reading.opened(path).decode(protocol, selection=selection, **options)
+    reader = opened.decode(protocol, selection=selection, **options)
     if form == "csv" and not isinstance(layout, bool):
         _need_no_arrays(reader.schema, columns.Layout(layout))
     if file_path is not None and form in _TREES:
@@ -250,7 +251,7 @@ def _escaped(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _run(
-    path: reading.Readable,
+    capture: reading.Capture | folders.Folder,
     out: str | os.PathLike[str],
     protocol: str,
     selection: Selection | None,
@@ -260,6 +261,9 @@ def _run(
     """Writes a run as HDF5, with all fields of CDTP messages."""
     from trunkline.capture import hdf5
 
+    if isinstance(capture, folders.Folder):
+        message = f"{capture.path}: HDF5 holds a run of one capture: name the capture, or choose another format"
+        raise LocalProtocolError(message)
     if protocol != "cdtp":
         message = f"HDF5 holds runs of cdtp, not {protocol}: choose another format"
         raise LocalProtocolError(message)
@@ -267,7 +271,7 @@ def _run(
     if needless:
         message = f"HDF5 always holds all tags and payloads: leave out {', '.join(needless)}"
         raise LocalProtocolError(message)
-    return hdf5.write(path, out, selection=selection, on_progress=on_progress)
+    return hdf5.write(capture, out, selection=selection, on_progress=on_progress)
 
 
 class _Writer:

@@ -502,12 +502,10 @@ class Capture:
         return folded(self, self._columns, name, selection, **options)
 
     def _columns(self, protocol: str, wanted: Sequence[str], **options: Any) -> Iterator[pa.RecordBatch]:
-        """Columns of all messages of a protocol, as they were recorded."""
-        from trunkline import columns
-        from trunkline.capture.decoding import read_batches
+        """Columns of all messages of a protocol, in recorded order."""
+        from trunkline.capture.decoding import Decoding
 
-        names, decode = columns.reading(columns.Decoder(protocol, **options), wanted)
-        return decode(read_batches(self._native.reader(names, Selection(protocol=protocol).of(self).native)))
+        return Decoding(protocol, "PERMISSIVE", wanted, options).batches(self, Selection(protocol=protocol).of(self))
 
     def read_all(self) -> pa.Table:
         """All rows as one table.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import queue
@@ -13,11 +14,12 @@ from typing import TYPE_CHECKING
 
 from trunkline._extras import needs
 from trunkline.capture.decoding import read_batches
+from trunkline.capture.folders import Folder, opened
 from trunkline.capture.reading import Capture, native, parts
-from trunkline.capture.reading import open as open_capture
 from trunkline.capture.selecting import Selection
 from trunkline.columns import layout_of
-from trunkline.report.model import Clock, Counted, Report, Scope, Total
+from trunkline.errors import LocalProtocolError
+from trunkline.report.model import Clock, Report, Scope, Total
 from trunkline.report.payloads import PayloadCounts
 from trunkline.report.protocols import Counter, read, selected, spoken, within
 
@@ -51,7 +53,7 @@ def report(
     It is counted in this process: each message is read once, and the memory does not depend on the number of messages.
 
     Args:
-        capture: A capture directory, or its URL.
+        capture: A capture directory or a folder of captures, or its URL.
         out_html: The file to write. It replaces an older one once it is complete.
         name: The title of the page; the capture's path if None.
         selection: Which messages to report; all if None.
@@ -63,7 +65,7 @@ def report(
 
     Raises:
         CaptureError: There is no capture, or it cannot be read.
-        LocalProtocolError: The extra ``report`` is not installed, or no run is selected.
+        LocalProtocolError: The extra ``report`` is not installed, no run is selected, or one is of a folder of captures.
         OSError: The file cannot be written.
 
     ```pycon
@@ -82,15 +84,34 @@ def report(
     from trunkline.report.making import checked, made
 
     layout = layout_of(payload)
-    out, opened = checked(out_html), open_capture(capture)
-    scope = Scope() if selection is None else Scope.of(selection, opened)
-    total = total_of(opened, selection, layout)
-    counting = _Counting(opened, selection, scope, total.clock, layout)
-    counted = counting.run(on_progress)
+    out, found = checked(out_html), opened(capture)
+    captures = [found] if isinstance(found, Capture) else [*found]
+    if selection is not None and selection.run is not None and isinstance(found, Folder):
+        message = "a run is of one capture: name the capture"
+        raise LocalProtocolError(message)
+    scope = Scope() if selection is None else Scope.of(selection, captures[0])
+    total = Total.of(total_of(each, selection, layout) for each in captures)
+    counters: dict[str, Counter] = {}
     payloads = None if layout is None else PayloadCounts(layout)
-    if payloads is not None:
-        payloads.count(opened, selection)
-    return made(counted, total, out, name or str(opened.path), scope, payloads=payloads)
+    rows = 0
+    for each in captures:
+        counting = _Counting(each, selection, scope, total.clock, layout)
+        rows += counting.run(functools.partial(_further, on_progress, rows))
+        for protocol, counter in counting.counters.items():
+            if protocol in counters:
+                counters[protocol].merge(counter.state())
+            else:
+                counters[protocol] = counter
+        if payloads is not None:
+            payloads.count(each, selection)
+    counted = {protocol: counter.counted() for protocol, counter in counters.items()}
+    counted = {protocol: counts for protocol, counts in counted.items() if counts["rows"]}
+    return made(counted, total, out, name or str(found.path), scope, payloads=payloads)
+
+
+def _further(on_progress: Callable[[int], object], before: int, rows: int) -> None:
+    """Reports the progress of a capture that is read after others."""
+    on_progress(before + rows)
 
 
 def now_of(capture: Capture) -> int | None:
@@ -120,7 +141,11 @@ def total_of(capture: Capture, selection: Selection | None, layout: Layout | Non
 
 
 class _Counting:
-    """Threads that count a capture: one reads, and one for each protocol decodes and counts."""
+    """Threads that count a capture: one reads, and one for each protocol decodes and counts.
+
+    Attributes:
+        counters: The counts of each protocol.
+    """
 
     def __init__(
         self, capture: Capture, selection: Selection | None, scope: Scope, clock: Clock, layout: Layout | None
@@ -128,7 +153,7 @@ class _Counting:
         self._parts = parts(capture)
         names = spoken(capture, selection, layout)
         now_ns = now_of(capture)
-        self._protocols = {name: Counter(name, capture, selection, scope, clock, now_ns, layout) for name in names}
+        self.counters = {name: Counter(name, capture, selection, scope, clock, now_ns, layout) for name in names}
         self._queues: dict[str, queue.Queue[tuple[Part, pa.RecordBatch] | None]] = {
             name: queue.Queue(_AHEAD) for name in names
         }
@@ -137,9 +162,9 @@ class _Counting:
         self._rows = 0
         self._within = within(selection, names, capture)
 
-    def run(self, on_progress: Callable[[int], object]) -> dict[str, Counted]:
-        """Counts all rows, in threads that end when this returns or raises."""
-        work = [self._read, *(lambda name=name: self._count(name) for name in self._protocols)]
+    def run(self, on_progress: Callable[[int], object]) -> int:
+        """Counts all rows, in threads that end when this returns or raises, and returns how many were read."""
+        work = [self._read, *(lambda name=name: self._count(name) for name in self.counters)]
         threads = [threading.Thread(target=self._guarded, args=(each,), daemon=True) for each in work]
         for thread in threads:
             thread.start()
@@ -153,8 +178,7 @@ class _Counting:
         if self._failures:
             raise self._failures[0]
         on_progress(self._rows)
-        counted = {name: protocol.counted() for name, protocol in self._protocols.items()}
-        return {name: found for name, found in counted.items() if found["rows"]}
+        return self._rows
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Runs the work of a thread, and records its exception."""
@@ -167,13 +191,13 @@ class _Counting:
     def _read(self) -> None:
         """Reads batches of rows, and queues them by protocol."""
         for part in self._parts:
-            for count, found in read(part, self._protocols, self._within):
+            for count, found in read(part, self.counters, self._within):
                 for name, rows in found.items():
                     self._put(name, (part, rows))
                 if self._is_over.is_set():
                     return
                 self._rows += count
-        for name in self._protocols:
+        for name in self.counters:
             self._put(name, None)
 
     def _put(self, name: str, what: tuple[Part, pa.RecordBatch] | None) -> None:
@@ -184,7 +208,7 @@ class _Counting:
 
     def _count(self, name: str) -> None:
         """Counts the queued rows of a protocol."""
-        protocol = self._protocols[name]
+        protocol = self.counters[name]
         while not self._is_over.is_set():
             try:
                 what = self._queues[name].get(timeout=_LOOK_S)

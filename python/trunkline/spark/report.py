@@ -65,10 +65,10 @@ def report(
     """
     import pyspark  # noqa: F401 - report a missing pyspark before a missing capture
 
+    from trunkline.capture.folders import is_folder_of_captures
     from trunkline.columns import layout_of
     from trunkline.report.making import checked, made
     from trunkline.report.model import Scope
-    from trunkline.spark.source.captures import is_folder_of_captures
 
     layout = layout_of(payload)
     out = checked(out_html)

@@ -18,6 +18,7 @@ from trunkline.cli.options.commands import Commands
 from trunkline.cli.options.groups import Endpoints, Private, Sockets
 from trunkline.cli.options.selection import Selecting, note_unmatched
 from trunkline.cli.options.shared import (
+    Captures,
     Json,
     MaxMessageBytes,
     Overwrite,
@@ -52,17 +53,21 @@ app = Commands(help="Recorded traffic, bit for bit, as plain Parquet.")
 
 
 @app.command(epilog=example("trunkline capture info run7"))
-def info(directory: Readable, *, as_json: Json = False) -> None:
+def info(directory: Captures, *, as_json: Json = False) -> None:
     """Summarizes a capture: segments, messages, bytes, times, errors."""
-    from trunkline import capture
+    from trunkline.capture import folders
 
     output = Output(json=as_json)
-    found = capture.open(directory).info()
+    opened = folders.opened(directory)
+    found = opened.info()
     if output.json:
         output.event("info", **{name: getattr(found, name) for name in found.__dataclass_fields__})
         return
     first, last = found.first_received_at_ns, found.last_received_at_ns
-    output.line(f"capture   {found.capture_id}")
+    if isinstance(opened, folders.Folder):
+        output.line(f"captures  {len(opened):,}")
+    else:
+        output.line(f"capture   {found.capture_id}")
     output.line(f"segments  {found.segments:,}")
     output.line(f"messages  {found.messages:,}" + listed(found.protocols))
     output.line(f"bytes     {amount(found.bytes)}")
@@ -82,12 +87,12 @@ _RARE = {"id": "run_id", "missed": "missed", "again": "duplicates", "late": "out
 
 
 @app.command(epilog=example("trunkline capture runs run7"))
-def runs(directory: Readable, *, as_json: Json = False) -> None:
+def runs(directory: Captures, *, as_json: Json = False) -> None:
     """Lists the runs of each sender, with missed messages and conditions."""
-    from trunkline import capture
+    from trunkline.capture import folders
 
     output = Output(json=as_json)
-    opened = capture.open(directory)
+    opened = folders.opened(directory)
     found = opened.runs()
     is_complete = opened.let_go == opened.unfollowed == 0
     if not found:
@@ -181,7 +186,7 @@ def cat(
 @app.command(epilog=example("trunkline capture decode run7 run7.parquet --tags run=bigint"))
 @apart
 def decode(
-    directory: Readable,
+    directory: Captures,
     out: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The table to write.")],
     *,
     decoding: Decoding,
@@ -220,7 +225,7 @@ def _form(given: str | None) -> str | None:
 )
 @apart
 def export(
-    directory: Readable,
+    directory: Captures,
     out: Annotated[
         Path,
         typer.Argument(
@@ -281,7 +286,7 @@ def export(
     epilog=example("trunkline capture report run7 run7.html", "trunkline capture report run7 new.html --since 2h")
 )
 def report(
-    directory: Readable,
+    directory: Captures,
     out: Annotated[Path, typer.Argument(metavar="OUT.html", help="The report: one file with everything in it.")],
     *,
     every: Annotated[

@@ -16,7 +16,7 @@ import typer
 from trunkline import errors
 from trunkline._text import amount, counted, moment, readable, span, text_or_digits
 from trunkline.cli.options.selection import Selecting, note_unmatched
-from trunkline.cli.options.shared import Json, Overwrite, Readable, example
+from trunkline.cli.options.shared import Captures, Json, Overwrite, example
 from trunkline.cli.process.atomic import whole
 from trunkline.cli.terminal.output import Output
 from trunkline.cli.terminal.progress import Progress
@@ -50,10 +50,10 @@ class Writing:
         if selection is not None:
             # A selection of another protocol is refused.
             selection = selecting.selection(shown.protocol)
-        from trunkline import capture
+        from trunkline.capture import folders
 
         output = Output(json=as_json)
-        table = getattr(capture.open(directory), shown.table)(selection=selection, **options)
+        table = getattr(folders.opened(directory), shown.table)(selection=selection, **options)
         if self.output_file is not None:
             rows = self._to_file(self.output_file, table, output)
         elif as_json:
@@ -223,18 +223,18 @@ _ROLLOUT = _Shown(
 )
 
 
-def gaps(directory: Readable, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
+def gaps(directory: Captures, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
     """Lists the messages of CDTP before which numbers were skipped."""
     writing.write(directory, _GAPS, selecting, as_json=as_json)
 
 
-def requests(directory: Readable, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
+def requests(directory: Captures, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
     """Lists the requests of DCP, each with its outcome, worker and latency."""
     writing.write(directory, _REQUESTS, selecting, as_json=as_json)
 
 
 def topics(
-    directory: Readable,
+    directory: Captures,
     *,
     window: Annotated[
         float,
@@ -248,13 +248,13 @@ def topics(
     writing.write(directory, _TOPICS, selecting, as_json=as_json, window_s=window)
 
 
-def contents(directory: Readable, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
+def contents(directory: Captures, *, selecting: Selecting, writing: Writing, as_json: Json = False) -> None:
     """Lists the contents of MTL, each with what became of it."""
     writing.write(directory, _CONTENTS, selecting, as_json=as_json)
 
 
 def rollout(
-    directory: Readable,
+    directory: Captures,
     *,
     codec: Annotated[Literal["json", "avro"], typer.Option("--codec", help="How bodies are encoded.")] = "json",
     selecting: Selecting,

@@ -85,8 +85,8 @@ def decode(
     need_decodable(protocol, options)
     selection = selecting.selection(protocol) if selecting != Selecting() else None
     from trunkline.capture import reading
+    from trunkline.capture.folders import is_folder_of_captures
     from trunkline.spark._paths import spark_path, tables
-    from trunkline.spark.source.captures import is_folder_of_captures
 
     output = Output(json=as_json)
     are_many = is_folder_of_captures(capture)
@@ -131,7 +131,7 @@ def report(
     layout = report_layout(payload, payload_file)
     from trunkline import spark
     from trunkline.capture import reading
-    from trunkline.spark.source.captures import is_folder_of_captures
+    from trunkline.capture.folders import is_folder_of_captures
 
     output = Output(json=as_json)
     if not is_folder_of_captures(capture):

@@ -29,6 +29,7 @@ __all__ = [
     "DECODABLE",
     "DEFAULT",
     "SOMEWHERE",
+    "Captures",
     "Check",
     "Chirp",
     "ChirpOption",
@@ -153,8 +154,12 @@ def place(given: str) -> Location:
         raise typer.BadParameter(message) from None
 
 
-# A capture to read, and one to write.
+# A capture to read, or a folder of them, and one to write.
 Readable = Annotated[Place, typer.Argument(metavar="DIR", help="The capture directory, or its URL.", parser=place)]
+Captures = Annotated[
+    Place,
+    typer.Argument(metavar="DIR", help="Capture directory, folder of captures, or URL.", parser=place),
+]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture directory.")]
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]

@@ -104,8 +104,9 @@ class Decoding:
             need_decodable(self.protocol, options)
         selection = selecting.selection(self.protocol)
         from trunkline import capture
+        from trunkline.capture import folders
 
-        opened = capture.open(directory, max_message_bytes=self.max_message_bytes)
+        opened = folders.opened(directory, max_message_bytes=self.max_message_bytes)
         found = opened.info()
         protocol = self.protocol or _protocol_of(found.protocols, output)
         need_decodable(protocol, options)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from trunkline._locations import Location, location_of
+from trunkline._locations import Location
 from trunkline._native import capture as _native
 from trunkline.capture import reading
+from trunkline.capture.folders import below, is_capture
 from trunkline.capture.passed import Span
 from trunkline.capture.reading import Capture, native
-from trunkline.capture.stores import exists, folders, is_folder, is_readable
+from trunkline.capture.stores import exists, is_folder
 from trunkline.columns import EVERY
 from trunkline.errors import CaptureError
 from trunkline.spark.source.options import Settings
@@ -29,7 +28,6 @@ __all__ = [
     "bytes_of",
     "find",
     "first_of",
-    "is_folder_of_captures",
     "published",
     "warn_of_others",
 ]
@@ -114,16 +112,6 @@ def find(settings: Settings, known: Collection[Location] = ()) -> dict[str, Foun
     return dict(sorted(found.items()))
 
 
-def is_folder_of_captures(path: str | os.PathLike[str]) -> bool:
-    """Whether there are captures in a folder, at any depth, which is none itself.
-
-    Raises:
-        CaptureError: A store cannot be asked.
-    """
-    place = location_of(path)
-    return is_readable(place) and is_folder(place) and not _is_capture(place) and any(_below(place))
-
-
 def _directories(settings: Settings, known: Collection[Location]) -> Iterator[Location]:
     for place in settings.paths:
         if place in known:
@@ -133,13 +121,13 @@ def _directories(settings: Settings, known: Collection[Location]) -> Iterator[Lo
         elif not is_folder(place):
             message = f"{place}: {_of_file(place) if exists(place) else 'does not exist'}"
             raise CaptureError(message)
-        elif _is_capture(place):
+        elif is_capture(place):
             yield place
         elif settings.is_recursive:
-            yield from _below(place)
+            yield from below(place)
         else:
-            below = next(_below(place), None)
-            hint = f", and {below} is one: set the option recursive to true to read all in it" if below else ""
+            inside = next(below(place), None)
+            hint = f", and {inside} is one: set the option recursive to true to read all in it" if inside else ""
             message = f"{place}: is no capture{hint}"
             raise CaptureError(message)
 
@@ -147,10 +135,10 @@ def _directories(settings: Settings, known: Collection[Location]) -> Iterator[Lo
 def _matching(pattern: Location, *, is_recursive: bool) -> Iterator[Location]:
     """The captures that match a pattern, or are below what does; other folders are passed over."""
     places = [*matching(pattern)]
-    captures = [place for place in places if _is_capture(place)]
+    captures = [place for place in places if is_capture(place)]
     if is_recursive:
         for place in places:
-            yield from [place] if place in captures else _below(place)
+            yield from [place] if place in captures else below(place)
     yield from () if is_recursive else captures
     if not places or not (captures or is_recursive):
         what = f"no capture: {places[0]} is none" if places else "no folder: a capture is named by its directory"
@@ -161,27 +149,9 @@ def _matching(pattern: Location, *, is_recursive: bool) -> Iterator[Location]:
 def _of_file(place: Location) -> str:
     """The words about a file that is given as a capture."""
     folder = place.parent
-    if _is_capture(folder):
+    if is_capture(folder):
         return f"is a file of a capture: name its directory, {folder}"
     return "is a file: name the directory of the capture"
-
-
-def _below(folder: Location) -> Iterator[Location]:
-    """The captures below a folder; does not look inside captures."""
-    for name in folders(folder):
-        # The internal folders of captures begin so.
-        if name.startswith((".", "_")):
-            continue
-        place = folder / name
-        if _is_capture(place):
-            yield place
-        else:
-            yield from _below(place)
-
-
-def _is_capture(place: Location) -> bool:
-    # Without listing its segments, as there may be a million; of a store, its manifest is one request.
-    return (isinstance(place, Path) and is_folder(place / "_capture")) or _native.is_capture(place)
 
 
 def warn_of_others(settings: Settings, captures: Iterable[Found]) -> None:

@@ -216,8 +216,7 @@ fn flat(
                 for (member, values) in fields.iter().zip(list.values().as_struct().columns()) {
                     let item = Arc::new(member.as_ref().clone());
                     let offsets = list.offsets().clone();
-                    let of_member =
-                        ListArray::try_new(item, offsets, values.clone(), list.nulls().cloned())?;
+                    let of_member = ListArray::try_new(item, offsets, values.clone(), list.nulls().cloned())?;
                     let of_member: ArrayRef = Arc::new(of_member);
                     flat(&format!("{field}.{}", member.name()), &of_member, outer, found)?;
                 }

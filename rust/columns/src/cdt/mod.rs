@@ -245,10 +245,7 @@ impl Builder<Cdt> for Messages {
 
     fn check(&mut self, message: &Message<'_>, said: &Option<Said<'static>>, _: usize) -> Result<(), Fault> {
         let content = said.as_ref().and_then(|said| said.content.as_deref());
-        self.content.check(
-            content.as_ref().map(|content| Payloads::of(std::slice::from_ref(content))),
-            last(message),
-        )
+        self.content.check(content.as_ref().map(|content| Payloads::of(std::slice::from_ref(content))), last(message))
     }
 
     #[inline]
