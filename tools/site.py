@@ -16,7 +16,7 @@ from mkdocs.structure.files import File
 
 # mkdocs runs this file by itself.
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tools import commands, metrics, options, terminals, wire
+from tools import commands, messages, metrics, options, quotes, terminals, wire
 
 from trunkline import connection_failures
 
@@ -29,17 +29,23 @@ _LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)\s]*)\)(\{[^}]*\})?")
 
 
 def on_config(config: Any, **_: Any) -> Any:
-    """Called by mkdocs first: gives each group of commands its place in the navigation."""
-    for entry in config.nav:
-        if "Commands" in entry:
-            entry["Commands"] = ["commands/index.md", *sorted(commands.files())]
+    """Called by mkdocs first: gives the pages that are made from the code their places in the navigation."""
+    made = {"Commands": ["commands/index.md", *sorted(commands.files())], "Index of messages": list(messages.files())}
+
+    def fill(entries: list[Any]) -> None:
+        for entry in entries:
+            for title, below in entry.items() if isinstance(entry, dict) else ():
+                entry[title] = made.get(title, below)
+                fill(below if isinstance(below, list) else [])
+
+    fill(config.nav)
     return config
 
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Called by mkdocs when it has found the pages: adds those that are made from the code."""
     policy = {page: _from_root((ROOT / file).read_text()) for file, page in _PAGES.items()}
-    for place, text in (commands.files() | terminals.pictures() | policy).items():
+    for place, text in (commands.files() | messages.files() | terminals.pictures() | policy).items():
         files.append(File.generated(config, place, content=text))
     return files
 
@@ -60,7 +66,9 @@ def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
         markdown = f"{markdown}\n{metrics.tables()}"
     if page.file.src_uri == "reference/errors.md":
         rows = "".join(f"| `{reason}` | {meaning} |\n" for reason, meaning in connection_failures().items())
-        markdown = f"{markdown}\n| reason | what it means |\n|---|---|\n{rows}"
+        markdown = f"{markdown}\n| reason | what it means |\n|---|---|\n{rows}\n{messages.tables()}"
+    if page.file.src_uri == quotes.TROUBLE:
+        markdown = quotes.anchored(markdown)
     markdown = wire.expand(markdown)
     folder = posixpath.join("docs", posixpath.dirname(page.file.src_uri))
 
