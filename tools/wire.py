@@ -7,7 +7,6 @@ libraries that a peer would take and nothing of the package, and are all bytes o
 from __future__ import annotations
 
 import functools
-import html
 import json
 import re
 import struct
@@ -69,7 +68,7 @@ def _quoted(data: bytes) -> str:
         text = data.decode()
     except UnicodeDecodeError:
         return ""
-    return f" `{html.escape(text)}`" if text.isprintable() and len(text) <= _SHOWN and "`" not in text and text else ""
+    return f" `{text}`" if text.isprintable() and len(text) <= _SHOWN and "`" not in text and text else ""
 
 
 def _whole(data: bytes, meaning: str) -> list[Piece]:
@@ -162,9 +161,9 @@ def _value(name: str, value: Any) -> str:
         return f"{value.seconds} s and {value.nanoseconds} ns since 1970"
     if isinstance(value, list):
         shown = json.dumps(_plain(value), ensure_ascii=False)
-        return f"`{html.escape(shown)}`" if "`" not in shown and len(shown) < 3 * _SHOWN else f"{len(value)} of them"
+        return f"`{shown}`" if "`" not in shown and len(shown) < 3 * _SHOWN else f"{len(value)} of them"
     if isinstance(value, str):
-        return f"`{html.escape(ascii(value)[1:-1])}`"
+        return f"`{ascii(value)[1:-1]}`"
     return f"`{value!r}`"
 
 
@@ -299,7 +298,7 @@ def _data_header(header: bytes) -> Iterator[Piece]:
 
 def _json(body: bytes) -> str:
     text = json.dumps(json.loads(body), ensure_ascii=False)
-    return f"JSON: `{html.escape(text)}`" if "`" not in text and "|" not in text else "JSON"
+    return f"JSON: `{text}`" if "`" not in text and "|" not in text else "JSON"
 
 
 # CDT

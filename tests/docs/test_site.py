@@ -32,6 +32,7 @@ def test_pages_load_nothing_from_elsewhere_and_search_from_disk(site):
     for page in pages:
         text = page.read_text()
         assert not re.search(r'<(?:script|link|img)\b[^>]*(?:src|href)="(?:https?:)?//', text), page
+        assert not re.search(r"&amp;(?:quot|lt|gt|amp);", text), page
         assert re.search(r'<script src="[./]*js/iframe-worker\.js"', text), page
     assert (site / "search" / "search_index.js").read_text().startswith("var __index = {")
 
