@@ -86,6 +86,25 @@ def test_tables_are_folded_of_what_was_decoded(recorded):
     assert capture.open(recorded).gaps(selection).read_all() == selected
 
 
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ("payload_t > 1e15", ROWS),
+        ("payload_t >= 1152921504606846976.0", ROWS),
+        ("received_at_ns > 1.6e18 and seq >= 2.5", ROWS - 3),
+    ],
+)
+def test_large_integers_are_compared_with_floats(tmp_path, where, rows):
+    """Arrow's reader of files refuses integers that no double equals."""
+    messages = [release("Det", 0, at, struct.pack("<Q", 2**60 + at)) for at in range(ROWS)]
+    capture.import_(write(tmp_path / "lines.jsonl", messages), tmp_path / "run")
+    asked = {"payload": "t u64", "tags": None}
+    before = decode(tmp_path / "run", where=where, **asked)
+    assert before.num_rows == rows
+    capture.compact(tmp_path / "run", decode={"cdtp": asked})
+    assert decode(tmp_path / "run", where=where, **asked) == before
+
+
 ASKED = [
     {"tags": "json"},
     {"tags": None},

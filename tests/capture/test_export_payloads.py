@@ -65,6 +65,16 @@ def test_what_is_json_is_an_object_of_json_lines(tmp_path):
         assert [row["tags"] for row in rows] == [{}, {}]
         capture.export(tmp_path / "run", tmp_path / "out.csv", payload=layout, columns=["payload_rest"])
         assert (tmp_path / "out.csv").read_text().splitlines()[1:] == ['"{""b"":true}"', '"{}"']
+    capture.export(tmp_path / "run", tmp_path / "out.jsonl", "*")
+    rows = [json.loads(text) for text in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["rest"]["sender"] for row in rows] == ["Det", "Det"]
+    h5py, uproot = pytest.importorskip("h5py"), pytest.importorskip("uproot")
+    capture.export(tmp_path / "run", tmp_path / "out.h5", payload=layout)
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert [json.loads(text) for text in file["cdtp/rest"].asstr()[:]] == [{"b": True}, {}]
+    capture.export(tmp_path / "run", tmp_path / "out.root", payload=layout)
+    with uproot.open(tmp_path / "out.root") as file:
+        assert bytes(file["cdtp"]["rest"].array()[0]) == b'{"b":true}'
     capture.export(tmp_path / "run", tmp_path / "out.jsonl", payload="msgpack: variant")
     last = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[-1])
     assert last["payload_value"] == {"n": 2}
@@ -87,6 +97,23 @@ def test_a_value_of_another_type_is_named_where_it_is(tmp_path, protocol, frames
     with pytest.raises(DecodeError) as raised:
         decoded.read_all()
     assert (raised.value.kind, raised.value.frame, raised.value.offset) == ("tag_type", len(frames) - 1, 6)
+
+
+def test_text_with_a_nul_and_names_that_are_paths_are_in_hdf5(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    maps = [{"hv": 1.5, "hv/set": 2.5, ".": 3.5}]
+    payloads = [msgpack.packb(each) for each in maps]
+    rows = [line([wire.header_s(), payload], AT, protocol="cdtp") for payload in payloads]
+    rows.append(line(mc0_wire.put(b"t", b"a\0b\0xyz"), AT + 1, protocol="mc0", peer=b"p"))
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
+    capture.import_(tmp_path / "rows.jsonl", tmp_path / "run")
+    capture.export(tmp_path / "run", tmp_path / "out.h5", payload="msgpack: hv double, `hv/set` double, `.` double")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert [file["cdtp"][name][0] for name in ("hv", "hv_set", "_")] == [1.5, 2.5, 3.5]
+    capture.export(tmp_path / "run", tmp_path / "out.h5", "mc0", payload="words utf8[4], raw bytes")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["mc0/words"].asstr()[0] == "0x610062"
+        assert bytes(file["mc0/raw"][:]) == b"xyz"
 
 
 def test_csv_has_no_arrays(recorded, tmp_path):

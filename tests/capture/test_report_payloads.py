@@ -118,6 +118,34 @@ def test_a_condition_on_a_field_selects(recorded, tmp_path):
         capture.report(recorded, tmp_path / "report.html", selection=none, payload=LAYOUT)
 
 
+@pytest.mark.parametrize(
+    ("where", "protocol"),
+    [("payload_n > 0 and sender = 'odd'", "cdtp"), ("payload_n > 0 and topic = 't'", "mc0"), ("payload_n >= 0", None)],
+)
+def test_a_condition_is_of_the_protocols_that_have_its_columns(recorded, tmp_path, where, protocol):
+    report = capture.report(
+        recorded, tmp_path / "report.html", selection=capture.Selection(where=where), payload=LAYOUT
+    ).to_dict()
+    assert report["rows"] > 0
+    assert {each["protocol"] for each in report["sections"]["payloads"]} == (
+        {protocol} if protocol else {"cdtp", "mc0"}
+    )
+
+
+@pytest.mark.parametrize("values", [(1.7e308, -1.7e308), (5e-324, 0.0), (1e300, -1e300), (2.0**53, 2.0**53 + 2)])
+@pytest.mark.parametrize("layout", ["x f64", "x f64[]"])
+def test_any_numbers_are_drawn(tmp_path, layout, values):
+    payloads = [struct.pack("<2d", *values)] if layout.endswith("]") else [struct.pack("<d", each) for each in values]
+    rows = [line([wire.header_s(), payload], AT, protocol="cdtp") for payload in payloads]
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
+    capture.import_(tmp_path / "rows.jsonl", tmp_path / "run")
+    [found] = capture.report(tmp_path / "run", tmp_path / "report.html", payload=layout).to_dict()["sections"][
+        "payloads"
+    ]
+    assert (found["min"], found["max"]) == (min(values), max(values))
+    assert "nan" not in (tmp_path / "report.html").read_text().lower().replace("nanosecond", "")
+
+
 def counted(layout, frames, protocol="cdtp"):
     """The counts of the fields of payloads."""
     import pyarrow as pa

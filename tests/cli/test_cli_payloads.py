@@ -60,6 +60,17 @@ def test_what_is_wrong_is_said_before_anything_is_written(run, run7, words, said
     assert not (run7.parent / "out.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    "command", [["export", "-", "--format", "jsonl"], ["report", "r.html"], ["decode", "o.parquet"]]
+)
+@pytest.mark.parametrize("empty", [["--payload="], ["--payload", ""], ["--payload-file", "empty"]])
+def test_an_empty_layout_is_none(run, run7, tmp_path, command, empty):
+    (tmp_path / "empty").touch()
+    empty = [str(tmp_path / word) if word == "empty" else word for word in empty]
+    _, err = run("capture", command[0], run7, *command[1:], *empty, returncode=2)
+    assert "expected the name of a field, not the end" in " ".join(err.split())
+
+
 def test_csv_refuses_arrays(run, run7):
     _, err = run("capture", "export", run7, "out.csv", "--payload", "n u8, adc u16[]", returncode=1)
     assert "CSV has no arrays, and payload_adc is one" in err

@@ -9,7 +9,15 @@ import pyarrow as pa
 from trunkline._native import Protocol
 from trunkline.columns import Dtype
 
-__all__ = ["Decoder", "Layout", "RowBatches", "column_kinds"]
+__all__ = ["Decoder", "Layout", "RowBatches", "column_kinds", "variant_json"]
+
+def variant_json(column: pa.Array) -> pa.StringArray:
+    """A column of VARIANTs as JSON text.
+
+    Raises:
+        TypeError: It is none.
+        ValueError: One cannot be read.
+    """
 
 def column_kinds() -> list[str]:
     """Why a valid message has an empty cell, by slug."""
@@ -53,9 +61,6 @@ class Layout:
     @property
     def json_columns(self) -> tuple[str, ...]:
         """Those of its columns that hold JSON as text."""
-
-    def as_json(self) -> Layout:
-        """The same layout with JSON text in place of a VARIANT, for readers that have none."""
 
     @property
     def size(self) -> int | None:

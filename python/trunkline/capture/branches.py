@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from trunkline._extras import needs
 from trunkline._text import as_text
+from trunkline.capture.exporting import to_json
 from trunkline.columns import FIELD
 from trunkline.errors import LocalProtocolError
 
@@ -41,7 +41,7 @@ def branches(batch: pa.RecordBatch) -> Iterator[Branch]:
     """The columns of a batch; the members of structs are columns of their own, `NAME_MEMBER`.
 
     A field of payloads has its own name, or that of its column if another has the name already. Rows without a value have 0,
-    NaN, empty text or no items. What is nested deeper than a list of structs is JSON.
+    NaN, empty text or no items. Bytes are lists of numbers; what is nested deeper than a list of structs is JSON.
 
     Raises:
         LocalProtocolError: Two columns would have one name.
@@ -84,6 +84,7 @@ def _written(name: str, field: pa.Field) -> set[str]:
 
 
 def _of(name: str, column: pa.Array) -> Iterator[Branch]:
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -104,6 +105,10 @@ def _of(name: str, column: pa.Array) -> Iterator[Branch]:
         return
     if _is_number(kind):
         yield Branch(name, _numbers(column))
+        return
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        counts = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        yield Branch(name, np.frombuffer(b"".join(column.drop_null().to_pylist()), "u1"), counts)
         return
     yield Branch(name, [_text(value) for value in _plain(column)])
 
@@ -150,13 +155,7 @@ def _plain(column: pa.Array) -> list[Any]:
 def _text(value: Any) -> str:
     if value is None:
         return ""
-    return (
-        value
-        if isinstance(value, str)
-        else as_text(value)
-        if isinstance(value, bytes)
-        else json.dumps(value, default=as_text)
-    )
+    return value if isinstance(value, str) else to_json(value)
 
 
 class Hdf5Table:
@@ -181,13 +180,14 @@ class Hdf5Table:
         import numpy as np
 
         for branch in branches(batch):
-            self._append(branch.name, branch.values)
+            name = _link(branch.name)
+            self._append(name, _without_nul(branch.values))
             if branch.counts is not None:
-                before = self._ends.get(branch.name, 0)
+                before = self._ends.get(name, 0)
                 ends = before + np.cumsum(branch.counts, dtype="u8")
-                is_first = f"{branch.name}_offsets" not in self._group
-                self._append(f"{branch.name}_offsets", np.concatenate([[np.uint64(0)], ends]) if is_first else ends)
-                self._ends[branch.name] = int(ends[-1]) if len(ends) else before
+                is_first = f"{name}_offsets" not in self._group
+                self._append(f"{name}_offsets", np.concatenate([[np.uint64(0)], ends]) if is_first else ends)
+                self._ends[name] = int(ends[-1]) if len(ends) else before
 
     def _append(self, name: str, values: Any) -> None:
         import h5py
@@ -243,6 +243,19 @@ class RootTable:
             counts = np.array([len(text) for text in texts], "i8")
             values = np.frombuffer(b"".join(texts), "u1")
         return values if counts is None else ak.unflatten(values, counts)
+
+
+def _without_nul(values: Any) -> Any:
+    """Text of which none has a NUL, where HDF5 would end it."""
+    if not isinstance(values, list):
+        return values
+    return [as_text(text.encode()) if "\0" in text else text for text in values]
+
+
+def _link(name: str) -> str:
+    """A name that HDF5 takes: `/` leads to other groups, and `.` is the group itself."""
+    name = name.replace("/", "_")
+    return name if name.strip(".") else _identifier(name)
 
 
 def _identifier(name: str) -> str:

@@ -172,6 +172,7 @@ class Binder:
         self.layers: list[dict[str, dict[str, str]]] = [{}]
         self.of_rows: set[str] = set()
         self.decoded: set[str] = set()
+        self.casts = False
         self._messages = {column.name: column.type for column in self._schema({})}
         # Frames cannot be compared.
         self._rows = {
@@ -254,7 +255,9 @@ class Binder:
             raise _fault(tree, f"{left.kind} cannot be compared with {right.kind}")
         if left.kind == "boolean" and _COMPARES[how] not in ("equal", "not_equal"):
             raise _fault(tree, "booleans can only be compared with = and !=")
-        return _applied(tree, _COMPARES[how], *_alike(left, right))
+        alike = _alike(left, right)
+        self.casts = self.casts or alike != (left, right)
+        return _applied(tree, _COMPARES[how], *alike)
 
     def _literal(self, tree: Any) -> _Term:
         [token] = tree.children

@@ -73,7 +73,8 @@ class Marks:
             found = cls(**json.loads((metadata or {})[_KEY]))
         except (ValueError, KeyError, TypeError):
             return None
-        return found if found.version == _VERSION else None
+        is_known = found.version == _VERSION and isinstance(found.options, dict) and isinstance(found.mismatches, dict)
+        return found if is_known else None
 
 
 def stamp_of(segment: Path) -> str:

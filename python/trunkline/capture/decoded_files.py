@@ -103,7 +103,7 @@ def differences(directory: Path) -> Iterator[tuple[Path, str]]:
                 continue
             except CaptureError as error:
                 yield file, str(error).removeprefix(f"{file}: ")
-            except (pa.ArrowException, ValueError) as error:
+            except (pa.ArrowException, ValueError, KeyError) as error:
                 yield file, f"cannot be compared with its segment: {error}"
 
 
@@ -169,7 +169,8 @@ def _write(part: _native.Capture, segment: Path, protocol: str, options: Mapping
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise
-        message = f"{target}: cannot be written: {error.strerror or error}"
+        hint = "; remove it" if target.is_dir() else ""
+        message = f"{target}: cannot be written: {error.strerror or error}{hint}"
         raise CaptureError(message) from error
     return messages
 

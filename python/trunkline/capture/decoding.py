@@ -84,7 +84,7 @@ class Decoding:
             with decoded:
                 if condition is None:
                     batches = decoded.batches(names, conditions)
-                elif condition.has_floats:
+                elif condition.is_for_rows:
                     names = [*dict.fromkeys([*names, *condition.decoded, *condition.of_rows])]
                     batches = map(condition.filter, decoded.batches(names, conditions))
                 else:

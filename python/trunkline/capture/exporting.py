@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_a
 from trunkline import columns
 from trunkline._locations import need_local, whole_or_none, without_secrets
 from trunkline._native.capture import mark_variants
+from trunkline._native.columns import variant_json
 from trunkline._text import as_text, finite
 from trunkline.capture import folders, reading
 from trunkline.errors import LocalProtocolError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from trunkline.capture.selecting import Selection
 
-__all__ = ["TEXT", "Format", "export", "format_of", "is_compressed", "is_variant", "write"]
+__all__ = ["TEXT", "Format", "export", "format_of", "is_compressed", "is_variant", "to_json", "write"]
 
 Format: TypeAlias = Literal["parquet", "arrow", "csv", "jsonl", "hdf5", "root"]
 
@@ -101,7 +102,8 @@ def export(
     With a layout as `payload`, CSV refuses arrays, and an HDF5 file is a table: a group named after the protocol with a dataset for each
     column, of arrays ``FIELD`` with all items and ``FIELD_offsets`` with where each row's begin and end. A ROOT file, which requires the
     extra ``root``, is a tree named after the protocol with a branch for each column. In both, fields of payloads have their own names, the members of structs are
-    columns ``FIELD_MEMBER``, and a row without a value has 0, NaN, empty text or no items.
+    columns ``FIELD_MEMBER``, and a row without a value has 0, NaN, empty text or no items. Bytes are items of 8 bits; VARIANTs, and
+    what is nested deeper than a list of structs, are JSON. Text with a NUL, which HDF5 has not, is hexadecimal digits after ``0x`` there.
 
     Args:
         path: The capture directory or a folder of captures; or either open.
@@ -156,8 +158,6 @@ def export(
     opened = folders.opened(path)
     if file_path is not None and form == "hdf5" and isinstance(layout, bool):
         return _run(opened, file_path, protocol, selection, on_progress, options)
-    if form in TEXT:
-        options = _as_text(options)
     reader = opened.decode(protocol, selection=selection, **options)
     if form == "csv" and not isinstance(layout, bool):
         _need_no_arrays(reader.schema, columns.Layout(layout))
@@ -178,6 +178,9 @@ def write(
 ) -> int:
     """Writes any table, in any format but HDF5, and returns the number of its rows; `json` are its columns of JSON as text."""
     rows = 0
+    if form in TEXT:
+        json = json | {field.name for field in table.schema if is_variant(field)}
+        table = _without_variants(table)
     with _opened(out) as file, _WRITERS[form](file, table.schema, json) as writer:
         for batch in table:
             writer.write(_escaped(batch) if escape_formulas else batch)
@@ -189,6 +192,22 @@ def write(
     if isinstance(out, str | os.PathLike) and form == "parquet" and variants:
         mark_variants(Path(out), variants)
     return rows
+
+
+def _without_variants(table: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """The table with VARIANTs as JSON text, for readers that have no such type."""
+    import pyarrow as pa
+
+    names = [field.name for field in table.schema if is_variant(field)]
+    schema = pa.schema([pa.field(field.name, pa.string()) if field.name in names else field for field in table.schema])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in table:
+            texts = {name: variant_json(batch.column(name)) for name in names}
+            arrays = [texts.get(name, column) for name, column in zip(schema.names, batch.columns, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches()) if names else table
 
 
 def _need_no_arrays(schema: pa.Schema, layout: columns.Layout) -> None:
@@ -211,6 +230,7 @@ def _tree(
     from trunkline.capture.branches import Hdf5Table, RootTable, branches
 
     rows = 0
+    reader = _without_variants(reader)
     kind = Hdf5Table if form == "hdf5" else RootTable
     # Before there is a file: what is wrong with the names is wrong with those of no rows.
     list(branches(pa.RecordBatch.from_pylist([], reader.schema)))
@@ -337,8 +357,8 @@ class _JsonLines(_Writer):
         cells = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             # Columns of JSON are written as they are.
-            as_json = _or_null if name in self._json else _json
-            key = _json(name)
+            as_json = _or_null if name in self._json else to_json
+            key = to_json(name)
             cells.append([f"{key}: {as_json(value)}" for value in _values(column)])
         self._file.writelines(f"{{{', '.join(row)}}}\n".encode() for row in zip(*cells, strict=True))
 
@@ -352,19 +372,6 @@ _WRITERS: dict[Format, type[_Writer]] = {
     "csv": _Csv,
     "jsonl": _JsonLines,
 }
-
-
-def _as_text(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with JSON text in place of a VARIANT, which would be bytes to readers of text."""
-
-    def as_json(name: str, given: Any) -> Any:
-        if name == "payload" and not isinstance(given, bool):
-            return columns.Layout(given).as_json()
-        if isinstance(given, Mapping):
-            return {key: as_json(key, kind) for key, kind in given.items()}
-        return "json" if isinstance(given, str) and given.lower() == "variant" else given
-
-    return {name: as_json(name, given) for name, given in options.items()}
 
 
 def _json_columns(protocol: str, options: Mapping[str, Any]) -> AbstractSet[str]:
@@ -402,7 +409,7 @@ def _cell(value: Any) -> str | None:
     """A value as the cell of a table of text."""
     if value is None:
         return None
-    return as_text(value) if isinstance(value, bytes) else _json(value)
+    return as_text(value) if isinstance(value, bytes) else to_json(value)
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -423,7 +430,8 @@ def _moment(micros: int) -> str:
     return f"{moment.year + cycles * _CYCLE_YEARS:04}{moment.isoformat()[4:]}"
 
 
-def _json(value: Any) -> str:
+def to_json(value: Any) -> str:
+    """A value as JSON: bytes as text, and floats that JSON cannot hold by their names."""
     try:
         return json.dumps(value, default=as_text, allow_nan=False)
     except ValueError:

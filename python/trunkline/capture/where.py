@@ -60,11 +60,6 @@ class Where:
             raise max(faults, key=lambda fault: tuple(map(int, fault.args[0].split(":")[1:3])))
         self.protocols = tuple(found)
 
-    @property
-    def has_fields(self) -> bool:
-        """Whether it is about fields of payloads, which only a layout has."""
-        return has_fields(self._tree)
-
     @functools.cached_property
     def numbers(self) -> Spans:
         """The numbers of the rows that may match."""
@@ -93,7 +88,8 @@ class Where:
             fixed["payload"] = layout
         nothing = dict.fromkeys(binder.maps)
         decoders = [columns.Decoder(protocol, **(fixed | nothing | layer)) for layer in binder.layers]
-        return Condition(decoders, binder.layers, frozenset(binder.of_rows), frozenset(binder.decoded), evaluate)
+        used = frozenset(binder.of_rows), frozenset(binder.decoded)
+        return Condition(decoders, binder.layers, *used, evaluate, binder.casts)
 
 
 @dataclass(frozen=True)
@@ -106,6 +102,7 @@ class Condition:
         of_rows: The columns of the capture's rows that it uses.
         decoded: The columns of messages that it uses.
         evaluate: Computes it.
+        casts: Whether it compares numbers of different types, which Arrow's readers of files refuse of some.
     """
 
     decoders: list[columns.Decoder]
@@ -113,6 +110,7 @@ class Condition:
     of_rows: frozenset[str]
     decoded: frozenset[str]
     evaluate: Callable[[Mapping[str, Any]], Any]
+    casts: bool
 
     @property
     def needs(self) -> set[str]:
@@ -127,11 +125,13 @@ class Condition:
         return [schema.field(name) for name in self.decoded]
 
     @property
-    def has_floats(self) -> bool:
-        """Whether it is about numbers that may be NaN, which statistics leave out; only of one that has one decoder."""
+    def is_for_rows(self) -> bool:
+        """Whether it must be computed of rows: readers of files go by statistics, which leave NaN out, and refuse integers
+        that no double equals; only of one that has one decoder.
+        """
         from pyarrow import types
 
-        return any(types.is_floating(field.type) for field in self.fields)
+        return self.casts or any(types.is_floating(field.type) for field in self.fields)
 
     def filter(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The messages of a batch for which it holds, by the columns of a file of decoded messages."""

@@ -21,7 +21,8 @@ from trunkline.columns import layout_of
 from trunkline.errors import LocalProtocolError
 from trunkline.report.model import Clock, Report, Scope, Total
 from trunkline.report.payloads import PayloadCounts
-from trunkline.report.protocols import Counter, read, selected, spoken, within
+from trunkline.report.protocols import Counter, read, within
+from trunkline.report.selecting import selected, spoken
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from trunkline._native.analysis import Payloads
 from trunkline.capture.decoding import Decoding
 from trunkline.capture.reading import Capture
-from trunkline.capture.selecting import Selection, of_rows, protocols_of
-from trunkline.columns import Decoder, Layout, maps_of
-from trunkline.errors import LocalProtocolError
+from trunkline.capture.selecting import Selection, of_rows
+from trunkline.columns import Layout, maps_of
 from trunkline.report.charts import Chart
 from trunkline.report.distributions import Histogram, Profile
+from trunkline.report.selecting import is_possible, spoken
 from trunkline.report.tables import Column, Table, count
 
 if TYPE_CHECKING:
     from trunkline._native.capture import Capture as Part
 
-__all__ = ["FieldReport", "PayloadCounts", "is_possible"]
+__all__ = ["FieldReport", "PayloadCounts"]
 
 # What the payloads of each protocol are counted by.
 _NAMES = {"cdtp": "sender", "dcp": "service", "mc0": "topic", "mtl": "resource", "cdt": "app_version_name"}
@@ -69,15 +69,6 @@ class FieldReport:
     different: int | None = 0
 
 
-def is_possible(layout: Layout, protocol: str) -> bool:
-    """Whether payloads of a protocol can be of a layout: its messages may lack the tag that says what they are."""
-    try:
-        Decoder(protocol, payload=layout)
-    except LocalProtocolError:
-        return False
-    return True
-
-
 class PayloadCounts:
     """The counts of payloads of a capture by a layout; in any order, and added to each other.
 
@@ -91,7 +82,9 @@ class PayloadCounts:
 
     def count(self, capture: Capture, selection: Selection | None, part: Part | None = None) -> None:
         """Counts the selected messages of a capture, or of a part of it."""
-        for protocol in self._protocols(capture, selection):
+        for protocol in spoken(capture, selection, self._layout):
+            if not is_possible(self._layout, protocol):
+                continue
             options: dict[str, Any] = {**dict.fromkeys(maps_of(protocol)), "payload": self._layout}
             decoding = Decoding(protocol, "PERMISSIVE", self.columns(protocol), options)
             selected = of_rows(dataclasses.replace(selection or Selection(), protocol=protocol), protocol)
@@ -107,14 +100,6 @@ class PayloadCounts:
     def record(self, protocol: str, batch: Any) -> None:
         """Counts messages that are decoded."""
         self._summary(protocol).record(batch)
-
-    def _protocols(self, capture: Capture, selection: Selection | None) -> list[str]:
-        spoken = capture.info().protocols
-        return [
-            name
-            for name in protocols_of(selection or Selection())
-            if name in spoken and is_possible(self._layout, name)
-        ]
 
     def _summary(self, protocol: str) -> Payloads:
         return self._of.setdefault(protocol, Payloads(_NAMES[protocol]))

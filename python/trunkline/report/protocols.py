@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trunkline._native.analysis import Fold
 from trunkline.capture.decoding import read_batches
-from trunkline.capture.folding import Selected
 from trunkline.capture.reading import Capture
-from trunkline.capture.selecting import Selection, protocols_of
+from trunkline.capture.selecting import Selection
 from trunkline.columns import Decoder, Layout, reading
 from trunkline.report.cdtp_runs import Tally
 from trunkline.report.counting import counted_of, summary
 from trunkline.report.model import BUCKETS, Clock, Counted, Scope
-from trunkline.report.payloads import is_possible
 from trunkline.report.sections import SECTIONS
+from trunkline.report.selecting import selected
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from trunkline._native.capture import Capture as Part
 
-__all__ = ["Counter", "read", "selected", "spoken", "within"]
+__all__ = ["Counter", "read", "within"]
 
 
 class Counter:
@@ -121,30 +119,6 @@ class Counter:
     def copy_to(self, other: Counter) -> None:
         """Copies the counts to another counter, without the runs."""
         other._summary.restore(self._summary.state())
-
-
-def spoken(capture: Capture, selection: Selection | None, layout: Layout | None) -> list[str]:
-    """The protocols of a capture of which a selection may have messages."""
-    there = capture.info().protocols
-    names = [name for name in protocols_of(selection or Selection()) if name in there]
-    condition = None if selection is None else selection.condition()
-    if condition is None or layout is None or not condition.has_fields:
-        return names
-    return [name for name in names if is_possible(layout, name)]
-
-
-def selected(
-    capture: Capture,
-    selection: Selection,
-    protocol: str,
-    layout: Layout | None,
-    columns: Sequence[str] | None = None,
-) -> Selected:
-    """The selected messages of a protocol, which a condition may choose by the fields of a layout."""
-    options = SECTIONS[protocol].options
-    if layout is not None and is_possible(layout, protocol):
-        options = {**options, "payload": layout}
-    return Selected(capture, dataclasses.replace(selection, protocol=protocol), options, columns)
 
 
 def within(selection: Selection | None, names: Sequence[str], capture: Capture) -> dict[str, Any] | None:

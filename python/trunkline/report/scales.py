@@ -9,6 +9,10 @@ from dataclasses import dataclass
 __all__ = ["Scale", "decades", "steps", "symlog"]
 
 
+# Steps that are smaller have too few digits.
+_LEAST = 1e-300
+
+
 @dataclass(frozen=True, slots=True)
 class Scale:
     """An axis from one value to another.
@@ -30,7 +34,9 @@ class Scale:
     def __call__(self, value: float) -> float:
         """The position of a value."""
         low, high = self.bend(self.low), self.bend(self.high)
-        return self.start + (self.bend(value) - low) / ((high - low) or 1) * (self.end - self.start)
+        # Halves: the range of doubles is larger than the largest double.
+        part = (self.bend(value) / 2 - low / 2) / ((high / 2 - low / 2) or 1)
+        return self.start + part * (self.end - self.start)
 
 
 def symlog(value: float) -> float:
@@ -44,14 +50,19 @@ def steps(low: float, high: float, most: int = 5, *, whole: bool = False) -> lis
     ```pycon
     >>> steps(0, 7), steps(0, 2, whole=True), steps(0, 0.3)
     ([0.0, 2.0, 4.0, 6.0], [0.0, 1.0, 2.0], [0.0, 0.1, 0.2, 0.3])
+    >>> steps(-1.7e308, 1.7e308), steps(0, 5e-324)
+    ([-1e+308, 0.0, 1e+308], [0, 5e-324])
 
     ```
     """
     if high <= low:
         return [low]
-    power = math.floor(math.log10((high - low) / most))
+    each = high / most - low / most
+    if each < _LEAST:
+        return [low, high]
+    power = math.floor(math.log10(each))
     sizes = (digit * 10.0**exponent for exponent in (power, power + 1) for digit in (1, 2, 5))
-    step = next((size for size in sizes if (high - low) / size <= most and (size >= 1 or not whole)), 1)
+    step = next((size for size in sizes if high / size - low / size <= most and (size >= 1 or not whole)), 1)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{count * step:.12g}") for count in range(first, last + 1)]
 

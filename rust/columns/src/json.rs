@@ -3,7 +3,7 @@
 
 use std::str;
 
-use arrow_array::temporal_conversions::timestamp_s_to_datetime;
+use arrow_array::temporal_conversions::{timestamp_s_to_datetime, timestamp_us_to_datetime};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;
 use trunkline_wire::{
@@ -14,6 +14,7 @@ use trunkline_wire::{
 use crate::{
     item::{Decimal, Fields, Item},
     limits::{MAX_BYTES, Unwritten},
+    variant::reading::Value as Variant,
 };
 
 /// Writes one text after another.
@@ -107,11 +108,53 @@ impl JsonWriter {
         if self.text.len() > MAX_BYTES { Err(Unwritten::TooLarge) } else { Ok(()) }
     }
 
-    /// A number with its decimal places, without zeros at its end.
-    fn places(&mut self, Decimal { mut places, mut digits }: Decimal) {
+    /// The same of a VARIANT.
+    pub(crate) fn variant(&mut self, value: &Variant<'_>) -> Result<(), Unwritten> {
+        match value {
+            Variant::Null => self.text.extend_from_slice(b"null"),
+            Variant::Boolean(value) => self.plain(value),
+            Variant::Signed(value) => self.plain(value),
+            Variant::Decimal(digits, places) => self.decimal(*digits, *places),
+            Variant::Float(value) if value.is_finite() => self.plain(value),
+            Variant::Float(value) => self.not_finite((*value).into()),
+            Variant::Double(value) if value.is_finite() => self.plain(value),
+            Variant::Double(value) => self.not_finite(*value),
+            Variant::Timestamp(micros) => {
+                self.plain(&timestamp_us_to_datetime(*micros).map(|moment| format!("{moment}+00:00")));
+            }
+            Variant::Text(value) => self.plain(value),
+            Variant::Binary(value) => self.base64(value),
+            Variant::Array(members) => {
+                self.text.push(b'[');
+                for member in members {
+                    self.next();
+                    self.variant(member)?;
+                }
+                self.text.push(b']');
+            }
+            Variant::Object(members) => {
+                self.text.push(b'{');
+                for (name, member) in members {
+                    self.next();
+                    self.plain(name);
+                    self.text.push(b':');
+                    self.variant(member)?;
+                }
+                self.text.push(b'}');
+            }
+        }
+        if self.text.len() > MAX_BYTES { Err(Unwritten::TooLarge) } else { Ok(()) }
+    }
+
+    fn places(&mut self, Decimal { places, digits }: Decimal) {
         if places > 38 {
             return self.plain(&Decimal { places, digits }.to_double());
         }
+        self.decimal(digits.into(), places);
+    }
+
+    /// A number with its decimal places, without zeros at its end.
+    fn decimal(&mut self, mut digits: i128, mut places: u8) {
         while places > 0 && digits % 10 == 0 {
             (places, digits) = (places - 1, digits / 10);
         }

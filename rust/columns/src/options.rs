@@ -161,11 +161,6 @@ impl Tags {
         Self { typed, rest: self.rest.filter(|_| is_kept("rest")) }
     }
 
-    /// The others as JSON text, if they have a column.
-    pub(crate) fn as_json(&self) -> Self {
-        Self { typed: self.typed.clone(), rest: self.rest.map(|_| RestType::Json) }
-    }
-
     /// The tags with their own column.
     pub fn typed(&self) -> &[(String, TagType)] {
         &self.typed

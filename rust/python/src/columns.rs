@@ -14,7 +14,7 @@ use pyo3_arrow::input::AnyArray;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 use trunkline_columns::{
     ColumnError, ColumnKind, Decoder, Description, EVERY, Layout, Mismatches, Mode, Need, PROTOCOLS, Parts, Payload,
-    PlanError, RestType, RowBatches, Tags, Types, Value, ddl, frames_fields,
+    PlanError, RestType, RowBatches, Tags, Types, Value, ddl, frames_fields, variant_json as variants_as_json,
 };
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
@@ -24,6 +24,15 @@ use crate::layouts::{PyLayout, keep_as_text};
 #[pyfunction]
 pub(crate) fn column_kinds() -> Vec<&'static str> {
     ColumnKind::ALL.iter().map(|kind| kind.slug()).collect()
+}
+
+/// A column of VARIANTs as JSON text.
+#[pyfunction]
+pub(crate) fn variant_json(py: Python<'_>, column: AnyArray) -> PyResult<Bound<'_, PyAny>> {
+    let column = whole(column)?;
+    let column = column.as_struct_opt().ok_or_else(|| PyTypeError::new_err("not a column of VARIANTs"))?;
+    let text = variants_as_json(column).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    array(py, &PyArray::from_array_ref(Arc::new(text)))
 }
 
 /// Every protocol whose messages can be decoded into columns.

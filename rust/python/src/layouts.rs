@@ -39,11 +39,6 @@ impl PyLayout {
         PyTuple::new(py, self.0.json_columns())
     }
 
-    /// The same layout with JSON text in place of a VARIANT.
-    fn as_json(&self) -> Self {
-        Self(self.0.as_json())
-    }
-
     /// The bytes of a payload; None where they vary.
     #[getter]
     fn size(&self) -> Option<usize> {

@@ -136,9 +136,8 @@ mod _native {
         #[pymodule_export]
         use crate::layouts::PyLayout;
 
-        /// Why a good message has an empty cell, by slug.
         #[pymodule_export]
-        use crate::columns::column_kinds;
+        use crate::columns::{column_kinds, variant_json};
     }
 
     #[pymodule]

@@ -238,7 +238,7 @@ def decoding_options(
     if codec is not None:
         options["codec"] = codec.value
     found = payload_of(payload, payload_file)
-    if found:
+    if found is not False:
         options["payload"] = found
     return options
 

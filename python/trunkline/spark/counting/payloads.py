@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from trunkline.columns import Layout
-from trunkline.report.payloads import PayloadCounts, is_possible
+from trunkline.report.payloads import PayloadCounts
+from trunkline.report.selecting import is_possible
 from trunkline.spark.columns import decode
 from trunkline.spark.counting.segments import Tasks
 

@@ -20,7 +20,8 @@ from trunkline.columns import Layout
 from trunkline.errors import CaptureError
 from trunkline.report.local import now_of, total_of
 from trunkline.report.model import Counted, Scope, Total
-from trunkline.report.protocols import Counter, read, spoken, within
+from trunkline.report.protocols import Counter, read, within
+from trunkline.report.selecting import spoken
 from trunkline.spark.counting.merging import STATE, Counting, states
 from trunkline.spark.source.captures import published
 from trunkline.spark.source.planning import NOTES

@@ -42,21 +42,6 @@ pub(super) enum Map {
     Fields(Tags),
 }
 
-impl Kind {
-    /// With JSON text in place of a VARIANT.
-    pub(super) fn as_json(&self) -> Self {
-        let of_map = |map: &Map| match map {
-            Map::Whole(_) => Map::Whole(RestType::Json),
-            Map::Fields(tags) => Map::Fields(tags.as_json()),
-        };
-        match self {
-            Self::MsgPack(map) => Self::MsgPack(of_map(map)),
-            Self::Json(map) => Self::Json(of_map(map)),
-            Self::Packed { .. } | Self::Avro(_) | Self::Utf8 | Self::Dtype => self.clone(),
-        }
-    }
-}
-
 /// A field of a frame, or of a struct.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Field {

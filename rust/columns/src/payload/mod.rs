@@ -194,14 +194,6 @@ impl Layout {
         Self { kind, text, columns, types, compiled }
     }
 
-    /// The same, with JSON text in place of a VARIANT.
-    #[must_use]
-    pub fn as_json(&self) -> Self {
-        let kind = Arc::new(self.kind.as_json());
-        let text = kind.to_string().into();
-        Self::compile(kind, text, self.types, &|_| true)
-    }
-
     /// The names of the columns that hold JSON as text.
     pub fn json_columns(&self) -> Vec<String> {
         let Compiled::Map { map, .. } = &self.compiled else { return Vec::new() };

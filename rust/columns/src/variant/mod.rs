@@ -5,6 +5,7 @@
 
 mod cells;
 pub(crate) mod reading;
+mod text;
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -18,6 +19,8 @@ use crate::{
     item::{Decimal, Fields as ItemFields, Item},
     limits::Unwritten,
 };
+
+pub use text::variant_json;
 
 /// The most bytes of a variant that Spark accepts everywhere.
 pub(crate) const MAX_BYTES: usize = 16 << 20;
