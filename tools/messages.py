@@ -34,7 +34,7 @@ _BOOST = "---\nsearch:\n  boost: 0.75\n---"
 
 _INDEX = """# Index of messages
 
-Every error, warning and line of the log, as the source has it. What varies, as a name or a number, is `…`. The search finds a
+Errors, warnings and lines of the log, as the source has them. What varies, as a name or a number, is `…`. The search finds a
 message by its words, best without names, numbers and paths. What is seen most often is on the page
 [Troubleshooting](../troubleshooting.md).
 

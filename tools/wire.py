@@ -209,7 +209,7 @@ def _dcp(message: list[bytes]) -> Iterator[list[Piece]]:
     if name == "REGISTER":
         names = ["the service"]
     elif name == "REQUEST":
-        names = ["the service", "the client"]
+        names = ["the service", "the client"] if rest[1] else ["the service"]
     elif name == "REPLY":
         names = ["the client"]
     else:
@@ -218,7 +218,9 @@ def _dcp(message: list[bytes]) -> Iterator[list[Piece]]:
     for number, frame in enumerate(rest):
         if number < fixed:
             yield _whole(frame, names[number])
-        elif b"" in rest[fixed:number]:
+        elif number == fixed:
+            yield _whole(frame, "the begin of the metadata")
+        elif b"" in rest[fixed + 1 : number]:
             yield _whole(frame, "data")
         elif frame:
             yield _whole(frame, "metadata")

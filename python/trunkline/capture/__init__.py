@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trunkline._extras import needs
 from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.exporting import export
 from trunkline.capture.folders import Folder, open_folder
@@ -76,12 +77,17 @@ __all__ = [
 __dir__ = __all__.copy
 
 
+@needs("capture", "pyarrow")
+def _report() -> Any:
+    from trunkline.report.local import report
+
+    return report
+
+
 def __getattr__(name: str) -> Any:
     # Reports depend on captures, not the other way round.
     if name == "report":
-        from trunkline.report.local import report
-
-        return report
+        return _report()
     # Imported late: it needs the sending roles and asyncio, half of all imports, which Spark's processes do not use.
     if name == "replay":
         from trunkline.capture.replaying import replay

@@ -23,7 +23,16 @@ from trunkline.options import DEFAULTS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Folder", "Readable", "below", "is_capture", "is_folder_of_captures", "open_folder", "opened"]
+__all__ = [
+    "Folder",
+    "Readable",
+    "below",
+    "has_captures",
+    "is_capture",
+    "is_folder_of_captures",
+    "open_folder",
+    "opened",
+]
 
 
 class Folder:
@@ -220,6 +229,11 @@ def is_folder_of_captures(path: str | os.PathLike[str]) -> bool:
     """
     place = location_of(path)
     return is_readable(place) and is_folder(place) and not is_capture(place) and any(below(place))
+
+
+def has_captures(folder: Location) -> bool:
+    """Whether a folder has captures right in it."""
+    return isinstance(folder, Path) and is_folder(folder) and any(is_capture(folder / name) for name in folders(folder))
 
 
 def below(folder: Location) -> Iterator[Location]:

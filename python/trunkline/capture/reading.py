@@ -19,7 +19,7 @@ from trunkline._text import amount, counted, facts_table, moment, readable
 from trunkline.capture import pruning
 from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.selecting import Selection, of_rows
-from trunkline.errors import DecodeError, LocalProtocolError
+from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
@@ -128,7 +128,15 @@ class Capture:
         spans = None
         if segments is not None:
             spans = [(some, some) if isinstance(some, int) else some for some in segments]
-        self._native = _native.Capture(self.path, max_message_bytes, spans)
+        try:
+            self._native = _native.Capture(self.path, max_message_bytes, spans)
+        except CaptureError:
+            from trunkline.capture.folders import has_captures
+
+            if not has_captures(self.path):
+                raise
+            message = f"{self.path}: is a folder of captures: name one of them; capture.open_folder() reads all"
+            raise CaptureError(message) from None
         self._info: CaptureInfo | None = None
 
     @property

@@ -60,6 +60,8 @@ class Writing:
             rows = shown.print_json(table, output)
         else:
             rows = shown.print(table, output)
+        if selection is None and not rows:
+            output.note(f"no {shown.table} in {directory}")
         note_unmatched(output, directory, selection, rows)
 
     def _to_file(self, out: Path, table: pa.RecordBatchReader, output: Output) -> int:
