@@ -1,6 +1,8 @@
 """Folders of captures, read as one."""
 
 import json
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -103,6 +105,19 @@ def test_a_report_is_of_all(folder, tmp_path):
         capture.report(folder, tmp_path / "all.html", selection=capture.Selection(run="run_1"))
     only = capture.Selection(protocol="mc0")
     assert capture.report(folder, tmp_path / "some.html", selection=only).rows == 2
+
+
+def test_what_takes_one_capture_says_so(folder):
+    with pytest.raises(CaptureError, match="runs: is a folder of captures: name one of them"):
+        capture.open(folder)
+    with pytest.raises(CaptureError, match="is not a capture: it contains"):
+        capture.open(folder.parent)
+
+
+def test_a_missing_extra_is_named():
+    code = "import sys; sys.modules['pyarrow'] = None; from trunkline import capture; capture.report('.', 'x.html')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "LocalProtocolError: this requires pyarrow: install trunkline[capture]" in ran.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

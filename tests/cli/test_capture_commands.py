@@ -419,6 +419,8 @@ def test_a_capture_without_runs_says_so(run, tmp_path):
     write(tmp_path / "no-runs.jsonl", [spec("D")], step_ns=1)
     run("capture", "import", "no-runs.jsonl", "--capture", "c")
     assert run("capture", "runs", "c") == ("", "trunkline: no runs in c\n")
+    for table in ("gaps", "requests", "topics", "contents", "rollout"):
+        assert run("capture", table, "c") == ("", f"trunkline: no {table} in c\n")
     assert " UTC, 0.000 s" in run("capture", "info", "c")[0]
 
 
