@@ -93,7 +93,7 @@ def test_a_table_of_json_lines_is_json_whatever_its_numbers_are(tmp_path):
     assert {row["tag_raw"] for row in rows} == {"0xff"}
 
 
-@pytest.mark.parametrize("write", [exporting._json, exporting._cell], ids=["jsonl", "csv"])
+@pytest.mark.parametrize("write", [exporting.to_json, exporting._cell], ids=["jsonl", "csv"])
 def test_what_is_inside_lists_and_structs_is_json_too(write):
     inside = {"a": [float("nan"), {"b": float("inf")}], "c": [b"text", b"\xff"], "d": None}
     assert write(inside) == '{"a": ["NaN", {"b": "Infinity"}], "c": ["text", "0xff"], "d": null}'

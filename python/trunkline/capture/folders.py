@@ -232,8 +232,10 @@ def is_folder_of_captures(path: str | os.PathLike[str]) -> bool:
 
 
 def has_captures(folder: Location) -> bool:
-    """Whether a folder has captures right in it."""
-    return isinstance(folder, Path) and is_folder(folder) and any(is_capture(folder / name) for name in folders(folder))
+    """Whether a folder that is no capture has captures right in it."""
+    if not isinstance(folder, Path) or not is_folder(folder) or is_capture(folder):
+        return False
+    return any(is_capture(folder / name) for name in folders(folder) if not name.startswith((".", "_")))
 
 
 def below(folder: Location) -> Iterator[Location]:

@@ -138,7 +138,7 @@ class Family(TyperGroup):
 def _with_payloads(parse: Callable[..., Any], ctx: Any, args: list[str]) -> Any:
     """Parses words of which --payload may stand alone, at their end or before another option; typer has no such option."""
     end = args.index("--") if "--" in args else len(args)
-    is_alone = [word == _PAYLOAD and after.startswith("-") for word, after in zip(args, [*args[1:], "-"], strict=True)]
+    is_alone = [word == _PAYLOAD and after.startswith("-") for word, after in zip(args, [*args[1:], "-"], strict=False)]
     given = [f"{word}={FRAMES}" if is_alone[at] and at < end else word for at, word in enumerate(args)]
     return parse(ctx, given)
 
