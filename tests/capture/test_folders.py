@@ -105,6 +105,12 @@ def test_a_report_is_of_all(folder, tmp_path):
         capture.report(folder, tmp_path / "all.html", selection=capture.Selection(run="run_1"))
     only = capture.Selection(protocol="mc0")
     assert capture.report(folder, tmp_path / "some.html", selection=only).rows == 2
+    # Captures of CDTP have no topics.
+    topics = capture.Selection(where="topic = 't' and payload_x > 0")
+    assert capture.report(folder, tmp_path / "some.html", selection=topics, payload="x u8").rows == 2
+    with pytest.raises(LocalProtocolError, match="no column 'payload_y', did you mean 'payload_x'"):
+        wrong = capture.Selection(where="topic = 't' and payload_y > 0")
+        capture.report(folder, tmp_path / "some.html", selection=wrong, payload="x u8")
 
 
 def test_what_takes_one_capture_says_so(folder):

@@ -22,7 +22,7 @@ from trunkline.errors import LocalProtocolError
 from trunkline.report.model import Clock, Report, Scope, Total
 from trunkline.report.payloads import PayloadCounts
 from trunkline.report.protocols import Counter, read, within
-from trunkline.report.selecting import selected, spoken
+from trunkline.report.selecting import deciding, selected, spoken
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +86,7 @@ def report(
 
     layout = layout_of(payload)
     out, found = checked(out_html), opened(capture)
-    captures = [found] if isinstance(found, Capture) else [*found]
+    captures = deciding([found] if isinstance(found, Capture) else [*found], selection, layout)
     if selection is not None and selection.run is not None and isinstance(found, Folder):
         message = "a run is of one capture: name the capture"
         raise LocalProtocolError(message)

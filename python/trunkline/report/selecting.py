@@ -13,7 +13,7 @@ from trunkline.columns import Decoder, Layout
 from trunkline.errors import LocalProtocolError
 from trunkline.report.sections import SECTIONS
 
-__all__ = ["is_possible", "selected", "spoken"]
+__all__ = ["deciding", "is_possible", "selected", "spoken"]
 
 
 def spoken(capture: Capture, selection: Selection | None, layout: Layout | None) -> list[str]:
@@ -35,6 +35,25 @@ def spoken(capture: Capture, selection: Selection | None, layout: Layout | None)
             faults.append(fault)
         else:
             having.append(name)
+    if faults and not having:
+        raise faults[0]
+    return having
+
+
+def deciding(captures: Sequence[Capture], selection: Selection | None, layout: Layout | None) -> Sequence[Capture]:
+    """The captures of which a selection can be decided: those with a protocol that has the columns of its condition.
+
+    Raises:
+        LocalProtocolError: There is none.
+    """
+    having, faults = [], []
+    for each in captures:
+        try:
+            spoken(each, selection, layout)
+        except LocalProtocolError as fault:
+            faults.append(fault)
+        else:
+            having.append(each)
     if faults and not having:
         raise faults[0]
     return having
