@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
-import os
-import statistics
 import struct
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benches.measure import RESULTS, machine
+from benches.measure import machine
+from benches.spark.rounds import Rounds, in_turn
 from trunkline import spark
 
 if TYPE_CHECKING:
@@ -41,26 +37,6 @@ READY_ALL, READY = "mapInArrow, 8 columns to 20 ready ones", "mapInArrow, 2 colu
 IDENTITY_ALL, IDENTITY = "mapInArrow identity, 8 columns", "mapInArrow identity, 2 columns"
 DECODE_ALL, DECODE = "spark.decode, 8 columns to all 20", "spark.decode, 2 columns to 5"
 MSGPACK, PANDAS = "msgpack in mapInArrow", "msgpack in a pandas UDF"
-
-
-@dataclass(frozen=True)
-class Round:
-    """What one run of a case took.
-
-    Attributes:
-        wall_s: Seconds.
-        jvm_us: CPU microseconds a row of the JVM.
-        python_us: The same of all its Python workers.
-    """
-
-    wall_s: float
-    jvm_us: float
-    python_us: float
-
-    @property
-    def cpu_us(self) -> float:
-        """Both together."""
-        return self.jvm_us + self.python_us
 
 
 def write_capture(path: Path, rows: int) -> None:
@@ -148,67 +124,26 @@ def cases(rows: DataFrame) -> Mapping[str, DataFrame]:
     }
 
 
-def cpu_s(jvm: int) -> tuple[float, float]:
-    """CPU seconds until now: of the JVM, and of all the processes below it."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    times, children = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            times[int(entry.name)] = [int(field) / ticks for field in fields[11:15]]
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-    below, todo = 0.0, list(children.get(jvm, ()))
-    while todo:
-        process = todo.pop()
-        # Those that have ended count for the one that they ended under.
-        below += sum(times[process])
-        todo += children.get(process, ())
-    return sum(times[jvm][:2]), below
-
-
-def measure(plan: DataFrame, jvm: int, rows: int) -> Round:
-    """Runs a plan into nothing."""
-    before, start = cpu_s(jvm), time.perf_counter()
-    plan.write.format("noop").mode("overwrite").save()
-    wall = time.perf_counter() - start
-    after = cpu_s(jvm)
-    return Round(wall, *((late - early) / rows * 1e6 for early, late in zip(before, after, strict=True)))
-
-
 def main(*, fast: bool) -> None:
     """Runs the cases in turn, several rounds, and writes what came out."""
     rows, rounds, warm = (20_000, 1, 0) if fast else (1_000_000, 5, _WARM)
     head = machine()
     session: SparkSession = spark.session(master="local[2]")
     jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no public way
-    measured: dict[str, list[Round]] = {}
     with tempfile.TemporaryDirectory() as directory:
         write_capture(Path(directory, "0000000000.parquet"), rows)
         plans = cases(session.read.parquet(directory))
         first = plans[DECODE].orderBy("tag_event").first()
         assert first == plans[MSGPACK].orderBy("tag_event").first(), first
-        for plan in [*plans.values()] * warm:
-            measure(plan, jvm, rows)
-        for _ in range(rounds):
-            for name, plan in plans.items():
-                measured.setdefault(name, []).append(measure(plan, jvm, rows))
+        measured = in_turn(plans, jvm, rows, rounds, warm)
     session.stop()
     if not fast:
         write(measured, rows, rounds, head)
 
 
-def write(measured: Mapping[str, list[Round]], rows: int, rounds: int, head: str) -> None:
+def write(measured: Rounds, rows: int, rounds: int, head: str) -> None:
     """Writes `spark.md` and `spark.json`."""
-
-    def median(name: str, field: str) -> float:
-        return statistics.median(getattr(each, field) for each in measured[name])
-
-    def ratio(of: str, to: str) -> float:
-        return median(of, "cpu_us") / median(to, "cpu_us")
-
+    median, ratio = measured.median, measured.ratio
     method = (
         f"{rows:,} headers of 58 bytes with three tags, Parquet to the `noop` sink on local[2], {rounds} rounds after "
         f"{_WARM} to warm up, the cases in turn; medians. CPU of the JVM and of all its Python workers. The five columns "
@@ -243,11 +178,7 @@ def write(measured: Mapping[str, list[Round]], rows: int, rounds: int, head: str
         f"| msgpack in a pandas UDF, CPU against decode | ≥ 5 | {ratio(PANDAS, DECODE):.2f} |",
         "",
     ]
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "spark.md").write_text("\n".join(lines))
-    data = {name: [vars(each) for each in rounds_of] for name, rounds_of in measured.items()}
-    (RESULTS / "spark.json").write_text(json.dumps({"machine": head, "cases": data}, indent=1) + "\n")
-    print("\n".join(lines))
+    measured.write("spark", lines, head)
 
 
 if __name__ == "__main__":

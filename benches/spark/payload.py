@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import struct
 import tempfile
 from collections.abc import Mapping
@@ -16,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benches.measure import RESULTS, machine
-from benches.spark.decode import Round, measure
+from benches.measure import machine
+from benches.spark.rounds import Rounds, in_turn
 from trunkline import spark
 
 if TYPE_CHECKING:
@@ -84,31 +82,20 @@ def main(*, fast: bool) -> None:
     head = machine()
     session: SparkSession = spark.session(master="local[2]")
     jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001 - there is no public way
-    measured: dict[str, list[Round]] = {}
     with tempfile.TemporaryDirectory() as directory:
         write_capture(Path(directory, "0000000000.parquet"), rows)
         plans = cases(session.read.parquet(directory))
         for ours, other in ((OURS_MAX, PANDAS_COLUMN), (OURS_MAX, PANDAS_MAX), (OURS_SUM, PANDAS_SUM)):
             assert plans[ours].first()[0] == plans[other].first()[0]  # type: ignore[index]
-        for plan in [*plans.values()] * warm:
-            measure(plan, jvm, rows)
-        for _ in range(rounds):
-            for name, plan in plans.items():
-                measured.setdefault(name, []).append(measure(plan, jvm, rows))
+        measured = in_turn(plans, jvm, rows, rounds, warm)
     session.stop()
     if not fast:
         write(measured, rows, rounds, head)
 
 
-def write(measured: Mapping[str, list[Round]], rows: int, rounds: int, head: str) -> None:
+def write(measured: Rounds, rows: int, rounds: int, head: str) -> None:
     """Writes `spark-payload.md` and `spark-payload.json`."""
-
-    def median(name: str, field: str) -> float:
-        return statistics.median(getattr(each, field) for each in measured[name])
-
-    def ratio(of: str, to: str) -> float:
-        return median(of, "cpu_us") / median(to, "cpu_us")
-
+    median, ratio = measured.median, measured.ratio
     lines = [
         "# Payloads in Spark",
         "",
@@ -134,11 +121,7 @@ def write(measured: Mapping[str, list[Round]], rows: int, rounds: int, head: str
         f"| aggregate, against one that gives the sum alone | ≤ 0.25 | {ratio(OURS_SUM, PANDAS_SUM):.2f} |",
         "",
     ]
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "spark-payload.md").write_text("\n".join(lines))
-    data = {name: [vars(each) for each in rounds_of] for name, rounds_of in measured.items()}
-    (RESULTS / "spark-payload.json").write_text(json.dumps({"machine": head, "cases": data}, indent=1) + "\n")
-    print("\n".join(lines))
+    measured.write("spark-payload", lines, head)
 
 
 if __name__ == "__main__":
