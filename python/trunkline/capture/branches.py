@@ -38,7 +38,7 @@ class Branch:
 
 
 def branches(batch: pa.RecordBatch) -> Iterator[Branch]:
-    """The columns of a batch; the members of structs are columns of their own, `NAME_MEMBER`.
+    """The columns of a batch without VARIANTs; the members of structs are columns of their own, `NAME_MEMBER`.
 
     A field of payloads has its own name, or that of its column if another has the name already. Rows without a value have 0,
     NaN, empty text or no items. Bytes are lists of numbers; what is nested deeper than a list of structs is JSON.
@@ -89,7 +89,7 @@ def _of(name: str, column: pa.Array) -> Iterator[Branch]:
     import pyarrow.compute as pc
 
     kind = column.type
-    if pa.types.is_struct(kind) and not _is_variant(kind):
+    if pa.types.is_struct(kind):
         for at, field in enumerate(kind):
             yield from _of(f"{name}_{field.name}", pc.struct_field(column, at))
         return
@@ -110,11 +110,7 @@ def _of(name: str, column: pa.Array) -> Iterator[Branch]:
         counts = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
         yield Branch(name, np.frombuffer(b"".join(column.drop_null().to_pylist()), "u1"), counts)
         return
-    yield Branch(name, [_text(value) for value in _plain(column)])
-
-
-def _is_variant(kind: pa.DataType) -> bool:
-    return any((field.metadata or {}).get(b"variant") for field in kind)
+    yield Branch(name, [_text(value) for value in column.to_pylist()])
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -129,7 +125,7 @@ def _members(kind: pa.DataType) -> list[tuple[str, int | None]] | None:
 
     if _is_number(kind):
         return [("", None)]
-    if pa.types.is_struct(kind) and not _is_variant(kind) and all(_is_number(field.type) for field in kind):
+    if pa.types.is_struct(kind) and all(_is_number(field.type) for field in kind):
         return [(f"_{field.name}", at) for at, field in enumerate(kind)]
     return None
 
@@ -144,11 +140,6 @@ def _numbers(column: pa.Array) -> np.ndarray[Any, Any]:
         column = column.cast(pa.float32())
     nothing = float("nan") if pa.types.is_floating(column.type) else pa.scalar(0).cast(column.type)
     found: np.ndarray[Any, Any] = pc.fill_null(column, nothing).to_numpy(zero_copy_only=False)
-    return found
-
-
-def _plain(column: pa.Array) -> list[Any]:
-    found: list[Any] = column.to_pylist()
     return found
 
 
