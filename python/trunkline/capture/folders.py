@@ -235,20 +235,21 @@ def has_captures(folder: Location) -> bool:
     """Whether a folder that is no capture has captures right in it."""
     if not isinstance(folder, Path) or not is_folder(folder) or is_capture(folder):
         return False
-    return any(is_capture(folder / name) for name in folders(folder) if not name.startswith((".", "_")))
+    return any(map(is_capture, _inside(folder)))
 
 
 def below(folder: Location) -> Iterator[Location]:
     """The captures below a folder; does not look inside captures."""
-    for name in folders(folder):
-        # The internal folders of captures begin so.
-        if name.startswith((".", "_")):
-            continue
-        place = folder / name
+    for place in _inside(folder):
         if is_capture(place):
             yield place
         else:
             yield from below(place)
+
+
+def _inside(folder: Location) -> Iterator[Location]:
+    """The folders right in a folder, but for the internal ones of captures."""
+    return (folder / name for name in folders(folder) if not name.startswith((".", "_")))
 
 
 def is_capture(place: Location) -> bool:
