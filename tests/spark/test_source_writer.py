@@ -16,7 +16,7 @@ from peers.recorded import AT, line
 from trunkline import capture, cdtp, spark
 from trunkline._locations import begun_name
 from trunkline.errors import CaptureError
-from trunkline.spark.source.writer import CaptureWriter
+from trunkline.spark.source.writer import CaptureSink, CaptureWriter
 
 KEPT = [name for name in capture.schema().names if name not in ("capture_id", "segment", "seq")]
 
@@ -154,7 +154,7 @@ from trunkline.spark.source import writer
 table = capture.open(sys.argv[1]).read_all()
 job = writer.CaptureWriter({"path": sys.argv[2]}, from_arrow_schema(capture.schema()), overwrite=True)
 written = job.write(iter(table.to_batches()))
-place, name = (writer._native, "replace") if sys.argv[3] == "before" else (writer.shutil, "rmtree")
+place, name = (writer._native, "replace") if sys.argv[3] == "before" else (writer, "end")
 setattr(place, name, lambda *_, **__: os._exit(9))
 job.commit([written])
 """
@@ -203,6 +203,27 @@ def test_nothing_is_left_of_what_fails(session, add, tmp_path):
     failing = rows.selectExpr("* except (endpoint)", "if(seq = 1, raise_error('no'), endpoint) AS endpoint")
     with pytest.raises(PySparkException, match="no"):
         save(failing, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "lines.jsonl"]
+
+
+@pytest.mark.parametrize("job", [CaptureWriter, CaptureSink])
+def test_a_task_that_outlives_its_job_leaves_nothing(add, tmp_path, job):
+    rows = capture.open(add("a", 1, 2, 3)).read_all()
+    options = {"path": str(tmp_path / "out")} | ({"txnAppId": "lab"} if job is CaptureSink else {})
+    schema = from_arrow_schema(capture.schema())
+    task = job(options, schema, overwrite=False)
+    # A batch of a stream is ended by another process than the one that planned it.
+    ending, batch = (job(options, schema, overwrite=False), [0]) if job is CaptureSink else (task, [])
+
+    def ended_meanwhile():
+        yield rows.slice(0, 1).to_batches()[0]
+        ending.abort([None], *batch)
+        yield rows.slice(1).to_batches()[0]
+
+    with pytest.raises(CaptureError):
+        task.write(ended_meanwhile())
+    with pytest.raises(CaptureError, match="No such file or directory"):
+        task.write(iter(rows.to_batches()))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "lines.jsonl"]
 
 

@@ -202,7 +202,9 @@ mod tests {
     }
 
     fn names(scratch: &Path) -> (PathBuf, PathBuf) {
-        (scratch.join("capture"), scratch.join("staging"))
+        let (capture, staging) = (scratch.join("capture"), scratch.join("staging"));
+        fs::create_dir_all(&staging).unwrap();
+        (capture, staging)
     }
 
     /// Publishes a batch, and undoes the last steps: as if it had been killed before the manifest was written.

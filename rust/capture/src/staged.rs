@@ -19,7 +19,7 @@ use crate::columns::{Columns, Names};
 use crate::disk::Disk;
 use crate::interleaving::in_order;
 use crate::journal::Header;
-use crate::local::{LocalDisk, make_directory};
+use crate::local::LocalDisk;
 use crate::manifest::random_id;
 use crate::notes::Sum;
 use crate::rows::frames;
@@ -76,10 +76,9 @@ pub struct Stager {
 }
 
 impl Stager {
-    /// Begins in a directory, created if absent, that may be that of other tasks too.
+    /// Begins in a directory that may be that of other tasks too. It must be there: the end of a job removes it.
     pub fn open(directory: &Path, segment_bytes: Option<u64>) -> Result<Self, CaptureError> {
         let writing = |error| CaptureError::writing(directory, error);
-        make_directory(directory, Access::Umask).map_err(writing)?;
         let disk: Arc<dyn Disk> = Arc::new(LocalDisk::open(directory, Access::Umask).map_err(writing)?);
         let segment_bytes = segment_bytes.unwrap_or_else(|| Settings::default().segment_bytes);
         let out = Out::new(Arc::clone(&disk), directory, segment_bytes)?;

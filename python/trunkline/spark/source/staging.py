@@ -7,7 +7,6 @@ import platform
 import re
 import shutil
 import time
-import uuid
 import zlib
 from pathlib import Path
 
@@ -15,19 +14,33 @@ from trunkline._locations import begun_name
 from trunkline._native import capture as _native
 from trunkline._processes import runs
 
-__all__ = ["clear", "staging_of"]
+__all__ = ["begin", "clear", "end"]
 
 # If it is unknown whether a job still runs, its directory is removed after so many seconds without a change.
 _LEFT_S = 86_400
 
+# A directory cannot be removed if a task makes a file in it meanwhile.
+_REMOVALS = 10
 
-def staging_of(target: Path) -> Path:
-    """A directory beside a target for the files of a job, which this process plans.
+
+def begin(target: Path, job: str) -> Path:
+    """Makes a directory beside a target for the files of a job, which this process plans.
 
     Neither a search for captures nor Spark looks into directories that begin with a dot. The name has the id of the parent
     process: this process ends before the job, its parent with the job's driver.
     """
-    return target.with_name(f"{begun_name(target)}{_machine()}.{os.getppid()}.{uuid.uuid4().hex[:8]}")
+    staging = target.with_name(f"{begun_name(target)}{_machine()}.{os.getppid()}.{_hashed(job)}")
+    staging.mkdir(parents=True, exist_ok=True)
+    return staging
+
+
+def end(target: Path, job: str) -> None:
+    """Removes the directory of a job, which fails the tasks that still run.
+
+    Spark aborts a job while some of its tasks run: they may make files until the directory is gone, but none anew.
+    """
+    for staging in target.parent.glob(f"{begun_name(target)}*.{_hashed(job)}"):
+        _remove(staging)
 
 
 def clear(target: Path) -> None:
@@ -45,12 +58,23 @@ def clear(target: Path) -> None:
         is_gone = found[1] == _machine() and not runs(int(found[2]))
         if is_gone or _is_old(staging):
             _native.put_back(staging, target)
-            shutil.rmtree(staging, ignore_errors=True)
+            _remove(staging)
+
+
+def _remove(staging: Path) -> None:
+    for _ in range(_REMOVALS):
+        shutil.rmtree(staging, ignore_errors=True)
+        if not staging.exists():
+            return
 
 
 def _machine() -> str:
     """The name of this machine, as eight digits."""
-    return f"{zlib.crc32(platform.node().encode()):08x}"
+    return _hashed(platform.node())
+
+
+def _hashed(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"
 
 
 def _is_old(staging: Path) -> bool:

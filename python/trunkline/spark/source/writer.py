@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from trunkline._native import capture as _native
 from trunkline._text import did_you_mean
 from trunkline.errors import CaptureError, LocalProtocolError
 from trunkline.spark.source.options import options_of_reading, path_of
-from trunkline.spark.source.staging import clear, staging_of
+from trunkline.spark.source.staging import begin, clear, end
 
 if TYPE_CHECKING:
     from trunkline._native.capture import _Staged
@@ -65,7 +65,8 @@ class CaptureWriter(DataSourceArrowWriter):
         clear(self._target)
         if self._target.exists():
             _need_room(self._target, overwrites=overwrite)
-        self._staging = staging_of(self._target)
+        self._job = uuid.uuid4().hex
+        self._staging = begin(self._target, self._job)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Writes the rows of a task, sorted."""
@@ -74,16 +75,16 @@ class CaptureWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Makes a capture of the files of the tasks, and moves it to the target."""
         made = self._staging / "capture"
-        made.mkdir(parents=True)
+        made.mkdir()
         _native.publish(made, self._staging, _files(messages))
         if self._target.exists():
             _need_room(self._target, overwrites=self._overwrites)
         _native.replace(made, self._target)
-        shutil.rmtree(self._staging, ignore_errors=True)
+        end(self._target, self._job)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - all files are in one directory
         """Removes the files of the tasks."""
-        shutil.rmtree(self._staging, ignore_errors=True)
+        end(self._target, self._job)
 
 
 class CaptureSink(DataSourceStreamArrowWriter):
@@ -111,7 +112,7 @@ class CaptureSink(DataSourceStreamArrowWriter):
         _need_columns(schema)
         self._query = _query(options)
         clear(self._target)
-        self._staging = staging_of(self._target)
+        self._staging = begin(self._target, self._query)
         self._own = _native.position(self._target)[0] if _native.is_capture(self._target) else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -131,11 +132,11 @@ class CaptureSink(DataSourceStreamArrowWriter):
         # Another process planned the batch, and named its directory.
         staging = written[0].staging if written else self._staging
         _native.publish(self._target, staging, _files(messages), batch=(self._query, batchId))
-        _remove(written)
+        end(self._target, self._query)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Removes the files of the tasks."""
-        _remove([message for message in messages if isinstance(message, _Written)])
+        end(self._target, self._query)
 
 
 def _staged(staging: Path, batches: Iterator[pa.RecordBatch]) -> _Written:
@@ -154,11 +155,6 @@ def _staged(staging: Path, batches: Iterator[pa.RecordBatch]) -> _Written:
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[_Staged]:
     return [file for message in messages if isinstance(message, _Written) for file in message.files]
-
-
-def _remove(written: Sequence[_Written]) -> None:
-    for staging in {message.staging for message in written}:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _query(options: Mapping[str, str]) -> str:
