@@ -78,7 +78,10 @@ ALPHABET = {
         *(("in", b"w", content(n, "jobs", b"x")) for n in (1, 2, 9)),
         *(("in", b"w", confirm(2)), ("in", b"w", confirm(9, multiple=True)), ("out", b"w", confirm(1, multiple=True))),
         *(("in", b"w", reject(1)), ("in", b"w", reject(2, recycle=True)), ("out", b"w", response(2, 404))),
-        ("out", b"w", content(3, "jobs", b"x", mtl.encode_table({"redelivered": True}))),
+        *(("out", peer, content(3, "jobs", b"x", mtl.encode_table({"redelivered": True}))) for peer in (b"w", b"r")),
+        # Another connection takes what comes back.
+        *(("out", b"r", content(n, r, b"x")) for n in (1, 2) for r in ("jobs", "jobs.dead")),
+        *(("in", b"r", confirm(9, multiple=True)), ("in", b"r", reject(2)), ("in", b"r", lease(1, "two"))),
     ],
     "rollout": [
         (way, None, event(kind, config))

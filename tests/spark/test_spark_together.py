@@ -25,7 +25,7 @@ from trunkline._native.analysis import Fold
 from trunkline.errors import LocalProtocolError
 from trunkline.spark.related.bounds import BUCKETS, MAX_BYTES, Bounds
 from trunkline.spark.related.losses import Losses
-from trunkline.spark.related.stream import Bucket, Table, _in_order
+from trunkline.spark.related.stream import Bucket, Step, _in_order
 
 PROTOCOLS = {name: Fold(name).protocol for name in Fold.NAMES}
 SIXTEEN = Bounds(None, 16)
@@ -209,8 +209,8 @@ def test_what_is_needed_is_said_when_it_is_called(session, recorded):
 
 
 def test_the_state_of_another_query_is_refused():
-    state = SimpleNamespace(get=lambda: (Table("runs", 1, SIXTEEN).fold().state(),))
-    bucket = Bucket(Table("gaps", 1, SIXTEEN), Losses("gaps", None, None))
+    state = SimpleNamespace(get=lambda: (Step("runs", 1, SIXTEEN).fold().state(),))
+    bucket = Bucket(Step("gaps", 1, SIXTEEN), Losses("gaps", None, None))
     bucket.init(SimpleNamespace(getValueState=lambda *_: state))
     with pytest.raises(
         LocalProtocolError, match=r"another query than gaps, .* state of runs; choose another checkpointLocation"

@@ -16,7 +16,7 @@ class Fold:
     EOR, its row has its `header` and the first frame of its `payload`, or a row before it has, of record `FRAMES`.
 
     Args:
-        name: One of `NAMES`.
+        name: One of `NAMES`, or a step of one.
         window_us: How long the windows of topics are, in microseconds.
         json: Whether maps are JSON text, as `to_json` makes it of the VARIANTs they are otherwise.
         buckets: It is of one of so many buckets of a stream: it keeps so large a share of what a whole table may keep, and gives
@@ -52,6 +52,21 @@ class Fold:
     @property
     def key(self) -> tuple[str, ...]:
         """The key columns of its rows; none if a row is never updated."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The folds that make its table one after the other, each of the rows of the one before: itself, or those of `contents`."""
+
+    @property
+    def related(self) -> list[list[tuple[str, Sequence[tuple[str, str | None]]]]]:
+        """The values that related rows have in common, as `key` gives those of a protocol."""
+
+    def divide(self, batch: Any, parts: int) -> list[tuple[int, pa.RecordBatch]]:
+        """Divides rows into so many parts, with related rows in one; gives those that are not empty, each with its number.
+
+        Raises:
+            ValueError: A column is missing, or of another type.
+        """
 
     @property
     def evicted(self) -> int:

@@ -39,7 +39,7 @@ def contents(decoded: DataFrame) -> DataFrame:
     - `redelivered`: whether it says that it may have been delivered before (MTL-54);
     - `attempts`: which delivery of the content it is, from 1: how many there were in this direction, of this resource and
       alike, since the last one that was not `redelivered`. Alike are contents of the same properties and size, and of the
-      same body where `decoded` has the column `body`;
+      same body where `decoded` has the column `body`; null where those before made way in a stream;
     - `fate`: ``"confirmed"``; ``"rejected"``, for good, and ``"recycled"``, to be sent again; ``"refused"``, by a Response;
       ``"dead_lettered"``: rejected or recycled, and one alike went out later of the resource named likewise and ``.dead``;
       ``"open"``, without any of these, as where nothing is confirmed; or ``"evicted"``: it made way for others before it had any;
@@ -51,7 +51,8 @@ def contents(decoded: DataFrame) -> DataFrame:
     A Confirm or Reject that is ``multiple`` settles all of its connection up to its sequence that are not settled (MTL-51); a
     connection begins with the lease that is shown on it. A client's capture does not distinguish its connections to one
     endpoint: its contents are paired as long as it has one writer and one reader there at a time. The order of the rows does
-    not matter. Of those that are open at a time a task keeps a million, and 256 MiB: the oldest of more are evicted, and a warning says so.
+    not matter. Of those that are open at a time a task keeps a million, and 256 MiB: the oldest of more are evicted, and a
+    warning says so. Tasks divide contents by connection, and then by what is alike.
 
     Of a stream a content is given when it comes and again when something becomes of it, by `capture_id` and `seq`: the last row is that
     of the batch. It is kept until it and those before it are settled, and one that was rejected until a dead letter is; at most until

@@ -11,7 +11,6 @@ use foldhash::fast::FixedState;
 use trunkline_columns::ColumnError;
 
 use crate::rows::{binary, bytes_at, lists, text, text_at};
-use crate::summaries::key;
 
 /// Every process must divide in the same way.
 const SEED: u64 = 0x6469_7669_6465;
@@ -38,11 +37,11 @@ impl Choice {
     }
 }
 
-/// Divides the rows of a batch into so many parts; gives those that are not empty, each with its number. Rows of a
-/// protocol that any fold or summary takes together are in one part, and keep their order.
-pub fn divide(protocol: &str, batch: &RecordBatch, parts: u32) -> Result<Vec<(u64, RecordBatch)>, ColumnError> {
+/// Divides the rows of a batch into so many parts; gives those that are not empty, each with its number. Related rows are
+/// in one part, and keep their order.
+pub fn divide(key: Key, batch: &RecordBatch, parts: u32) -> Result<Vec<(u64, RecordBatch)>, ColumnError> {
     let mut divided: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-    for (row, hash) in (0..).zip(hashes(protocol, batch)?) {
+    for (row, hash) in (0..).zip(hashes(key, batch)?) {
         divided.entry(hash % u64::from(parts.max(1))).or_default().push(row);
     }
     divided
@@ -57,8 +56,7 @@ pub fn divide(protocol: &str, batch: &RecordBatch, parts: u32) -> Result<Vec<(u6
 }
 
 /// A number for each row: equal ones for related rows.
-fn hashes(protocol: &str, batch: &RecordBatch) -> Result<Vec<u64>, ColumnError> {
-    let key = key(protocol).ok_or_else(|| ColumnError::Input(format!("no protocol {protocol}")))?;
+fn hashes(key: Key, batch: &RecordBatch) -> Result<Vec<u64>, ColumnError> {
     let parts = key.iter().map(|part| part.iter().map(|choice| InBatch::of(batch, choice)).collect());
     let parts = parts.collect::<Result<Vec<Vec<_>>, _>>()?;
     Ok((0..batch.num_rows()).map(|row| hash(&parts, row)).collect())

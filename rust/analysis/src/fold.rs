@@ -10,8 +10,10 @@ use trunkline_columns::ColumnError;
 
 use crate::{
     budget::Budget,
+    divide::Key,
     fingerprint::fingerprint,
     state::{StateError, load, save},
+    summaries::key,
     table::{Cell, Columns, Table, fields},
 };
 
@@ -29,12 +31,26 @@ pub(crate) trait Fold: Clone + Serialize + DeserializeOwned + Send {
     const COLUMNS: Columns;
     /// Those that identify its rows; none if a row is given only once.
     const KEY: &'static [&'static str];
+    /// What related rows have in common, if it is more than the protocol says.
+    const RELATED: Option<Key> = None;
+    /// The folds that make its table one after the other, each of the rows of the one before.
+    const STEPS: &'static [&'static str] = &[Self::NAME];
+    /// Whether it knows which open rows were emitted.
+    const TRACKS_OPEN: bool = false;
 
     /// Adds the next rows of messages.
     fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError>;
 
     /// The next complete row; at the end any row.
     fn emit(&mut self, is_end: bool) -> Option<Vec<Cell>>;
+
+    /// A part of a stream ends: open rows are emitted.
+    fn end_part(&mut self) {}
+
+    /// The next open row that was not emitted as it is, of a fold that knows.
+    fn emit_open(&mut self) -> Option<Vec<Cell>> {
+        None
+    }
 
     /// Completes rows that are older than this moment, without emitting them again.
     fn forget(&mut self, _before_ns: i64) {}
@@ -64,6 +80,10 @@ pub trait Folding: Send {
     fn fields(&self) -> Fields;
     /// Those that identify its rows.
     fn key(&self) -> &'static [&'static str];
+    /// What related rows have in common.
+    fn related(&self) -> Key;
+    /// The folds that make its table one after the other.
+    fn steps(&self) -> &'static [&'static str];
     /// Adds the next rows of messages, and emits complete rows, except those already emitted as they are now.
     fn record(&mut self, batch: &RecordBatch) -> Result<Vec<RecordBatch>, ColumnError>;
     /// Emits open rows as the end would, if they have changed since the last call.
@@ -139,6 +159,14 @@ impl<F: Fold> Folding for Emitter<F> {
         F::KEY
     }
 
+    fn related(&self) -> Key {
+        F::RELATED.or_else(|| key(F::PROTOCOL)).unwrap_or_default()
+    }
+
+    fn steps(&self) -> &'static [&'static str] {
+        F::STEPS
+    }
+
     fn record(&mut self, batch: &RecordBatch) -> Result<Vec<RecordBatch>, ColumnError> {
         self.fold.ingest(batch)?;
         self.emit(false)
@@ -146,6 +174,13 @@ impl<F: Fold> Folding for Emitter<F> {
 
     fn emit_open(&mut self) -> Result<Vec<RecordBatch>, ColumnError> {
         let mut emitted = Emitted::new(F::COLUMNS);
+        if F::TRACKS_OPEN {
+            self.fold.end_part();
+            while let Some(row) = self.fold.emit_open() {
+                emitted.push(row)?;
+            }
+            return emitted.finish();
+        }
         let mut open = HashSet::default();
         let mut ended = self.fold.clone();
         while let Some(row) = ended.emit(true) {

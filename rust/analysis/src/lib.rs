@@ -21,6 +21,7 @@ mod rows;
 mod runs;
 mod seen;
 mod senders;
+mod settlements;
 mod state;
 mod summaries;
 mod table;

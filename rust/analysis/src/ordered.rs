@@ -113,6 +113,11 @@ impl<T> Ordered<T> {
         Self { in_order: true, ..self }
     }
 
+    /// The same, emitted once they are complete.
+    pub(crate) fn in_any_order(self) -> Self {
+        Self { in_order: false, ..self }
+    }
+
     /// How many were emitted before they were complete.
     pub(crate) const fn evicted(&self) -> u64 {
         self.evicted
@@ -138,6 +143,18 @@ impl<T> Ordered<T> {
     pub(crate) fn get(&mut self, id: Id) -> Option<&mut T> {
         let slot = self.index_of(id).and_then(|at| self.slots.get_mut(at))?;
         (!slot.is_complete).then_some(&mut slot.item)
+    }
+
+    /// The first incomplete item from this number on.
+    pub(crate) fn next_incomplete(&mut self, from: Id) -> Option<(Id, &mut T)> {
+        let first = self.slots.partition_point(|slot| slot.id < from);
+        let slot = self.slots.range_mut(first..).find(|slot| !slot.is_complete)?;
+        Some((slot.id, &mut slot.item))
+    }
+
+    /// The complete items that are still here.
+    pub(crate) fn complete_items(&self) -> impl Iterator<Item = (Id, &T)> {
+        self.slots.iter().filter(|slot| slot.is_complete).map(|slot| (slot.id, &slot.item))
     }
 
     /// An item is complete: it may be emitted.

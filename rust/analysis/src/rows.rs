@@ -1,9 +1,10 @@
 //! The columns that folds read, of the types they need.
 
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, Decimal128Array, Int32Array, Int64Array, ListArray, RecordBatch,
+    StringArray,
     cast::AsArray,
-    types::{Int32Type, Int64Type},
+    types::{Decimal128Type, Int32Type, Int64Type},
 };
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field};
@@ -35,6 +36,11 @@ pub(crate) fn small(batch: &RecordBatch, name: &str) -> Result<Int32Array, Colum
 
 pub(crate) fn flags(batch: &RecordBatch, name: &str) -> Result<BooleanArray, ColumnError> {
     Ok(column(batch, name, &DataType::Boolean)?.as_boolean().clone())
+}
+
+/// A column of numbers that have no sign.
+pub(crate) fn decimals(batch: &RecordBatch, name: &str) -> Result<Decimal128Array, ColumnError> {
+    Ok(column(batch, name, &DataType::Decimal128(20, 0))?.as_primitive::<Decimal128Type>().clone())
 }
 
 /// A column of lists of binaries.
@@ -69,6 +75,16 @@ pub(crate) fn text_at(column: &StringArray, row: usize) -> Option<&str> {
 /// A cell of numbers, if it has a value.
 pub(crate) fn number_at(column: &Int64Array, row: usize) -> Option<i64> {
     column.is_valid(row).then(|| column.value(row))
+}
+
+/// A cell of numbers that have no sign, if it has a value.
+pub(crate) fn decimal_at(column: &Decimal128Array, row: usize) -> Option<u64> {
+    column.is_valid(row).then(|| u64::try_from(column.value(row)).unwrap_or(u64::MAX))
+}
+
+/// Whether a cell is true.
+pub(crate) fn flag_at(column: &BooleanArray, row: usize) -> bool {
+    column.is_valid(row) && column.value(row)
 }
 
 /// A cell with a number of bytes; zero if it is null.

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3_arrow::PyRecordBatch;
-use trunkline_analysis::{FRAMES, Folding, NAMES, Options, divide as divide_rows, folding, key as key_of};
+use trunkline_analysis::{FRAMES, Folding, Key, NAMES, Options, divide as divide_rows, folding, key as key_of};
 use trunkline_columns::{ColumnError, ddl};
 use trunkline_wire::cdtp::MAP_BYTES;
 
@@ -16,30 +16,39 @@ use crate::columns::schema;
 
 /// Divides the rows of a batch into so many parts; gives those that are not empty, each with its number.
 #[pyfunction]
-pub(crate) fn divide<'py>(
-    py: Python<'py>,
-    protocol: &str,
-    batch: PyRecordBatch,
-    parts: u32,
-) -> PyResult<Vec<(u64, Bound<'py, PyAny>)>> {
-    let batch = batch.into_inner();
-    let divided = py.detach(|| divide_rows(protocol, &batch, parts));
-    let divided = divided.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    divided.into_iter().map(|(part, rows)| Ok((part, PyRecordBatch::new(rows).into_pyarrow(py)?))).collect()
+pub(crate) fn divide<'py>(py: Python<'py>, protocol: &str, batch: PyRecordBatch, parts: u32) -> PyResult<Parts<'py>> {
+    divided(py, key_named(protocol)?, batch, parts)
 }
 
 /// The values that related rows of a protocol have in common: each is that of the first of some columns that has one. A
 /// column is of the rows in which others have these values, or any for `None`.
 #[pyfunction]
-#[allow(clippy::type_complexity)] // it is read once, in Python
-pub(crate) fn key(
-    protocol: &str,
-) -> PyResult<Vec<Vec<(&'static str, &'static [(&'static str, Option<&'static str>)])>>> {
-    let key = key_of(protocol).ok_or_else(|| PyValueError::new_err(format!("no protocol {protocol}")))?;
-    Ok(key.iter().map(|part| part.iter().map(|choice| (choice.column, choice.when)).collect()).collect())
+pub(crate) fn key(protocol: &str) -> PyResult<Choices> {
+    Ok(choices(key_named(protocol)?))
 }
 
-/// A table of things that are each made of several rows.
+/// Rows by the number of their part.
+type Parts<'py> = Vec<(u64, Bound<'py, PyAny>)>;
+
+/// A [`Key`] for Python.
+type Choices = Vec<Vec<(&'static str, &'static [(&'static str, Option<&'static str>)])>>;
+
+fn key_named(protocol: &str) -> PyResult<Key> {
+    key_of(protocol).ok_or_else(|| PyValueError::new_err(format!("no protocol {protocol}")))
+}
+
+fn choices(key: Key) -> Choices {
+    key.iter().map(|part| part.iter().map(|choice| (choice.column, choice.when)).collect()).collect()
+}
+
+fn divided(py: Python<'_>, key: Key, batch: PyRecordBatch, parts: u32) -> PyResult<Parts<'_>> {
+    let batch = batch.into_inner();
+    let divided = py.detach(|| divide_rows(key, &batch, parts));
+    let divided = divided.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    divided.into_iter().map(|(part, rows)| Ok((part, PyRecordBatch::new(rows).into_pyarrow(py)?))).collect()
+}
+
+/// A table of things that are each made of several rows, or a step of one.
 #[pyclass(frozen, module = "trunkline._native.analysis", name = "Fold")]
 pub(crate) struct PyFold(Mutex<Box<dyn Folding>>);
 
@@ -87,6 +96,23 @@ impl PyFold {
     #[getter]
     fn key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.with(|fold| fold.key()))
+    }
+
+    /// The folds that make its table one after the other, each of the rows of the one before.
+    #[getter]
+    fn steps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.with(|fold| fold.steps()))
+    }
+
+    /// The values that related rows have in common, as those of a protocol.
+    #[getter]
+    fn related(&self) -> Choices {
+        choices(self.with(|fold| fold.related()))
+    }
+
+    /// Divides rows into so many parts, with related rows in one; gives those that are not empty, each with its number.
+    fn divide<'py>(&self, py: Python<'py>, batch: PyRecordBatch, parts: u32) -> PyResult<Parts<'py>> {
+        divided(py, self.with(|fold| fold.related()), batch, parts)
     }
 
     /// The columns of its table.

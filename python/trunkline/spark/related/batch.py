@@ -22,7 +22,11 @@ __all__ = ["folded", "keys", "together"]
 
 def keys(protocol: str) -> list[Column]:
     """The values that related messages of a protocol have in common."""
-    return [_value(part) for part in key(protocol)]
+    return _values(key(protocol))
+
+
+def _values(related: Sequence[Sequence[tuple[str, Sequence[tuple[str, str | None]]]]]) -> list[Column]:
+    return [_value(part) for part in related]
 
 
 def _value(part: Sequence[tuple[str, Sequence[tuple[str, str | None]]]]) -> Column:
@@ -68,8 +72,11 @@ def folded(
         return streamed(rows, name, window_us)
     bounds = Bounds.of(rows.sparkSession, is_streaming=False)
     found = losses(rows.sparkSession, name, bounds.max_bytes)
-    function = functools.partial(_folded, name, window_us, bounds.max_bytes, found)
-    return together(rows, keys(fold.protocol)).mapInArrow(function, declared(fold.ddl(), name))
+    for step in fold.steps:
+        function = functools.partial(_folded, step, window_us, bounds.max_bytes, found)
+        made = Fold(step)
+        rows = together(rows, _values(made.related)).mapInArrow(function, declared(made.ddl(), name))
+    return rows
 
 
 def _folded(

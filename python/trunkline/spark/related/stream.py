@@ -7,6 +7,7 @@ micro-batch, and no rows through pandas.
 from __future__ import annotations
 
 import functools
+import itertools
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trunkline._arrow import from_bytes, to_bytes
-from trunkline._native.analysis import Fold, divide
+from trunkline._native.analysis import Fold
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._comments import declared
 from trunkline.spark._lazy import F
@@ -33,7 +34,20 @@ _STORE = "spark.sql.streaming.stateStore.providerClass"
 
 # The place at which a bundle begins: the order in which the bundles of a bucket are folded.
 _BEGINS = {"capture_id": "string", "seq": "bigint", "record": "int"}
-_BUNDLE = ", ".join(["bucket int", *(f"{name} {kind}" for name, kind in _BEGINS.items()), "rows binary"])
+_BUNDLE = ", ".join(
+    [
+        "bucket int",
+        *(f"{name} {kind}" for name, kind in _BEGINS.items()),
+        "rows binary, evicted bigint, left_out bigint",
+    ]
+)
+
+# The number of a bucket, where its rows begin, these, and what was lost before.
+_Bundle = tuple[int, str, int, int, bytes, int, int]
+
+# With another number of buckets messages may go to one that has no state yet: the first one, which has, sees it, as a task gives
+# it a bundle in any case.
+_NONE: _Bundle = (0, "", 0, 0, b"", 0, 0)
 
 # How many bytes of bundles a bucket holds in memory.
 _HELD_BYTES = 32 << 20
@@ -43,11 +57,11 @@ _FOLDED = "rows binary, evicted bigint, left_out bigint"
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table that is folded from a stream.
+class Step:
+    """A fold of a stream: of a table, or of a step of one.
 
     Attributes:
-        name: The name of the table, one of `Fold.NAMES`.
+        name: The name of the fold.
         window_us: How long the windows of topics are, in microseconds.
         bounds: How many buckets it has, and how much each may keep.
     """
@@ -66,15 +80,23 @@ def streamed(rows: DataFrame, name: str, window_us: int) -> DataFrame:
     """The table of this name from a stream of decoded messages, in any order within a micro-batch."""
     _need_state_store(rows)
     session = rows.sparkSession
-    table, fold = Table(name, window_us, Bounds.of(session, is_streaming=True)), Fold(name)
-    bundles = rows.mapInArrow(functools.partial(_bundled, fold.protocol, table.bounds), _BUNDLE)
-    # It has the methods that Spark calls, without the base class. Spark passes a watermark only in event time.
-    bucket: Any = Bucket(table, losses(session, name, table.bounds.max_bytes))
-    mode = "update" if fold.key else "append"
-    given = bundles.groupBy("bucket").transformWithStateInPandas(bucket, _FOLDED, mode, "EventTime")
+    bounds = Bounds.of(session, is_streaming=True)
+    table, found = Fold(name), losses(session, name, bounds.max_bytes)
+    steps = [Step(step, window_us, bounds) for step in table.steps]
+    mode = "update" if table.key else "append"
+    bundles = rows.mapInArrow(functools.partial(_bundled, steps[0]), _BUNDLE)
+    for step, following in itertools.pairwise(steps):
+        bundles = _stepped(bundles, step, None, mode).mapInArrow(functools.partial(_between, following), _BUNDLE)
+    given = _stepped(bundles, steps[-1], found, mode)
     totals = (F.coalesce(F.sum(count), F.lit(0)).alias(count) for count in ("evicted", "left_out"))
     watched = given.observe(f"trunkline.{name}", *totals)
-    return watched.mapInArrow(_unpacked, declared(fold.ddl(), name))
+    return watched.mapInArrow(_unpacked, declared(table.ddl(), name))
+
+
+def _stepped(bundles: DataFrame, step: Step, losses: Losses | None, mode: str) -> DataFrame:
+    # It has the methods that Spark calls, without the base class. Spark passes a watermark only in event time.
+    bucket: Any = Bucket(step, losses)
+    return bundles.groupBy("bucket").transformWithStateInPandas(bucket, _FOLDED, mode, "EventTime")
 
 
 def _need_state_store(rows: DataFrame) -> None:
@@ -89,10 +111,13 @@ def _need_state_store(rows: DataFrame) -> None:
 
 @dataclass(slots=True)
 class Bucket:
-    """A `StatefulProcessor` for the messages of each bucket, without importing Spark for its base class."""
+    """A `StatefulProcessor` for the messages of each bucket, without importing Spark for its base class.
 
-    table: Table
-    losses: Losses
+    What a step has lost is passed on with its rows; the last one counts it.
+    """
+
+    step: Step
+    losses: Losses | None
     states: Any = field(default=None, repr=False)
 
     def init(self, handle: Any) -> None:
@@ -106,19 +131,21 @@ class Bucket:
         timer_values: Any,
     ) -> Iterator[pd.DataFrame]:
         """Folds the messages of a bucket of a micro-batch, and returns changed rows."""
-        fold, state = self.table.fold(), self.states.get()
+        fold, state = self.step.fold(), self.states.get()
         if state is not None:
             self._restore(fold, bytes(state[0]))
         before, watermark_ms = lost(fold), timer_values.getCurrentWatermarkInMs()
         if watermark_ms > 0:
             fold.forget(watermark_ms * 10**6)
-        for batch in _in_order(rows):
+        passed = Passed(rows)
+        for batch in _in_order(passed):
             yield from _packed(fold.record(batch))
         fold.at(time.time_ns())
         yield from _packed(fold.emit_open())
         self.states.update((fold.state(),))
-        found = lost(fold, before)
-        self.losses.add(found)
+        found = passed.with_more(lost(fold, before))
+        if self.losses is not None:
+            self.losses.add(found)
         if any(found):
             yield from _packed([None], found)
 
@@ -127,13 +154,30 @@ class Bucket:
             fold.restore(state)
         except ValueError as error:
             message = (
-                f"the checkpoint is of another query than {self.table.name}, of another version of trunkline, or of another number of "
+                f"the checkpoint is of another query than {self.step.name}, of another version of trunkline, or of another number of "
                 f"buckets: {error}; choose another checkpointLocation, or set {BUCKETS} to the number that it has"
             )
             raise LocalProtocolError(message) from None
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+class Passed:
+    """The bundles of a bucket; adds up what the step before has lost."""
+
+    def __init__(self, frames: Iterator[pd.DataFrame]) -> None:
+        self._frames = frames
+        self._lost: Lost = (0, 0)
+
+    def __iter__(self) -> Iterator[pd.DataFrame]:
+        for frame in self._frames:
+            self._lost = self.with_more((int(frame["evicted"].sum()), int(frame["left_out"].sum())))
+            yield frame
+
+    def with_more(self, found: Lost) -> Lost:
+        """The sum with what this step has lost."""
+        return self._lost[0] + found[0], self._lost[1] + found[1]
 
 
 def _packed(batches: Iterable[pa.RecordBatch | None], found: Lost = (0, 0)) -> Iterator[pd.DataFrame]:
@@ -145,22 +189,38 @@ def _packed(batches: Iterable[pa.RecordBatch | None], found: Lost = (0, 0)) -> I
         yield pd.DataFrame({"rows": [rows], "evicted": [found[0]], "left_out": [found[1]]})
 
 
-def _bundled(protocol: str, bounds: Bounds, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _bundled(step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Messages in bundles, by bucket, each in recorded order."""
-    # With another number of buckets messages may go to one that has no state yet: the first one, which has, sees it.
-    yield _as_bundles([(0, "", 0, 0, b"")])
+    yield _as_bundles([_NONE])
+    fold, buckets = Fold(step.name), step.bounds.buckets()
     for batch in batches:
         if batch.num_rows:
-            divided = divide(protocol, _sorted([batch]), bounds.buckets())
-            yield _as_bundles([(bucket, *_place(rows, 0), to_bytes(rows)) for bucket, rows in divided])
+            yield _as_bundles(_divided(fold, buckets, [batch]))
 
 
-def _as_bundles(bundles: list[tuple[int, str, int, int, bytes]]) -> pa.RecordBatch:
+def _between(step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The results of one step as bundles of the next one."""
+    yield _as_bundles([_NONE])
+    fold, buckets = Fold(step.name), step.bounds.buckets()
+    for batch in batches:
+        for rows, *found in zip(*(batch[name] for name in ("rows", "evicted", "left_out")), strict=True):
+            if rows.is_valid:
+                yield _as_bundles(_divided(fold, buckets, from_bytes(rows.as_buffer())))
+            else:
+                yield _as_bundles([(*_NONE[:-2], *(count.as_py() for count in found))])
+
+
+def _divided(fold: Fold, buckets: int, rows: list[pa.RecordBatch]) -> list[_Bundle]:
+    divided = fold.divide(_sorted(rows), buckets)
+    return [(bucket, *_place(some, 0), to_bytes(some), 0, 0) for bucket, some in divided]
+
+
+def _as_bundles(bundles: list[_Bundle]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    types = [pa.int32(), pa.string(), pa.int64(), pa.int32(), pa.binary()]
+    types = [pa.int32(), pa.string(), pa.int64(), pa.int32(), pa.binary(), pa.int64(), pa.int64()]
     arrays = [pa.array(column, kind) for column, kind in zip(zip(*bundles, strict=True), types, strict=True)]
-    return pa.record_batch(arrays, names=["bucket", *_BEGINS, "rows"])
+    return pa.record_batch(arrays, names=["bucket", *_BEGINS, "rows", "evicted", "left_out"])
 
 
 def _in_order(frames: Iterable[pd.DataFrame]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ use super::{
     waiting::{Level, Waiting},
 };
 use crate::{
-    contents::{Contents, Fate},
+    contents::Contents,
     deliveries::Delivered,
     divide::{Choice, Key},
     fingerprint::fingerprint_of,
@@ -23,6 +23,7 @@ use crate::{
     latencies::Latencies,
     rows::{Chosen, binary, bytes_at, numbers, small, text, text_at},
     seen::Seen,
+    settlements::Fate,
 };
 
 /// How many resources and how many peers with refused logins are listed.
@@ -143,7 +144,7 @@ impl Section for Mtl {
     // A dead letter is a content of another connection.
     const KEY: Key = &[&[Choice::always("capture_id")]];
     const NEEDS: &'static [&'static [&'static str]] = &[Contents::NEEDS, &["name"]];
-    const VERSION: u16 = 4;
+    const VERSION: u16 = 5;
     type Found = Found;
 
     fn record(&mut self, batch: &RecordBatch, chosen: &Chosen, scope: &Scope) -> Result<(), ColumnError> {
