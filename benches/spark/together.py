@@ -56,7 +56,7 @@ def requests(rows: DataFrame) -> DataFrame:
 
 def settled(rows: DataFrame) -> DataFrame:
     """The table of contents, told apart by their bodies."""
-    return spark.contents(spark.decode(rows, "mtl", body=True))
+    return spark.contents(spark.decode(rows, "mtl", payload=True))
 
 
 TABLES = {"requests": (dcp, requests), "contents": (contents, settled)}
