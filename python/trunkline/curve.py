@@ -87,7 +87,7 @@ class Curve:
             self._allow: str | os.PathLike[str] | list[Key] | Allow | None = allow
         else:
             self._allow = list(allow)
-        self._allowed = self.read()
+        self._allowed = self._read()
         self._guards: weakref.WeakSet[Guard] = weakref.WeakSet()
         # Reentrant: a signal handler may reload meanwhile.
         self._admitting = threading.RLock()
@@ -107,10 +107,23 @@ class Curve:
 
         Raises:
             LocalProtocolError: The list is invalid or cannot be read; it stays as it was.
+
+        ```pycon
+        >>> import pathlib, tempfile, zmq
+        >>> (public, secret), (ada, _) = zmq.curve_keypair(), zmq.curve_keypair()
+        >>> with tempfile.TemporaryDirectory() as keys:
+        ...     server = Curve(secret, allow=keys)
+        ...     pathlib.Path(keys, "ada.key").write_bytes(ada)
+        ...     server.reload()
+        ...     list(server.names.values())
+        40
+        ['ada']
+
+        ```
         """
         with reading():
-            allowed = self.read()
-        report_reload(self.admit(allowed))
+            allowed = self._read()
+        report_reload(self._admit(allowed))
 
     def __reduce__(self) -> NoReturn:
         message = "Curve holds a secret key and cannot be copied or pickled: create it again from its files"
@@ -120,7 +133,7 @@ class Curve:
         side = "server" if self._server is None else "client"
         return f"<trunkline.Curve {side} {self.public_key.decode()}>"
 
-    def options(self) -> dict[str, Any]:
+    def _native_options(self) -> dict[str, Any]:
         """As the native role takes it."""
         return {
             "curve_secret": self._secret,
@@ -149,7 +162,7 @@ class Curve:
         """The names of the clients in the allow-list, by key in 32 bytes; empty without a list."""
         return self._allowed if isinstance(self._allowed, dict) else {}
 
-    def admit(self, allowed: dict[bytes, str] | Allow | None) -> list[str]:
+    def _admit(self, allowed: dict[bytes, str] | Allow | None) -> list[str]:
         """Admits these clients from now on, in place of those of the previous allow-list.
 
         Returns:
@@ -167,14 +180,14 @@ class Curve:
             source = self._allow if isinstance(self._allow, str | os.PathLike) else "the allow-list"
             return [difference(source, "key", before.items(), allowed.items())]
 
-    def used_by(self, guard: Guard) -> None:
+    def _used_by(self, guard: Guard) -> None:
         """Registers a guard for changes of the allow-list, and applies those made since the role was set up."""
         with self._admitting:
             self._guards.add(guard)
             if isinstance(self._allowed, dict):
                 guard.allow(self._allowed)
 
-    def read(self) -> dict[bytes, str] | Allow | None:
+    def _read(self) -> dict[bytes, str] | Allow | None:
         """The current allow-list: names by keys, or the callable that decides, or None if all are admitted."""
         if self._allow is None or callable(self._allow):
             return self._allow

@@ -72,7 +72,7 @@ def opened(native: Native, given: RoleOptions, notices: Notices) -> Native:
     connections.dialled.update(named("connect", given.get("connect") or ()))
     curve, guard = given.get("curve"), native.guard
     if curve is not None and guard is not None:
-        curve.used_by(guard)
+        curve._used_by(guard)  # noqa: SLF001 - of the roles
         admission = Admission(guard, curve.asks, notices)
         if curve.asks is None:
             watch(guard, admission.look)

@@ -100,7 +100,7 @@ def native_options(given: RoleOptions, *, grace_s: float, finds: bool = False, *
         keep_alive.append(context)
     capture = chosen["capture"]
     return {
-        **({} if curve is None else curve.options()),
+        **({} if curve is None else curve._native_options()),  # noqa: SLF001 - of the roles
         "bind": bind,
         "connect": connect,
         "options": dict(chosen["options"]),

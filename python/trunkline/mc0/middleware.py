@@ -187,9 +187,9 @@ class MiddlewareBase(Role):
         native, curve = self._middleware, self._options.get("curve")
         native.check_open()
         with reading():
-            allowed = None if curve is None else curve.read()
+            allowed = None if curve is None else curve._read()  # noqa: SLF001 - of the roles
             entries = self._entries(allowed if isinstance(allowed, dict) else None)
-        read = [] if curve is None else curve.admit(allowed)
+        read = [] if curve is None else curve._admit(allowed)  # noqa: SLF001 - of the roles
         native.enforce(entries)
         if self._policy is not None and entries is not None:
             before, self._policed = self._policed or [], entries

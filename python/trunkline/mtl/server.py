@@ -283,11 +283,11 @@ class ServerBase(RoleWithQuestions):
         native, curve = self._server, self._options.get("curve")
         native.check_open()
         with reading():
-            allowed = None if curve is None else curve.read()
+            allowed = None if curve is None else curve._read()  # noqa: SLF001 - of the roles
             users = self._users if self._given_users is None else Users.read(self._given_users)
         read = []
         if curve is not None:
-            read += curve.admit(allowed)
+            read += curve._admit(allowed)  # noqa: SLF001 - of the roles
             self._proved.update(curve.names.values())
             native.bar(sorted(self._proved - set(curve.names.values())))
         if users is not None and self._users is not None:

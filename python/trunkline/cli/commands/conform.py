@@ -141,7 +141,7 @@ def _subject(endpoint: str, user: str | None, password_file: Path | None, keys: 
     curve = keys.curve()
     made = None
     if curve is not None:
-        options = curve.options()
+        options = curve._native_options()  # noqa: SLF001 - as roles take it
         made = checks.Keys(options["curve_public"], options["curve_secret"], options["curve_server"])
     return checks.Subject(endpoint, user, password, made, target)
 
