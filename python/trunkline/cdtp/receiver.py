@@ -227,9 +227,20 @@ class Receiver(ReceiverBase, BlockingRole):
         CaptureError: The capture cannot be opened.
 
     ```pycon
-    >>> with Receiver(bind="tcp://127.0.0.1:*") as receiver:
-    ...     receiver.stats.received
-    0
+    >>> from trunkline import cdtp
+    >>> receiver = cdtp.Receiver(bind="tcp://127.0.0.1:*", limit=1)
+    >>> with cdtp.Sender("Detector.one", connect=receiver.endpoints[0]) as sender:
+    ...     sender.send(b"first")
+    ...     sender.send(b"second")
+    >>> receiver.receive(timeout_s=10).payload
+    (b'first',)
+    >>> receiver.limit(None)
+    >>> receiver.receive(timeout_s=10).payload
+    (b'second',)
+    >>> receiver.stop()
+    >>> list(receiver)
+    []
+    >>> receiver.close()
 
     ```
     """
@@ -271,13 +282,18 @@ class AsyncReceiver(ReceiverBase, AsyncStream[Message]):
     >>> import asyncio
     >>> from trunkline import cdtp
     >>> async def main():
-    ...     async with cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*") as receiver:
+    ...     receiver = cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*", limit=1)
+    ...     async with receiver:
     ...         async with cdtp.AsyncSender("Detector.one", connect=receiver.endpoints[0]) as sender:
-    ...             await sender.send(b"event")
+    ...             for event in (b"first", b"second"):
+    ...                 await sender.send(event)
+    ...         first = await receiver.receive(timeout_s=10)
+    ...         receiver.limit(None)
     ...         async for message in receiver:
-    ...             return message.payload
+    ...             receiver.stop()
+    ...         return first.payload, message.payload
     >>> asyncio.run(main())
-    (b'event',)
+    ((b'first',), (b'second',))
 
     ```
     """

@@ -249,13 +249,21 @@ class Recorder(_RecorderBase, BlockingRole):
     >>> import tempfile
     >>> from trunkline import capture, cdtp
     >>> with tempfile.TemporaryDirectory() as runs:
-    ...     with cdtp.Recorder(runs, bind="tcp://127.0.0.1:*") as recorder:
-    ...         with cdtp.Sender("Detector.one", connect=recorder.endpoints[0]) as sender:
-    ...             sender.send(b"event")
+    ...     recorder = cdtp.Recorder(runs, bind="tcp://127.0.0.1:*")
+    ...     with cdtp.Sender("Detector.one", connect=recorder.endpoints[0]) as sender:
+    ...         sender.send(b"first")
     ...         recorder.wait(count=1, timeout_s=10)
-    ...     [message.payload for message in capture.open(runs).messages("cdtp")]
+    ...         recorder.flush(timeout_s=10)
+    ...         [message.payload for message in capture.open(runs).messages("cdtp")]
+    ...         sender.send(b"second")
+    ...     recorder.wait(count=2, timeout_s=10)
+    ...     recorder.publish(timeout_s=10)
+    ...     capture.open(runs).info().segments
+    ...     recorder.close()
     'count'
-    [(b'event',)]
+    [(b'first',)]
+    'count'
+    1
 
     ```
     """
@@ -323,10 +331,13 @@ class AsyncRecorder(_RecorderBase, AsyncRole):
     ...             await sender.send(b"event")
     ...         await recorder.wait(count=1, timeout_s=10)
     ...         await recorder.flush(timeout_s=10)
-    ...         return recorder.stats.durable
+    ...         durable = recorder.stats.durable
+    ...         await recorder.publish(timeout_s=10)
+    ...         await recorder.close()
+    ...     return durable, recorder.stats.segments
     >>> with tempfile.TemporaryDirectory() as runs:
     ...     asyncio.run(main(runs))
-    1
+    (1, 1)
 
     ```
     """

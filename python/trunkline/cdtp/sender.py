@@ -330,7 +330,9 @@ class Sender(SenderBase, BlockingRole):
     ...     with cdtp.Sender("Detector.one", header="B", connect=receiver.endpoints[0]) as sender:
     ...         sender.begin_run({"voltage": 1.5})
     ...         sender.send(b"event", tags={"trigger": 1})
+    ...         sender.flush(timeout_s=10)
     ...         sender.end_run({"run_id": "run_1"})
+    ...         sender.close(linger_s=10)
     ...     [receiver.receive(timeout_s=10).type for _ in range(3)]
     ['BOR', 'DAT', 'EOR']
 
@@ -417,6 +419,18 @@ class Sender(SenderBase, BlockingRole):
             TimeoutError: The queue is full.
             LocalProtocolError: There is no frame, or one is larger than ``max_message_bytes``.
             ClosedError: The sender is closed.
+
+        ```pycon
+        >>> from trunkline import cdtp
+        >>> with cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver:
+        ...     with cdtp.Sender("Detector.one", connect=receiver.endpoints[0]) as sender:
+        ...         sender.send(b"event")
+        ...         message = receiver.receive(timeout_s=10)
+        ...         sender.send_frames(cdtp.encode(message))
+        ...     receiver.receive(timeout_s=10) == message
+        True
+
+        ```
         """
         self._put(self._sender.raw(frames), timeout_s)
 
@@ -456,12 +470,16 @@ class AsyncSender(SenderBase, AsyncRole):
     >>> from trunkline import cdtp
     >>> async def main():
     ...     async with cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*") as receiver:
-    ...         async with cdtp.AsyncSender("Detector.one", connect=receiver.endpoints[0]) as sender:
+    ...         sender = cdtp.AsyncSender("Detector.one", header="B", connect=receiver.endpoints[0])
+    ...         async with sender:
+    ...             await sender.begin_run({"voltage": 1.5})
     ...             await sender.send(b"event")
     ...             await sender.flush(timeout_s=10)
-    ...             return sender.stats.sent
+    ...             await sender.end_run({"run_id": "run_1"})
+    ...             await sender.close(linger_s=10)
+    ...         return [(await receiver.receive(timeout_s=10)).type for _ in range(3)]
     >>> asyncio.run(main())
-    1
+    ['BOR', 'DAT', 'EOR']
 
     ```
     """
@@ -499,7 +517,23 @@ class AsyncSender(SenderBase, AsyncRole):
         sender.wait_drained(0)
 
     async def send_frames(self, frames: Sequence[Frame], *, timeout_s: float | None = None) -> None:
-        """See `Sender.send_frames`."""
+        """See `Sender.send_frames`.
+
+        ```pycon
+        >>> import asyncio
+        >>> from trunkline import cdtp
+        >>> async def main():
+        ...     async with cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*") as receiver:
+        ...         async with cdtp.AsyncSender("Detector.one", connect=receiver.endpoints[0]) as sender:
+        ...             await sender.send(b"event")
+        ...             message = await receiver.receive(timeout_s=10)
+        ...             await sender.send_frames(cdtp.encode(message))
+        ...         return await receiver.receive(timeout_s=10) == message
+        >>> asyncio.run(main())
+        True
+
+        ```
+        """
         await self._put(self._sender.raw(frames), timeout_s)
 
     async def _put(self, outgoing: Outgoing, timeout_s: float | None) -> None:

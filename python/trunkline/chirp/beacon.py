@@ -258,13 +258,19 @@ class Beacon(_BeaconBase, BlockingRole):
 
     ```pycon
     >>> from trunkline import chirp
-    >>> with chirp.Beacon("tour", "Detector.two") as beacon, chirp.Beacon("tour", names=["Detector.two"]) as viewer:
-    ...     beacon.offer(chirp.Service.DATA, 23999)
+    >>> beacon = chirp.Beacon("tour", "Detector.two")
+    >>> beacon.offer(chirp.Service.DATA, 23999)
+    >>> with chirp.Beacon("tour", names=["Detector.two"]) as viewer:
+    ...     viewer.request(chirp.Service.DATA)
+    ...     event = viewer.receive(timeout_s=10)
+    ...     event.kind, event.name, event.service
+    ...     beacon.depart(chirp.Service.DATA)
     ...     for event in viewer:
-    ...         if event.name == "Detector.two":
-    ...             break
-    >>> event.kind, event.service
-    ('offer', <Service.DATA: 4>)
+    ...         viewer.stop()
+    ...     event.kind
+    ('offer', 'Detector.two', <Service.DATA: 4>)
+    'depart'
+    >>> beacon.close()
 
     ```
     """
@@ -306,13 +312,19 @@ class AsyncBeacon(_BeaconBase, AsyncStream[Event]):
     >>> from trunkline import chirp
     >>> async def main():
     ...     async with chirp.AsyncBeacon("visit", "Detector.two") as beacon:
-    ...         async with chirp.AsyncBeacon("visit", names=["Detector.two"]) as viewer:
-    ...             beacon.offer(chirp.Service.DATA, 23999)
+    ...         beacon.offer(chirp.Service.DATA, 23999)
+    ...         viewer = chirp.AsyncBeacon("visit", names=["Detector.two"])
+    ...         async with viewer:
+    ...             viewer.request(chirp.Service.DATA)
+    ...             kinds = [(await viewer.receive(timeout_s=10)).kind]
+    ...             beacon.depart(chirp.Service.DATA)
     ...             async for event in viewer:
-    ...                 if event.name == "Detector.two":
-    ...                     return event.kind, event.service
+    ...                 kinds.append(event.kind)
+    ...                 viewer.stop()
+    ...         await beacon.close()
+    ...     return kinds, event.name
     >>> asyncio.run(main())
-    ('offer', <Service.DATA: 4>)
+    (['offer', 'depart'], 'Detector.two')
 
     ```
     """
