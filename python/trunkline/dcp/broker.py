@@ -256,8 +256,11 @@ class Broker(BrokerBase, BlockingService):
         CaptureError: The capture cannot be opened.
 
     ```pycon
+    >>> import threading
     >>> with Broker(bind=["tcp://127.0.0.1:*", "tcp://127.0.0.1:*"], queue_ttl_s=5) as broker:
     ...     len(broker.endpoints), broker.services()
+    ...     threading.Timer(0.1, lambda: broker.close(drain_s=2)).start()
+    ...     broker.wait(timeout_s=10)
     (2, ())
 
     ```
@@ -272,6 +275,9 @@ class AsyncBroker(BrokerBase, AsyncService):
     >>> from trunkline import dcp
     >>> async def main():
     ...     async with dcp.AsyncBroker(bind="tcp://127.0.0.1:*", queue_ttl_s=5) as broker:
+    ...         closing = asyncio.create_task(broker.close(drain_s=2))
+    ...         await broker.wait(timeout_s=10)
+    ...         await closing
     ...         return len(broker.endpoints), broker.services()
     >>> asyncio.run(main())
     (1, ())

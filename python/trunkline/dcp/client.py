@@ -137,9 +137,13 @@ class Client(ClientBase, BlockingRole):
     ...     serving.start()
     ...     with dcp.Client(connect=broker.endpoints) as client:
     ...         client.request(b"upper", b"hello", timeout_s=10).data
+    ...         futures = [client.submit(b"upper", word, timeout_s=10) for word in (b"one", b"two")]
+    ...         [future.result().data for future in futures]
+    ...         client.close(drain_s=2)
     ...     worker.close()
     ...     serving.join()
     (b'HELLO',)
+    [(b'ONE',), (b'TWO',)]
 
     ```
     """
@@ -238,12 +242,14 @@ class AsyncClient(ClientBase, AsyncRole):
     ...         dcp.AsyncClient(connect=broker.endpoints) as client,
     ...     ):
     ...         serving = asyncio.create_task(worker.serve(lambda request: request.data[0].upper()))
-    ...         reply = await client.request(b"upper", b"hello", timeout_s=10)
+    ...         future = await client.submit(b"upper", b"one", timeout_s=10)
+    ...         reply = await client.request(b"upper", b"two", timeout_s=10)
+    ...         await client.close(drain_s=2)
     ...         await worker.close()
     ...         await serving
-    ...         return reply.data
+    ...         return (await future).data, reply.data
     >>> asyncio.run(main())
-    (b'HELLO',)
+    ((b'ONE',), (b'TWO',))
 
     ```
     """

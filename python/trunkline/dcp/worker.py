@@ -234,13 +234,16 @@ class Worker(WorkerBase, BlockingRole):
     ```pycon
     >>> from trunkline import dcp
     >>> with dcp.Broker(bind="tcp://127.0.0.1:*") as broker, dcp.Client(connect=broker.endpoints) as client:
-    ...     with dcp.Worker(b"upper", connect=broker.endpoints) as worker:
-    ...         future = client.submit(b"upper", b"hello")
-    ...         for request in worker:
-    ...             request.reply(request.data[0].upper())
-    ...             break
-    ...         future.result(timeout=10).data
-    (b'HELLO',)
+    ...     worker = dcp.Worker(b"upper", connect=broker.endpoints)
+    ...     futures = [client.submit(b"upper", word) for word in (b"one", b"two")]
+    ...     request = worker.receive(timeout_s=10)
+    ...     request.reply(request.data[0].upper())
+    ...     for request in worker:
+    ...         request.reply(request.data[0].upper())
+    ...         worker.stop()
+    ...     [future.result(timeout=10).data for future in futures]
+    ...     worker.close(drain_s=2)
+    [(b'ONE',), (b'TWO',)]
 
     ```
     """
@@ -280,6 +283,17 @@ class Worker(WorkerBase, BlockingRole):
             TimeoutError: No reply arrived, or the queue was full.
             LocalProtocolError: A frame is larger than ``max_message_bytes``, or a part of the metadata is empty.
             ClosedError: The worker is, or was, closed.
+
+        ```pycon
+        >>> import json
+        >>> from trunkline import dcp
+        >>> with dcp.Broker(bind="tcp://127.0.0.1:*") as broker:
+        ...     with dcp.Worker(b"upper", connect=broker.endpoints) as worker:
+        ...         reply = worker.request(b"trunkline.status", b"", timeout_s=10)
+        ...     [service["service"] for service in json.loads(reply.data[0])["services"]]
+        ['upper']
+
+        ```
         """
         worker = self._worker
         outgoing = worker.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=0)
@@ -293,6 +307,20 @@ class Worker(WorkerBase, BlockingRole):
             handler: Takes a `Request`; returns the reply, one part or several, or None if it replies itself.
             on_error: Takes a request and the exception of its handler; returns the reply. Without it the reply has the
                 metadata of the request and no data.
+
+        ```pycon
+        >>> from trunkline import dcp
+        >>> with dcp.Broker(bind="tcp://127.0.0.1:*") as broker, dcp.Client(connect=broker.endpoints) as client:
+        ...     with dcp.Worker(b"upper", connect=broker.endpoints) as worker:
+        ...         def upper(request):
+        ...             worker.stop()
+        ...             return request.data[0].upper()
+        ...         future = client.submit(b"upper", b"hello")
+        ...         worker.serve(upper)
+        ...     future.result(timeout=10).data
+        (b'HELLO',)
+
+        ```
         """
         if inspect.iscoroutinefunction(handler):
             message = "a coroutine function is served by AsyncWorker"
@@ -344,12 +372,16 @@ class AsyncWorker(WorkerBase, AsyncStream[Request]):
     ...         dcp.AsyncWorker(b"upper", connect=broker.endpoints) as worker,
     ...         dcp.AsyncClient(connect=broker.endpoints) as client,
     ...     ):
-    ...         reply = await client.submit(b"upper", b"hello")
+    ...         replies = [await client.submit(b"upper", word) for word in (b"one", b"two")]
+    ...         request = await worker.receive(timeout_s=10)
+    ...         request.reply(request.data[0].upper())
     ...         async for request in worker:
     ...             request.reply(request.data[0].upper())
-    ...             return (await reply).data
+    ...             worker.stop()
+    ...         await worker.close(drain_s=2)
+    ...         return [(await reply).data for reply in replies]
     >>> asyncio.run(main())
-    (b'HELLO',)
+    [(b'ONE',), (b'TWO',)]
 
     ```
     """
@@ -366,12 +398,47 @@ class AsyncWorker(WorkerBase, AsyncStream[Request]):
     async def request(
         self, service: bytes, data: Parts, *, metadata: Sequence[Frame] = (), timeout_s: float | None = None
     ) -> Reply:
-        """See `Worker.request`."""
+        """See `Worker.request`.
+
+        ```pycon
+        >>> import asyncio
+        >>> from trunkline import dcp
+        >>> async def main():
+        ...     async with dcp.AsyncBroker(bind="tcp://127.0.0.1:*") as broker:
+        ...         async with dcp.AsyncWorker(b"upper", connect=broker.endpoints) as worker:
+        ...             reply = await worker.request(b"trunkline.status", b"", timeout_s=10)
+        ...             return b"upper" in reply.data[0]
+        >>> asyncio.run(main())
+        True
+
+        ```
+        """
         outgoing = self._worker.outgoing(service, data, metadata=metadata, timeout_s=timeout_s, retries=0)
         return await self._calls.ask(outgoing, timeout_s, timeout_s)
 
     async def serve(self, handler: AsyncHandler, *, on_error: OnError | None = None) -> None:
-        """See `Worker.serve`; a coroutine function runs in this loop, any other on `concurrency` threads."""
+        """See `Worker.serve`; a coroutine function runs in this loop, any other on `concurrency` threads.
+
+        ```pycon
+        >>> import asyncio
+        >>> from trunkline import dcp
+        >>> async def main():
+        ...     async with (
+        ...         dcp.AsyncBroker(bind="tcp://127.0.0.1:*") as broker,
+        ...         dcp.AsyncWorker(b"upper", connect=broker.endpoints) as worker,
+        ...         dcp.AsyncClient(connect=broker.endpoints) as client,
+        ...     ):
+        ...         async def upper(request):
+        ...             worker.stop()
+        ...             return request.data[0].upper()
+        ...         reply = await client.submit(b"upper", b"hello")
+        ...         await worker.serve(upper)
+        ...         return (await reply).data
+        >>> asyncio.run(main())
+        (b'HELLO',)
+
+        ```
+        """
         if not inspect.iscoroutinefunction(handler) and not inspect.iscoroutinefunction(type(handler).__call__):
             pool = Pool(self.concurrency, "trunkline-handler")
             try:
