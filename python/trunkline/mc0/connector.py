@@ -210,7 +210,13 @@ class Connector(ConnectorBase, BlockingRole):
     ...     connector.put("runs.1", b"run 1 begins", headers={"X-Origin": "daq"}, confirm=True, timeout_s=10)
     ...     message = connector.receive(timeout_s=10)
     ...     message.topic, message.body
+    ...     connector.unsubscribe("runs.1", timeout_s=10)
+    ...     futures = [connector.submit("runs.1", word, timeout_s=10) for word in (b"one", b"two")]
+    ...     connector.flush(timeout_s=10)
+    ...     [future.result(timeout=10) for future in futures], connector.ping(timeout_s=10) < 10
+    ...     connector.close(drain_s=2)
     ('runs.1', (b'run 1 begins',))
+    ([None, None], True)
 
     ```
     """
@@ -385,10 +391,16 @@ class AsyncConnector(ConnectorBase, AsyncStream[Message]):
     ...         async with mc0.AsyncConnector(connect=bus.endpoints) as connector:
     ...             await connector.subscribe("runs.1", timeout_s=10)
     ...             await connector.put("runs.1", b"run 1 begins")
+    ...             begun = await connector.receive(timeout_s=10)
+    ...             await connector.submit("runs.1", b"run 1 ends", timeout_s=10)
     ...             async for message in connector:
-    ...                 return message.topic, message.body
+    ...                 await connector.unsubscribe("runs.1", timeout_s=10)
+    ...                 break
+    ...             await connector.flush(timeout_s=10)
+    ...             await connector.close(drain_s=2)
+    ...             return begun.body, message.body
     >>> asyncio.run(main())
-    ('runs.1', (b'run 1 begins',))
+    ((b'run 1 begins',), (b'run 1 ends',))
 
     ```
     """
@@ -429,7 +441,20 @@ class AsyncConnector(ConnectorBase, AsyncStream[Message]):
         return self._calls.put_now(self._connector.submit(topic, body, headers, timeout_s), timeout_s)
 
     async def ping(self, *, timeout_s: float | None = None) -> float:
-        """See `Connector.ping`."""
+        """See `Connector.ping`.
+
+        ```pycon
+        >>> import asyncio
+        >>> from trunkline import mc0
+        >>> async def main():
+        ...     async with mc0.AsyncMiddleware(bind="tcp://127.0.0.1:*") as bus:
+        ...         async with mc0.AsyncConnector(connect=bus.endpoints) as connector:
+        ...             return await connector.ping(timeout_s=10)
+        >>> 0 < asyncio.run(main()) < 10
+        True
+
+        ```
+        """
         round_trip_s: float = await self._ask(self._connector.ping(timeout_s), timeout_s)
         return round_trip_s
 

@@ -183,6 +183,22 @@ class MiddlewareBase(Role):
         Raises:
             LocalProtocolError: One of the two is invalid or cannot be read; both stay as they were.
             ClosedError: The middleware is closed.
+
+        ```pycon
+        >>> import pathlib, tempfile
+        >>> from trunkline import mc0
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     policy = pathlib.Path(folder, "policy.toml")
+        ...     size = policy.write_text("allow = []")
+        ...     with mc0.Middleware(bind="tcp://127.0.0.1:*", policy=policy) as bus:
+        ...         size = policy.write_text('allow = [{client = "*", subscribe = ["runs.*"]}]')
+        ...         bus.reload()
+        ...         with mc0.Connector(connect=bus.endpoints) as connector:
+        ...             connector.subscribe("runs.1", timeout_s=10)
+        ...             bus.stats.topics[0].topic
+        'runs.1'
+
+        ```
         """
         native, curve = self._middleware, self._options.get("curve")
         native.check_open()
@@ -260,8 +276,11 @@ class Middleware(MiddlewareBase, BlockingService):
         CaptureError: The capture cannot be opened.
 
     ```pycon
+    >>> import threading
     >>> with Middleware(bind="tcp://127.0.0.1:*", client_queue_messages=100) as bus:
     ...     len(bus.endpoints), bus.stats.topics
+    ...     threading.Timer(0.1, lambda: bus.close(drain_s=2)).start()
+    ...     bus.wait(timeout_s=10)
     (1, ())
 
     ```
@@ -276,6 +295,9 @@ class AsyncMiddleware(MiddlewareBase, AsyncService):
     >>> from trunkline import mc0
     >>> async def main():
     ...     async with mc0.AsyncMiddleware(bind="tcp://127.0.0.1:*", client_queue_messages=100) as bus:
+    ...         closing = asyncio.create_task(bus.close(drain_s=2))
+    ...         await bus.wait(timeout_s=10)
+    ...         await closing
     ...         return len(bus.endpoints), bus.stats.topics
     >>> asyncio.run(main())
     (1, ())
