@@ -278,12 +278,17 @@ class Client(ClientBase, BlockingRole):
     ```pycon
     >>> from trunkline import mtl
     >>> with mtl.Server(bind="tcp://127.0.0.1:*", users={"ada": "sesame"}, resources=["jobs"]) as server:
-    ...     with mtl.Client(connect=server.endpoints, user="ada", password="sesame") as client:
-    ...         with client.writer("jobs") as writer:
-    ...             writer.send(b"build 7")
-    ...             writer.flush(timeout_s=10)
-    ...         client.command("Queue.Info", {"name": "jobs"}).body["messages"]
+    ...     client = mtl.Client(connect=server.endpoints, user="ada", password="sesame")
+    ...     with client.writer("jobs") as writer:
+    ...         writer.send(b"build 7")
+    ...         writer.flush(timeout_s=10)
+    ...     client.command("Queue.Info", {"name": "jobs"}).body["messages"]
+    ...     with client.reader("jobs", window=1) as reader:
+    ...         reader.summon("jobs")
+    ...         reader.receive(timeout_s=10).body
+    ...     client.close()
     1
+    b'build 7'
 
     ```
     """
@@ -364,10 +369,15 @@ class AsyncClient(ClientBase, AsyncRole):
     >>> async def main():
     ...     async with mtl.AsyncServer(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
     ...         async with mtl.AsyncClient(connect=server.endpoints) as client:
+    ...             async with client.writer("jobs") as writer, client.reader("jobs", window=1) as reader:
+    ...                 await writer.send(b"build 7")
+    ...                 await reader.summon("jobs")
+    ...                 content = await reader.receive(timeout_s=10)
     ...             reply = await client.command("Queue.List", timeout_s=10)
-    ...             return reply.status, reply.body["queues"]
+    ...             await client.close()
+    ...             return content.body, reply.status, reply.body["queues"]
     >>> asyncio.run(main())
-    (200, ['jobs'])
+    (b'build 7', 200, ['jobs'])
 
     ```
     """

@@ -244,11 +244,14 @@ class Writer(_WriterBase, BlockingRole):
     ```pycon
     >>> from trunkline import mtl
     >>> with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
-    ...     with mtl.Client(connect=server.endpoints) as client, client.writer("jobs") as writer:
+    ...     with mtl.Client(connect=server.endpoints) as client:
+    ...         writer = client.writer("jobs")
     ...         writer.send(b"build 7", properties={"priority": 3})
     ...         writer.flush(timeout_s=10)
+    ...         writer.send(b"build 8")
+    ...         writer.close(drain_s=10)
     ...         writer.stats.confirmed
-    1
+    2
 
     ```
     """
@@ -338,9 +341,11 @@ class AsyncWriter(_WriterBase, AsyncRole):
     ...         async with mtl.AsyncClient(connect=server.endpoints) as client, client.writer("jobs") as writer:
     ...             await writer.send(b"build 7")
     ...             await writer.flush(timeout_s=10)
+    ...             await writer.send(b"build 8")
+    ...             await writer.close(drain_s=10)
     ...             return writer.stats.confirmed
     >>> asyncio.run(main())
-    1
+    2
 
     ```
     """
@@ -397,14 +402,20 @@ class Reader(FlowBase, BlockingRole):
     ```pycon
     >>> from trunkline import mtl
     >>> with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
-    ...     with mtl.Client(connect=server.endpoints) as client, client.reader("jobs") as reader:
+    ...     with mtl.Client(connect=server.endpoints) as client, client.writer("jobs") as writer:
+    ...         for build in (b"build 7", b"build 8"):
+    ...             writer.send(build, properties={"priority": 3})
+    ...         reader = client.reader("jobs")
     ...         reader.summon("jobs")
-    ...         with client.writer("jobs") as writer:
-    ...             writer.send(b"build 7", properties={"priority": 3})
-    ...         content = reader.receive(timeout_s=10)
-    ...         content.confirm()
-    ...         content.body, content.properties
+    ...         first, second = (reader.receive(timeout_s=10) for _ in range(2))
+    ...         reader.confirm(first)
+    ...         reader.dismiss("jobs")
+    ...         reader.reject(second, recycle=True)
+    ...         reader.close()
+    ...         first.body, first.properties
+    ...         client.command("Queue.Info", {"name": "jobs"}).body["messages"]
     (b'build 7', {'priority': 3})
+    1
 
     ```
     """
@@ -492,15 +503,19 @@ class AsyncReader(FlowBase, AsyncStream[Content]):
     >>> from trunkline import mtl
     >>> async def main():
     ...     async with mtl.AsyncServer(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
-    ...         async with mtl.AsyncClient(connect=server.endpoints) as client:
-    ...             async with client.reader("jobs") as reader, client.writer("jobs") as writer:
+    ...         async with mtl.AsyncClient(connect=server.endpoints) as client, client.writer("jobs") as writer:
+    ...             for build in (b"build 7", b"build 8"):
+    ...                 await writer.send(build)
+    ...             async with client.reader("jobs") as reader:
     ...                 await reader.summon("jobs")
-    ...                 await writer.send(b"build 7")
+    ...                 reader.confirm(await reader.receive(timeout_s=10))
     ...                 async for content in reader:
-    ...                     content.confirm()
-    ...                     return content.body
+    ...                     await reader.dismiss("jobs")
+    ...                     reader.reject(content, recycle=True)
+    ...                     await reader.close()
+    ...             return (await client.command("Queue.Info", {"name": "jobs"})).body["messages"]
     >>> asyncio.run(main())
-    b'build 7'
+    1
 
     ```
     """

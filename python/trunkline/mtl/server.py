@@ -279,6 +279,22 @@ class ServerBase(RoleWithQuestions):
         Raises:
             LocalProtocolError: One of the two is invalid or cannot be read; neither is replaced.
             ClosedError: The server is closed.
+
+        ```pycon
+        >>> import pathlib, subprocess, sys, tempfile
+        >>> from trunkline import mtl
+        >>> add_ada = [sys.executable, "-m", "trunkline", "mtl", "users", "add", "ada", "--file", "users.toml"]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     users = pathlib.Path(folder, "users.toml")
+        ...     size = users.write_text("users.bob = {}")
+        ...     with mtl.Server(bind="tcp://127.0.0.1:*", users=users) as server:
+        ...         added = subprocess.run(add_ada, cwd=folder, input=b"sesame", capture_output=True, check=True)
+        ...         server.reload()
+        ...         with mtl.Client(connect=server.endpoints, user="ada", password="sesame"):
+        ...             server.stats.sessions
+        1
+
+        ```
         """
         native, curve = self._server, self._options.get("curve")
         native.check_open()
@@ -446,8 +462,11 @@ class Server(ServerBase, BlockingService):
         CaptureError: The capture cannot be opened.
 
     ```pycon
+    >>> import threading
     >>> with Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
     ...     len(server.endpoints), server.stats.sessions
+    ...     threading.Timer(0.1, lambda: server.close(drain_s=2)).start()
+    ...     server.wait(timeout_s=10)
     (1, 0)
 
     ```
@@ -462,6 +481,9 @@ class AsyncServer(ServerBase, AsyncService):
     >>> from trunkline import mtl
     >>> async def main():
     ...     async with mtl.AsyncServer(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"]) as server:
+    ...         closing = asyncio.create_task(server.close(drain_s=2))
+    ...         await server.wait(timeout_s=10)
+    ...         await closing
     ...         return len(server.endpoints), server.stats.sessions
     >>> asyncio.run(main())
     (1, 0)
