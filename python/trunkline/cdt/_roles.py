@@ -34,7 +34,18 @@ from trunkline.cdt._opening import await_connected
 from trunkline.cdt.options import DEFAULTS, BytesEncoding, CdtOptions, Codec
 from trunkline.errors import ConfigError, LocalProtocolError
 
-__all__ = ["DRAIN_S", "AsyncCdtRole", "BlockingCdtRole", "CdtRole", "Event", "need_name", "need_names", "need_room_in"]
+__all__ = [
+    "DRAIN_S",
+    "AsyncCdtRole",
+    "AsyncEvents",
+    "BlockingCdtRole",
+    "BlockingEvents",
+    "CdtRole",
+    "Event",
+    "need_name",
+    "need_names",
+    "need_room_in",
+]
 
 Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
 
@@ -295,8 +306,19 @@ def report(notices: Notices, kind: str, *details: Any) -> None:
         notices.report(kind, *details)
 
 
-class BlockingCdtRole(CdtRole, BlockingRole, Receiving[Event]):
-    """A role of CDT with blocking calls; an iterator over the events of others."""
+class BlockingCdtRole(CdtRole, BlockingRole):
+    """A role of CDT with blocking calls."""
+
+    def close(self, *, drain_s: float = DRAIN_S) -> None:
+        """Completes what is in progress for at most `drain_s` seconds, and closes."""
+        self._finish(drain_s)
+
+    def _abandon(self) -> None:
+        self.close(drain_s=0.0)
+
+
+class BlockingEvents(BlockingCdtRole, Receiving[Event]):
+    """A role with blocking calls; an iterator over the events of others."""
 
     def receive(self, *, timeout_s: float | None = None) -> Event:
         """Waits for an event.
@@ -311,16 +333,9 @@ class BlockingCdtRole(CdtRole, BlockingRole, Receiving[Event]):
         need_timeout("timeout_s", timeout_s)
         return self._logged(self._opened().receive(timeout_s))
 
-    def close(self, *, drain_s: float = DRAIN_S) -> None:
-        """Completes what is in progress for at most `drain_s` seconds, and closes."""
-        self._finish(drain_s)
 
-    def _abandon(self) -> None:
-        self.close(drain_s=0.0)
-
-
-class AsyncCdtRole(CdtRole, AsyncRole, AsyncReceiving[Event]):
-    """A role of CDT for asyncio; an asynchronous iterator over the events of others."""
+class AsyncCdtRole(CdtRole, AsyncRole):
+    """A role of CDT for asyncio."""
 
     _home: asyncio.AbstractEventLoop | None = None
 
@@ -336,12 +351,6 @@ class AsyncCdtRole(CdtRole, AsyncRole, AsyncReceiving[Event]):
             message = f"{self!r} is bound to the event loop it was opened in"
             raise LocalProtocolError(message)
 
-    async def receive(self, *, timeout_s: float | None = None) -> Event:
-        """Waits for an event; see the blocking class."""
-        self._need_home()
-        need_timeout("timeout_s", timeout_s)
-        return self._logged(await self._waits.taken(self._opened().poll, timeout_s, "no event came"))
-
     async def close(self, *, drain_s: float = DRAIN_S) -> None:
         """Completes what is in progress for at most `drain_s` seconds, and closes."""
         if self._native is not None and not self._native.closed:
@@ -350,3 +359,13 @@ class AsyncCdtRole(CdtRole, AsyncRole, AsyncReceiving[Event]):
 
     async def _abandon(self) -> None:
         await self.close(drain_s=0.0)
+
+
+class AsyncEvents(AsyncCdtRole, AsyncReceiving[Event]):
+    """A role for asyncio; an asynchronous iterator over the events of others."""
+
+    async def receive(self, *, timeout_s: float | None = None) -> Event:
+        """Waits for an event; see the blocking class."""
+        self._need_home()
+        need_timeout("timeout_s", timeout_s)
+        return self._logged(await self._waits.taken(self._opened().poll, timeout_s, "no event came"))

@@ -19,7 +19,7 @@ from trunkline._roles.calls import AsyncCalls
 from trunkline._roles.iteration import AsyncReceiving, Receiving
 from trunkline._roles.waits import Arrivals
 from trunkline.cdt._keeper import CONTENT_TYPE
-from trunkline.cdt._roles import AsyncCdtRole, BlockingCdtRole, CdtRole, need_name, need_names
+from trunkline.cdt._roles import AsyncEvents, BlockingEvents, CdtRole, need_name, need_names
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.store import content_id
 from trunkline.errors import (
@@ -359,7 +359,7 @@ class AsyncWatch(AsyncReceiving[ConfigResponse]):
         await self.close()
 
 
-class Source(SourceBase, BlockingCdtRole):
+class Source(SourceBase, BlockingEvents):
     """Pulls configurations from a target, pushes them to it, watches them, and reports which ones endpoints have applied.
 
     It runs on a thread of its own until it is closed; its methods may be called from any thread.
@@ -500,7 +500,7 @@ class Source(SourceBase, BlockingCdtRole):
         return outcome
 
 
-class AsyncSource(SourceBase, AsyncCdtRole):
+class AsyncSource(SourceBase, AsyncEvents):
     """`Source` for asyncio: opened by ``async with``; thousands of pulls may be in flight.
 
     ```pycon

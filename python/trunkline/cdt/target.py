@@ -15,7 +15,7 @@ from trunkline._metrics.counters import Count, Latencies, Level, measured
 from trunkline._native.cdt import Target as _Target
 from trunkline.cdt._access import Access
 from trunkline.cdt._keeper import CONTENT_TYPE, Keeper
-from trunkline.cdt._roles import DRAIN_S, AsyncCdtRole, BlockingCdtRole, CdtRole, need_names, need_room_in
+from trunkline.cdt._roles import DRAIN_S, AsyncEvents, BlockingEvents, CdtRole, need_names, need_room_in
 from trunkline.cdt.options import DEFAULTS, CdtOptions
 from trunkline.cdt.sqlite import SqliteStore
 from trunkline.cdt.store import Assignment, Config, MemoryStore, Rollout, Store, Stored
@@ -215,7 +215,7 @@ class TargetBase(CdtRole):
         return TargetStats(**measured(counts), expired=expired, configs=self._keeper.count())
 
 
-class Target(TargetBase, BlockingCdtRole):
+class Target(TargetBase, BlockingEvents):
     """Stores configurations of endpoints, answers pulls, accepts pushes, and announces changes (CDT-38).
 
     It runs on a thread of its own until it is closed. Requests go to any replica of the
@@ -331,7 +331,7 @@ class Target(TargetBase, BlockingCdtRole):
             self._keeper.finish(drain_s)
 
 
-class AsyncTarget(TargetBase, AsyncCdtRole):
+class AsyncTarget(TargetBase, AsyncEvents):
     """`Target` for asyncio: opened by ``async with``.
 
     ```pycon
