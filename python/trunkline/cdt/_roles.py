@@ -329,6 +329,17 @@ class BlockingEvents(BlockingCdtRole, Receiving[Event]):
         Raises:
             TimeoutError: Nothing arrived in time.
             ClosedError: The role is closed.
+
+        ```pycon
+        >>> from trunkline import cdt
+        >>> url = "memory://events"
+        >>> with cdt.Target("cdp", servers=url) as target, cdt.Source("cmx", target="cdp", servers=url) as source:
+        ...     config_id = target.put("app-1", "endpoint-7", b"{}")
+        ...     event = source.receive(timeout_s=10)
+        ...     type(event).__name__, event.endpoint_id, event.config_id == config_id
+        ('ConfigNewAvailable', 'endpoint-7', True)
+
+        ```
         """
         need_timeout("timeout_s", timeout_s)
         return self._logged(self._opened().receive(timeout_s))
@@ -365,7 +376,22 @@ class AsyncEvents(AsyncCdtRole, AsyncReceiving[Event]):
     """A role for asyncio; an asynchronous iterator over the events of others."""
 
     async def receive(self, *, timeout_s: float | None = None) -> Event:
-        """Waits for an event; see the blocking class."""
+        """Waits for an event; see the blocking class.
+
+        ```pycon
+        >>> import asyncio
+        >>> from trunkline import cdt
+        >>> async def main():
+        ...     url = "memory://async-events"
+        ...     async with cdt.AsyncTarget("cdp", servers=url) as target:
+        ...         async with cdt.AsyncSource("cmx", target="cdp", servers=url) as source:
+        ...             await target.put("app-1", "endpoint-7", b"{}")
+        ...             return (await source.receive(timeout_s=10)).endpoint_id
+        >>> asyncio.run(main())
+        'endpoint-7'
+
+        ```
+        """
         self._need_home()
         need_timeout("timeout_s", timeout_s)
         return self._logged(await self._waits.taken(self._opened().poll, timeout_s, "no event came"))

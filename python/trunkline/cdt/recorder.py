@@ -151,8 +151,12 @@ class Recorder(RecorderBase, BlockingCdtRole):
     ...     with cdt.Recorder(runs, limit=1, servers=url) as recorder:
     ...         config_id = target.put("app-1", "endpoint-7", b"{}")
     ...         recorder.wait(timeout_s=10)
+    ...         recorder.flush()
+    ...         recorder.stats.durable
+    ...         recorder.close(drain_s=2)
     ...     [type(message).__name__ for message in capture.open(runs)]
     'count'
+    1
     ['ConfigNewAvailable']
 
     ```
@@ -187,10 +191,13 @@ class AsyncRecorder(RecorderBase, AsyncCdtRole):
     >>> from trunkline import cdt
     >>> async def main(runs):
     ...     url = "memory://async-recorder"
-    ...     async with cdt.AsyncTarget("cdp", servers=url) as target, cdt.AsyncRecorder(runs, limit=1, servers=url) as recorder:
-    ...         await target.put("app-1", "endpoint-7", b"{}")
-    ...         await recorder.wait(timeout_s=10)
-    ...         return recorder.stats.received
+    ...     async with cdt.AsyncTarget("cdp", servers=url) as target:
+    ...         async with cdt.AsyncRecorder(runs, limit=1, servers=url) as recorder:
+    ...             await target.put("app-1", "endpoint-7", b"{}")
+    ...             await recorder.wait(timeout_s=10)
+    ...             await recorder.flush()
+    ...             await recorder.close(drain_s=2)
+    ...             return recorder.stats.durable
     >>> with tempfile.TemporaryDirectory() as runs:
     ...     asyncio.run(main(runs))
     1

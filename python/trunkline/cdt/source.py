@@ -277,10 +277,15 @@ class Watch(Receiving[ConfigResponse]):
     >>> from trunkline import cdt
     >>> url = "memory://watch"
     >>> with cdt.Target("cdp", servers=url) as target, cdt.Source("cmx", target="cdp", servers=url) as source:
-    ...     with source.watch("app-1", "endpoint-7") as watch:
-    ...         config_id = target.put("app-1", "endpoint-7", b'{"interval": 5}')
-    ...         next(watch).content
+    ...     watch = source.watch("app-1", "endpoint-7")
+    ...     config_id = target.put("app-1", "endpoint-7", b'{"interval": 5}')
+    ...     watch.receive(timeout_s=10).content
+    ...     config_id = target.put("app-1", "endpoint-7", b'{"interval": 1}')
+    ...     for config in watch:
+    ...         watch.close()
+    ...     config.content
     b'{"interval": 5}'
+    b'{"interval": 1}'
 
     ```
     """
@@ -320,12 +325,17 @@ class AsyncWatch(AsyncReceiving[ConfigResponse]):
     >>> from trunkline import cdt
     >>> async def main():
     ...     url = "memory://async-watch"
-    ...     async with cdt.AsyncTarget("cdp", servers=url) as target, cdt.AsyncSource("cmx", target="cdp", servers=url) as source:
-    ...         async with source.watch("app-1", "endpoint-7") as watch:
+    ...     async with cdt.AsyncTarget("cdp", servers=url) as target:
+    ...         async with cdt.AsyncSource("cmx", target="cdp", servers=url) as source:
+    ...             watch = source.watch("app-1", "endpoint-7")
     ...             await target.put("app-1", "endpoint-7", b'{"interval": 5}')
-    ...             return (await watch.receive(timeout_s=10)).content
+    ...             first = await watch.receive(timeout_s=10)
+    ...             await target.put("app-1", "endpoint-7", b'{"interval": 1}')
+    ...             async for config in watch:
+    ...                 await watch.close()
+    ...             return first.content, config.content
     >>> asyncio.run(main())
-    b'{"interval": 5}'
+    (b'{"interval": 5}', b'{"interval": 1}')
 
     ```
     """
@@ -380,11 +390,22 @@ class Source(SourceBase, BlockingEvents):
 
     ```pycon
     >>> from trunkline import cdt
-    >>> with cdt.Target("cdp", servers="memory://pull") as target, cdt.Source("cmx", target="cdp", servers="memory://pull") as source:
-    ...     config_id = target.put("app-1", "endpoint-7", b"{}")
+    >>> with cdt.Target("cdp", servers="memory://pull") as target:
+    ...     source = cdt.Source("cmx", target="cdp", servers="memory://pull")
+    ...     with source.watch("app-1", "endpoint-7") as watch:
+    ...         first = source.push("app-1", "endpoint-7", b'{"interval": 5}')
+    ...         watch.receive(timeout_s=10).content
+    ...     source.push("app-1", "endpoint-7", b'{"interval": 1}') == first
+    ...     source.rollback("app-1", "endpoint-7", first) == first
     ...     response = source.pull("app-1", "endpoint-7")
-    ...     response.content, response.config_id == config_id
-    (b'{}', True)
+    ...     source.report_applied("app-1", "endpoint-7", response.config_id)
+    ...     source.close(drain_s=2)
+    ...     event = target.receive(timeout_s=10)
+    ...     type(event).__name__, event.config_id == first
+    b'{"interval": 5}'
+    False
+    True
+    ('ConfigUpdated', True)
 
     ```
     """
@@ -508,11 +529,19 @@ class AsyncSource(SourceBase, AsyncEvents):
     >>> from trunkline import cdt
     >>> async def main():
     ...     url = "memory://async-source"
-    ...     async with cdt.AsyncTarget("cdp", servers=url), cdt.AsyncSource("cmx", target="cdp", servers=url) as source:
-    ...         await source.push("app-1", "endpoint-7", b"{}")
-    ...         return (await source.pull("app-1", "endpoint-7")).content
+    ...     async with cdt.AsyncTarget("cdp", servers=url) as target:
+    ...         async with cdt.AsyncSource("cmx", target="cdp", servers=url) as source:
+    ...             async with source.watch("app-1", "endpoint-7") as watch:
+    ...                 first = await source.push("app-1", "endpoint-7", b'{"interval": 5}')
+    ...                 watched = await watch.receive(timeout_s=10)
+    ...             await source.push("app-1", "endpoint-7", b'{"interval": 1}')
+    ...             await source.rollback("app-1", "endpoint-7", first)
+    ...             response = await source.pull("app-1", "endpoint-7")
+    ...             await source.report_applied("app-1", "endpoint-7", response.config_id)
+    ...             await source.close(drain_s=2)
+    ...         return watched == response, (await target.receive(timeout_s=10)).config_id == first
     >>> asyncio.run(main())
-    b'{}'
+    (False, True)
 
     ```
     """

@@ -66,15 +66,23 @@ class SqliteStore:
         OSError: The file cannot be opened.
 
     ```pycon
-    >>> import contextlib, pathlib, tempfile
+    >>> import pathlib, tempfile
     >>> from trunkline import cdt
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "configs.db")
     ...     with cdt.Target("cdp", store=path, servers="memory://sqlite") as target:
-    ...         config_id = target.put("app-1", "endpoint-7", b"{}")
-    ...     with contextlib.closing(cdt.SqliteStore(path, read_only=True)) as store:
-    ...         [row.endpoint_id for row in store.rollout("app-1")]
-    ['endpoint-7']
+    ...         first = target.put("app-1", "endpoint-7", b'{"interval": 5}')
+    ...         second = target.put("app-1", "endpoint-7", b'{"interval": 1}')
+    ...     store = cdt.SqliteStore(path)
+    ...     store.count(), store.get("app-1", "endpoint-7") == store.peek("app-1", "endpoint-7")
+    ...     store.rollback("app-1", "endpoint-7", first).content
+    ...     store.announced(store.owed())
+    ...     store.applied([("app-1", "endpoint-7", first, 1_700_000_000_000)])
+    ...     len(store.history("app-1", "endpoint-7")), store.rollout("app-1")[0].applied == first
+    ...     store.close()
+    (2, True)
+    b'{"interval": 5}'
+    (3, True)
 
     ```
     """

@@ -183,9 +183,19 @@ class MemoryStore:
     >>> from trunkline import cdt
     >>> store = cdt.MemoryStore()
     >>> with cdt.Target("cdp", store=store, servers="memory://store") as target:
-    ...     config_id = target.put("app-1", "endpoint-7", b"{}")
+    ...     first = target.put("app-1", "endpoint-7", b'{"interval": 5}')
+    ...     second = target.put("app-1", "endpoint-7", b'{"interval": 1}')
     >>> store.count(), store.get("app-1", "endpoint-7").content
-    (1, b'{}')
+    (2, b'{"interval": 1}')
+    >>> store.rollback("app-1", "endpoint-7", first) == store.peek("app-1", "endpoint-7")
+    True
+    >>> store.owed() == [("app-1", "endpoint-7", first)]
+    True
+    >>> store.announced(store.owed())
+    >>> store.applied([("app-1", "endpoint-7", first, 1_700_000_000_000)])
+    >>> len(store.history("app-1", "endpoint-7")), store.rollout("app-1")[0].applied == first
+    (3, True)
+    >>> store.close()
 
     ```
     """

@@ -238,10 +238,20 @@ class Target(TargetBase, BlockingEvents):
         OSError: The store cannot be opened, or the credentials cannot be read.
 
     ```pycon
+    >>> import threading
     >>> with Target("cdp", servers="memory://guide") as target:
-    ...     config_id = target.put("app-1", "endpoint-7", b'{"interval": 5}')
-    ...     target.get("app-1", "endpoint-7").content, len(config_id)
-    (b'{"interval": 5}', 32)
+    ...     first = target.put("app-1", "endpoint-7", b'{"interval": 5}')
+    ...     second = target.put("app-1", "endpoint-7", b'{"interval": 1}')
+    ...     target.rollback("app-1", "endpoint-7", first) == first
+    ...     target.get("app-1", "endpoint-7").content
+    ...     [each.config_id == first for each in target.history("app-1", "endpoint-7")]
+    ...     [(each.endpoint_id, each.applied) for each in target.rollout("app-1")]
+    ...     threading.Timer(0.1, lambda: target.close(drain_s=2)).start()
+    ...     target.wait(timeout_s=10)
+    True
+    b'{"interval": 5}'
+    [True, False, True]
+    [('endpoint-7', None)]
 
     ```
     """
@@ -339,10 +349,18 @@ class AsyncTarget(TargetBase, AsyncEvents):
     >>> from trunkline import cdt
     >>> async def main():
     ...     async with cdt.AsyncTarget("cdp", servers="memory://async-target") as target:
-    ...         await target.put("app-1", "endpoint-7", b'{"interval": 5}')
-    ...         return (await target.get("app-1", "endpoint-7")).content
+    ...         first = await target.put("app-1", "endpoint-7", b'{"interval": 5}')
+    ...         await target.put("app-1", "endpoint-7", b'{"interval": 1}')
+    ...         await target.rollback("app-1", "endpoint-7", first)
+    ...         current = await target.get("app-1", "endpoint-7")
+    ...         assigned = await target.history("app-1", "endpoint-7")
+    ...         states = await target.rollout("app-1")
+    ...         closing = asyncio.create_task(target.close(drain_s=2))
+    ...         await target.wait(timeout_s=10)
+    ...         await closing
+    ...         return current.content, len(assigned), states[0].applied
     >>> asyncio.run(main())
-    b'{"interval": 5}'
+    (b'{"interval": 5}', 3, None)
 
     ```
     """
