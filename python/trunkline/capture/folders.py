@@ -55,7 +55,11 @@ class Folder:
     ...         imported = capture.import_(DATA / f"{release}.jsonl.gz", pathlib.Path(runs, release))
     ...     folder = capture.open_folder(runs)
     ...     [each.info().messages for each in folder], folder.info().messages
+    ...     folder.decode("cdtp", columns=["sequence"]).read_all().num_rows
+    ...     len(folder.runs()), folder.gaps().read_all().num_rows
     ([2124, 12], 2136)
+    3340
+    (13, 0)
 
     ```
     """
@@ -133,21 +137,77 @@ class Folder:
         return self._folded("gaps", selection)
 
     def requests(self, selection: Selection | None = None, *, compat_dagbox: bool = False) -> pa.RecordBatchReader:
-        """The requests of DCP, as `Capture.requests` has them."""
+        """The requests of DCP, as `Capture.requests` has them.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture, dcp
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     for day in ("monday", "tuesday"):
+        ...         with dcp.Broker(bind="tcp://127.0.0.1:*", capture=f"{runs}/{day}") as broker:
+        ...             with dcp.Client(connect=broker.endpoints) as client:
+        ...                 reply = client.request(b"trunkline.status", b"", timeout_s=10)
+        ...     capture.open_folder(runs).requests().read_all().num_rows
+        2
+
+        ```
+        """
         return self._folded("requests", selection, compat_dagbox=compat_dagbox)
 
     def topics(self, window_s: float = 60.0, selection: Selection | None = None) -> pa.RecordBatchReader:
-        """The traffic of mc0 topics, as `Capture.topics` has it."""
+        """The traffic of mc0 topics, as `Capture.topics` has it.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture, mc0
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     for day in ("monday", "tuesday"):
+        ...         with mc0.Middleware(bind="tcp://127.0.0.1:*", capture=f"{runs}/{day}") as bus:
+        ...             with mc0.Connector(connect=bus.endpoints) as connector:
+        ...                 connector.put(f"runs.{day}", b"begins", confirm=True, timeout_s=10)
+        ...     capture.open_folder(runs).topics(window_s=3600).read_all()["topic"].to_pylist()
+        ['runs.monday', 'runs.tuesday']
+
+        ```
+        """
         return self._folded("topics", selection, window_s=window_s)
 
     def contents(self, selection: Selection | None = None) -> pa.RecordBatchReader:
-        """The MTL contents, as `Capture.contents` has them."""
+        """The MTL contents, as `Capture.contents` has them.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture, mtl
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     for name in ("jobs", "logs"):
+        ...         place = f"{runs}/{name}"
+        ...         with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=name, capture=place) as server:
+        ...             with mtl.Client(connect=server.endpoints) as client, client.writer(name) as writer:
+        ...                 writer.send(b"first")
+        ...     capture.open_folder(runs).contents().read_all()["resource"].to_pylist()
+        ['jobs', 'logs']
+
+        ```
+        """
         return self._folded("contents", selection)
 
     def rollout(
         self, selection: Selection | None = None, *, codec: Literal["json", "avro"] = "json"
     ) -> pa.RecordBatchReader:
-        """The progress of configurations of CDT, as `Capture.rollout` has it."""
+        """The progress of configurations of CDT, as `Capture.rollout` has it.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture, cdt
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     for site in ("north", "south"):
+        ...         with cdt.Target("cdp", servers=f"memory://{site}", capture=f"{runs}/{site}") as target:
+        ...             config_id = target.put("app-1", f"{site}-7", b"{}")
+        ...     capture.open_folder(runs).rollout().read_all()["endpoint_id"].to_pylist()
+        ['north-7', 'south-7']
+
+        ```
+        """
         return self._folded("rollout", selection, codec=codec)
 
     def _folded(self, name: str, selection: Selection | None, **options: Any) -> pa.RecordBatchReader:

@@ -97,9 +97,13 @@ class Capture:
     >>> with tempfile.TemporaryDirectory() as runs:
     ...     imported = capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", runs)
     ...     recorded = capture.open(runs)
+    ...     recorded.info().messages, recorded.reader(first_seq=8).read_all().num_rows
     ...     recorded.decode("cdtp", tags=None, columns=["sender", "sequence"]).read_all().num_rows
+    ...     next(recorded.messages("cdtp")).type, next(recorded.rows(capture.Selection(run="run_2")))["seq"]
     ...     [(run.run_id, run.condition) for run in recorded.runs()]
+    (12, 4)
     1216
+    ('BOR', 3)
     [('run_1', 'GOOD'), ('run_2', 'GOOD'), ('run_1', 'GOOD'), ('run_2', 'GOOD')]
 
     ```
@@ -268,6 +272,22 @@ class Capture:
 
         Raises:
             LocalProtocolError: There is no such run.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture
+        >>> from trunkline.demo import DATA
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     imported = capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", runs)
+        ...     few = capture.Selection(where="type = 'DAT' and sequence <= 2")
+        ...     for row, positions in capture.open(runs).chosen(few):
+        ...         print(row["seq"], sorted(positions))
+        1 [0, 1]
+        4 [0, 1]
+        7 [0, 1]
+        10 [0, 1]
+
+        ```
         """
         selected = (selection or Selection()).of(self, pruning.at_least(first_seq))
         return selected.messages(self._native.rows(selected.native), payload=payload)
@@ -434,6 +454,21 @@ class Capture:
 
         Raises:
             LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture, cdtp
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     with cdtp.Recorder(runs, bind="tcp://127.0.0.1:*") as recorder:
+        ...         with cdtp.Sender("Detector.one", connect=recorder.endpoints[0]) as sender:
+        ...             for number in (1, 2, 5):
+        ...                 message = cdtp.Message("Detector.one", [b"event"], variant="B", type="DAT", sequence=number)
+        ...                 sender.send_frames(cdtp.encode(message))
+        ...         reason = recorder.wait(count=3, timeout_s=10)
+        ...     capture.open(runs).gaps().read_all().select(["sender", "missed"]).to_pylist()
+        [{'sender': 'Detector.one', 'missed': 2}]
+
+        ```
         """
         return self._folded("gaps", selection, tags=None)
 
@@ -449,6 +484,18 @@ class Capture:
 
         Raises:
             LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture, dcp
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     with dcp.Broker(bind="tcp://127.0.0.1:*", capture=runs) as broker:
+        ...         with dcp.Client(connect=broker.endpoints) as client:
+        ...             reply = client.request(b"trunkline.status", b"", timeout_s=10)
+        ...     capture.open(runs).requests().read_all().select(["service", "outcome"]).to_pylist()
+        [{'service': b'trunkline.status', 'outcome': 'reply'}]
+
+        ```
         """
         return self._folded("requests", selection, compat_dagbox=compat_dagbox)
 
@@ -465,6 +512,18 @@ class Capture:
         Raises:
             ValueError: The window is not a positive number of seconds, or longer than 10 000 days.
             LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture, mc0
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     with mc0.Middleware(bind="tcp://127.0.0.1:*", capture=runs) as bus:
+        ...         with mc0.Connector(connect=bus.endpoints) as connector:
+        ...             connector.put("runs.1", b"run 1 begins", confirm=True, timeout_s=10)
+        ...     capture.open(runs).topics(window_s=3600).read_all().select(["topic", "puts", "bytes"]).to_pylist()
+        [{'topic': 'runs.1', 'puts': 1, 'bytes': 12}]
+
+        ```
         """
         if not 1e-6 <= window_s <= _LONGEST_WINDOW_S:
             message = f"window_s must be from 0.000001 to {_LONGEST_WINDOW_S}, not {window_s!r}"
@@ -482,6 +541,18 @@ class Capture:
 
         Raises:
             LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture, mtl
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=["jobs"], capture=runs) as server:
+        ...         with mtl.Client(connect=server.endpoints) as client, client.writer("jobs") as writer:
+        ...             writer.send(b"build 7")
+        ...     capture.open(runs).contents().read_all().select(["resource", "body_bytes", "fate"]).to_pylist()
+        [{'resource': 'jobs', 'body_bytes': 7, 'fate': 'confirmed'}]
+
+        ```
         """
         properties = {"redelivered": "boolean", "*": "variant"}
         return self._folded("contents", selection, properties=properties, json=None)
@@ -500,6 +571,17 @@ class Capture:
         Raises:
             LocalProtocolError: pyarrow is not installed, or the selection is for another protocol.
             ValueError: There is no such codec.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture, cdt
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     with cdt.Target("cdp", servers="memory://capture", capture=runs) as target:
+        ...         config_id = target.put("app-1", "endpoint-7", b"{}")
+        ...     capture.open(runs).rollout().read_all().select(["endpoint_id", "announcements", "pulls"]).to_pylist()
+        [{'endpoint_id': 'endpoint-7', 'announcements': 1, 'pulls': 0}]
+
+        ```
         """
         return self._folded("rollout", selection, codec=codec)
 
@@ -521,6 +603,17 @@ class Capture:
         Raises:
             CaptureError: A segment cannot be read.
             LocalProtocolError: pyarrow is not installed.
+
+        ```pycon
+        >>> import tempfile
+        >>> from trunkline import capture
+        >>> from trunkline.demo import DATA
+        >>> with tempfile.TemporaryDirectory() as runs:
+        ...     imported = capture.import_(DATA / "cdtp2-release-1.0.2.jsonl.gz", runs)
+        ...     capture.open(runs).read_all().num_rows
+        12
+
+        ```
         """
         pyarrow = _need_pyarrow()
         from trunkline.capture.decoding import read_batches

@@ -179,6 +179,12 @@ class Section(ABC):
     ...     section = capture.report(runs, page).section(report.CdtpSection)
     >>> section.title, [run.condition for run in section.runs]
     ('CDTP', ['GOOD', 'GOOD', 'GOOD', 'GOOD'])
+    >>> [f"{tile.title}: {tile.value}" for tile in section.tiles()]
+    ['Records: 1,216', 'Senders: 2', 'Runs: 4', 'Bad runs: 0', 'Missing: 0']
+    >>> [table.title for table in (*section.tables(), *section.details())], section.charts()[0].title
+    (['Senders', 'Runs'], 'CDTP rate over time')
+    >>> section.to_dict()["runs"][0]["condition"]
+    'GOOD'
 
     ```
     """
