@@ -56,8 +56,12 @@ class Future(concurrent.futures.Future[Reply], Generic[Reply]):
     >>> with testing.pair(dcp.Broker, dcp.Client) as sim:
     ...     worker = sim.add(dcp.Worker, b"echo", testing.echo, work_s=2)
     ...     future = sim.client.submit(b"echo", b"hello")
-    ...     future.done(), future.result().data, sim.now_s
-    (False, (b'hello',), 2.0)
+    ...     future.add_done_callback(lambda done: print(done.result().data))
+    ...     future.done(), future.exception(), future.result().data, sim.now_s
+    ...     sim.client.submit(b"echo", b"never mind").cancel()
+    (b'hello',)
+    (False, None, (b'hello',), 2.0)
+    True
 
     ```
     """

@@ -282,8 +282,7 @@ class AsyncReceiver(ReceiverBase, AsyncStream[Message]):
     >>> import asyncio
     >>> from trunkline import cdtp
     >>> async def main():
-    ...     receiver = cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*", limit=1)
-    ...     async with receiver:
+    ...     async with cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*", limit=1) as receiver:
     ...         async with cdtp.AsyncSender("Detector.one", connect=receiver.endpoints[0]) as sender:
     ...             for event in (b"first", b"second"):
     ...                 await sender.send(event)
@@ -291,6 +290,7 @@ class AsyncReceiver(ReceiverBase, AsyncStream[Message]):
     ...         receiver.limit(None)
     ...         async for message in receiver:
     ...             receiver.stop()
+    ...         await receiver.close()
     ...         return first.payload, message.payload
     >>> asyncio.run(main())
     ((b'first',), (b'second',))

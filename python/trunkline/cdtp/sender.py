@@ -470,8 +470,7 @@ class AsyncSender(SenderBase, AsyncRole):
     >>> from trunkline import cdtp
     >>> async def main():
     ...     async with cdtp.AsyncReceiver(bind="tcp://127.0.0.1:*") as receiver:
-    ...         sender = cdtp.AsyncSender("Detector.one", header="B", connect=receiver.endpoints[0])
-    ...         async with sender:
+    ...         async with cdtp.AsyncSender("Detector.one", header="B", connect=receiver.endpoints[0]) as sender:
     ...             await sender.begin_run({"voltage": 1.5})
     ...             await sender.send(b"event")
     ...             await sender.flush(timeout_s=10)

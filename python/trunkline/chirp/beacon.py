@@ -313,8 +313,7 @@ class AsyncBeacon(_BeaconBase, AsyncStream[Event]):
     >>> async def main():
     ...     async with chirp.AsyncBeacon("visit", "Detector.two") as beacon:
     ...         beacon.offer(chirp.Service.DATA, 23999)
-    ...         viewer = chirp.AsyncBeacon("visit", names=["Detector.two"])
-    ...         async with viewer:
+    ...         async with chirp.AsyncBeacon("visit", names=["Detector.two"]) as viewer:
     ...             viewer.request(chirp.Service.DATA)
     ...             kinds = [(await viewer.receive(timeout_s=10)).kind]
     ...             beacon.depart(chirp.Service.DATA)

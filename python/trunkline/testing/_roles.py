@@ -52,8 +52,12 @@ class Broker(Simulated, dcp.Broker):
     >>> with testing.pair(dcp.Client, dcp.Worker) as sim:
     ...     broker = sim.add(dcp.Broker, queue_ttl_s=5)
     ...     reply = sim.client.request(b"echo", b"hello")
-    ...     broker.stats.services[0].replies
+    ...     broker.services()[0].replies
+    ...     sim.after(5, broker.close)
+    ...     broker.wait()
+    ...     sim.now_s
     1
+    5.0
 
     ```
     """
@@ -70,8 +74,9 @@ class Client(Simulated, dcp.Client):
     ...     future = sim.client.submit(b"echo", b"hello", timeout_s=2)
     ...     sim.advance(1)
     ...     worker = sim.add(dcp.Worker, b"echo", testing.echo)
-    ...     future.result().data
-    (b'hello',)
+    ...     future.result().data, sim.client.request(b"echo", b"again").data
+    ...     sim.client.close()
+    ((b'hello',), (b'again',))
 
     ```
     """
@@ -89,7 +94,14 @@ class Worker(Simulated, dcp.Worker):
     >>> with testing.pair(dcp.Broker, dcp.Client) as sim:
     ...     worker = sim.add(dcp.Worker, b"upper", lambda request: request.data[0].upper(), work_s=0.5)
     ...     sim.client.request(b"upper", b"hello").data, sim.now_s
+    ...     worker.close()
+    ...     worker = sim.add(dcp.Worker, b"upper")
+    ...     future = sim.client.submit(b"upper", b"hello")
+    ...     worker.receive().reply(b"HELLO")
+    ...     worker.stop()
+    ...     future.result().data
     ((b'HELLO',), 0.5)
+    (b'HELLO',)
 
     ```
     """
@@ -135,7 +147,18 @@ class Worker(Simulated, dcp.Worker):
             return None
 
     def serve(self, handler: Callable[[Request], object], *, on_error: OnError | None = None) -> NoReturn:  # noqa: ARG002 - as live
-        """Refused: `Simulation.add` takes the handler."""
+        """Refused: `Simulation.add` takes the handler.
+
+        ```pycon
+        >>> from trunkline import dcp, testing
+        >>> sim = testing.pair(dcp.Broker, dcp.Worker)
+        >>> sim.worker.serve(testing.echo)
+        Traceback (most recent call last):
+            ...
+        trunkline.errors.LocalProtocolError: a simulated worker gets its handler where it is added: ...
+
+        ```
+        """
         message = "a simulated worker gets its handler where it is added: add(dcp.Worker, service, handler)"
         raise LocalProtocolError(message)
 
@@ -149,7 +172,11 @@ class Middleware(Simulated, mc0.Middleware):
     ...     bus = sim.add(mc0.Middleware, client_queue_messages=100)
     ...     sim.connector.subscribe("runs.1")
     ...     bus.stats.topics[0].subscribers
+    ...     sim.after(5, bus.close)
+    ...     bus.wait()
+    ...     sim.now_s
     1
+    5.0
 
     ```
     """
@@ -164,10 +191,18 @@ class Connector(Simulated, mc0.Connector):
     >>> from trunkline import mc0, testing
     >>> with testing.pair(mc0.Middleware, mc0.Connector, latency_s=0.25) as sim:
     ...     publisher = sim.add(mc0.Connector)
+    ...     publisher.ping()
     ...     sim.connector.subscribe("runs.1")
     ...     publisher.put("runs.1", b"run 1 begins")
     ...     sim.connector.receive().body
+    ...     sim.connector.unsubscribe("runs.1")
+    ...     future = publisher.submit("runs.1", b"run 1 ends")
+    ...     publisher.flush()
+    ...     publisher.close()
+    ...     future.done(), publisher.stats.confirmed
+    0.5
     (b'run 1 begins',)
+    (True, 1)
 
     ```
     """
@@ -186,7 +221,11 @@ class QueueServer(Simulated, mtl.Server):
     ...     server = sim.add(mtl.Server, users={"ada": "sesame"}, resources=["jobs"])
     ...     client = sim.add(mtl.Client, user="ada", password="sesame")
     ...     server.stats.sessions
+    ...     sim.after(5, server.close)
+    ...     server.wait()
+    ...     sim.now_s
     1
+    5.0
 
     ```
     """
@@ -212,7 +251,12 @@ class QueueClient(Simulated, mtl.Client):
     ...     sim.queue_client.writer("jobs").send(b"build 7")
     ...     sim.advance(1)
     ...     sim.queue_client.command("Queue.Info", {"name": "jobs"}).body["messages"]
+    ...     reader = sim.queue_client.reader("jobs")
+    ...     reader.summon("jobs")
+    ...     sim.queue_client.close()
+    ...     reader.receive().body
     1
+    b'build 7'
 
     ```
     """
@@ -258,8 +302,10 @@ class Writer(_Flow, mtl.Writer):
     ...     writer = sim.queue_client.writer("jobs")
     ...     writer.send(b"build 7")
     ...     writer.flush()
+    ...     writer.send(b"build 8")
+    ...     writer.close()
     ...     writer.stats.confirmed
-    1
+    2
 
     ```
     """
@@ -271,11 +317,18 @@ class Reader(_Flow, mtl.Reader):
     ```pycon
     >>> from trunkline import mtl, testing
     >>> with testing.pair(mtl.Server, mtl.Client) as sim:
+    ...     writer = sim.queue_client.writer("jobs")
+    ...     for build in (b"build 7", b"build 8"):
+    ...         writer.send(build)
     ...     reader = sim.queue_client.reader("jobs")
     ...     reader.summon("jobs")
-    ...     sim.queue_client.writer("jobs").send(b"build 7")
-    ...     reader.receive().body
-    b'build 7'
+    ...     first, second = reader.receive(), reader.receive()
+    ...     reader.confirm(first)
+    ...     reader.dismiss("jobs")
+    ...     reader.reject(second, recycle=True)
+    ...     reader.close()
+    ...     first.body, sim.queue_client.command("Queue.Info", {"name": "jobs"}).body["messages"]
+    (b'build 7', 1)
 
     ```
     """
@@ -291,9 +344,13 @@ class Sender(Simulated, cdtp.Sender):
     >>> from trunkline import cdtp, testing
     >>> with testing.pair(cdtp.Receiver) as sim:
     ...     sender = sim.add(cdtp.Sender, "Detector.one", header="B")
+    ...     sender.begin_run({"voltage": 1.5})
     ...     sender.send(b"event")
-    ...     [sim.receiver.receive().type for _ in range(2)]
-    ['BOR', 'DAT']
+    ...     sender.flush()
+    ...     sender.end_run({"run_id": "run_1"})
+    ...     sender.close()
+    ...     [sim.receiver.receive().type for _ in range(3)]
+    ['BOR', 'DAT', 'EOR']
 
     ```
     """
@@ -318,7 +375,19 @@ class Receiver(Simulated, cdtp.Receiver):
     >>> with testing.pair(cdtp.Sender, cdtp.Receiver, latency_s=0.25) as sim:
     ...     sim.sender.send(b"event", tags={"trigger": 7})
     ...     sim.receiver.receive().tags, sim.now_s
+    ...     sim.receiver.limit(1)
+    ...     sim.sender.send(b"later")
+    ...     sim.advance(1)
+    ...     sim.receiver.stats.received
+    ...     sim.receiver.limit(None)
+    ...     sim.receiver.receive().payload
+    ...     sim.receiver.stop()
+    ...     list(sim.receiver)
+    ...     sim.receiver.close()
     ({'trigger': 7}, 0.25)
+    1
+    (b'later',)
+    []
 
     ```
     """
@@ -367,11 +436,20 @@ class Target(_OfCdt, cdt.Target):
     ```pycon
     >>> from trunkline import cdt, testing
     >>> with testing.pair(cdt.Target, cdt.Source) as sim:
-    ...     config_id = sim.target.put("app-1", "endpoint-7", b"{}")
-    ...     sim.source.report_applied("app-1", "endpoint-7", config_id)
-    ...     sim.advance(1)
-    ...     sim.target.rollout("app-1")[0].applied == config_id
+    ...     first, second = (sim.target.put("app-1", "endpoint-7", content) for content in (b"{}", b"[]"))
+    ...     sim.target.rollback("app-1", "endpoint-7", first) == first
+    ...     sim.source.report_applied("app-1", "endpoint-7", first)
+    ...     sim.target.receive().config_id == first
+    ...     sim.target.rollout("app-1")[0].applied == first
+    ...     sim.target.get("app-1", "endpoint-7").content, len(sim.target.history("app-1", "endpoint-7"))
+    ...     sim.after(5, sim.target.close)
+    ...     sim.target.wait()
+    ...     sim.now_s
     True
+    True
+    True
+    (b'{}', 3)
+    5.0
 
     ```
     """
@@ -388,7 +466,20 @@ class Source(_OfCdt, cdt.Source):
     >>> with testing.pair(cdt.Target, cdt.Source, latency_s=0.25) as sim:
     ...     config_id = sim.source.push("app-1", "endpoint-7", b"{}")
     ...     sim.source.pull("app-1", "endpoint-7").content, sim.now_s
+    ...     future = sim.source.submit("app-1", "endpoint-7")
+    ...     sim.advance(1)
+    ...     future.result().config_id == config_id
+    ...     watch = sim.source.watch("app-1", "endpoint-7")
+    ...     watch.receive().content
+    ...     sim.source.rollback("app-1", "endpoint-7", config_id) == config_id
+    ...     sim.source.receive().config_id == config_id
+    ...     sim.source.report_applied("app-1", "endpoint-7", config_id)
+    ...     sim.source.close()
     (b'{}', 1.0)
+    True
+    b'{}'
+    True
+    True
 
     ```
     """

@@ -122,7 +122,11 @@ class Simulation:
     ...     sim.advance(1)
     ...     sim.crash(first)
     ...     future.result().data, second.stats.replies
+    ...     sim.set_network(latency_s=0.5)
+    ...     sim.after(10, lambda: sim.restart(first))
+    ...     sim.until(lambda: not first.closed, timeout_s=60)
     ((b'X',), 1)
+    True
 
     ```
     """
@@ -223,7 +227,18 @@ class Simulation:
     def peer(
         self, *, kind: SocketKind = "DEALER", bind: Sequence[str] = (), connect: Sequence[str] | None = None
     ) -> Peer:
-        """Adds a raw socket, to send your own frames: by default a DEALER that connects to the broker."""
+        """Adds a raw socket, to send your own frames: by default a DEALER that connects to the broker.
+
+        ```pycon
+        >>> from trunkline import cdtp, testing
+        >>> with testing.pair(cdtp.Sender) as sim:
+        ...     peer = sim.peer(kind="PULL", bind=["tcp://receiver:1"])
+        ...     sim.sender.send(b"event")
+        ...     peer.receive()[-1]
+        b'event'
+
+        ```
+        """
         if connect is None:
             connect = () if bind else [BROKER]
         return Peer(self._world, kind, bind, connect)
