@@ -1,6 +1,8 @@
 """The reference shows how each public class and function is used."""
 
+import ast
 import dataclasses
+import doctest
 import importlib
 import inspect
 import pkgutil
@@ -60,6 +62,44 @@ def test_what_is_used_has_an_example(room, value):
     kinds = EXAMPLE.findall(inspect.getdoc(value))
     assert kinds
     assert room == spark.__name__ or "pycon" in kinds
+
+
+def classes():
+    """The classes that are used, each once."""
+    return dict.fromkeys(value for _, value in (param.values for param in used()) if inspect.isclass(value))
+
+
+def lineage(value):
+    """A class, and those it inherits from, of trunkline."""
+    return [each for each in value.__mro__ if each.__module__.startswith("trunkline.")]
+
+
+def methods(value):
+    """The public methods of a class: those that trunkline defines, and not only declares."""
+    for name in sorted({name for each in lineage(value) for name in vars(each) if not name.startswith("_")}):
+        method = getattr(value, name)
+        if inspect.isroutine(method) and not getattr(method, "__isabstractmethod__", False):
+            yield name, method
+
+
+def called(thing):
+    """The names of the methods that the examples of a docstring call, or give to what calls them."""
+    text = inspect.getdoc(thing) or ""
+    sources = [example.source for example in doctest.DocTestParser().get_examples(text)]
+    nodes = (node for source in [*sources, *SNIPPET.findall(text)] for node in ast.walk(ast.parse(source)))
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    named = (each for call in calls for each in (call.func, *call.args, *(given.value for given in call.keywords)))
+    return {each.attr for each in named if isinstance(each, ast.Attribute)}
+
+
+def test_most_methods_are_looked_at():
+    assert sum(len(list(methods(value))) for value in classes()) > 250
+
+
+@pytest.mark.parametrize("value", classes(), ids=lambda value: f"{value.__module__}.{value.__name__}")
+def test_each_method_has_an_example(value):
+    of_class = {name for each in lineage(value) for name in called(each)}
+    assert [name for name, method in methods(value) if name not in of_class | called(method)] == []
 
 
 @pytest.fixture
