@@ -49,17 +49,11 @@ def contents() -> Iterator[Row]:
             yield row(number - OPEN, "in", 6, [b"\0", b""])
 
 
-def requests(rows: DataFrame) -> DataFrame:
-    """The table of requests."""
-    return spark.pair_requests(rows)
-
-
-def settled(rows: DataFrame) -> DataFrame:
-    """The table of contents, told apart by their bodies."""
-    return spark.contents(spark.decode(rows, "mtl", payload=True))
-
-
-TABLES = {"requests": (dcp, requests), "contents": (contents, settled)}
+# What the source gives, and the table of it: of rows, and of contents that are told apart by their bodies.
+TABLES = {
+    "requests": (dcp, {}, spark.pair_requests),
+    "contents": (contents, {"protocol": "mtl", "decode": "true", "payload": "true"}, spark.contents),
+}
 
 
 def captured(directory: Path, messages: Iterator[Row], rows: int) -> None:
@@ -72,7 +66,7 @@ def captured(directory: Path, messages: Iterator[Row], rows: int) -> None:
 
 
 def queries(
-    session: SparkSession, path: Path, scratch: Path, table: Callable[[DataFrame], DataFrame]
+    session: SparkSession, path: Path, scratch: Path, source: dict[str, str], table: Callable[[DataFrame], DataFrame]
 ) -> dict[str, Callable[[], object]]:
     """What is measured, by name."""
     numbers = itertools.count()
@@ -80,13 +74,13 @@ def queries(
 
     def stream(cuts: int) -> None:
         options = {"maxSegmentsPerTrigger": math.ceil(segments / cuts)}
-        rows = session.readStream.format("trunkline").options(**options).load(str(path))
+        rows = session.readStream.format("trunkline").options(**source, **options).load(str(path))
         writer = table(rows).writeStream.format("noop").outputMode("update")
         writer = writer.option("checkpointLocation", str(scratch / f"{path.name}-{next(numbers)}"))
         writer.trigger(availableNow=True).start().awaitTermination()
 
     def batch() -> None:
-        drained(table(session.read.format("trunkline").load(str(path))))
+        drained(table(session.read.format("trunkline").options(**source).load(str(path))))
 
     return {"batch": batch, **{named(cuts): functools.partial(stream, cuts) for cuts in CUTS}}
 
@@ -109,10 +103,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="trunkline-together-") as directory:
         session = spark.session(master="local[2]")
         session.sparkContext.setLogLevel("OFF")
-        for name, (messages, table) in TABLES.items():
+        for name, (messages, source, table) in TABLES.items():
             path = Path(directory) / name
             captured(path, messages(), options.rows)
-            cases = queries(session, path, Path(directory), table)
+            cases = queries(session, path, Path(directory), source, table)
             for query in () if options.fast else cases.values():
                 query()
             for _ in range(options.rounds):

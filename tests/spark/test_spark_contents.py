@@ -371,5 +371,5 @@ def test_a_property_that_is_missing_is_not_the_same_as_another(session):
         [("x", None, True), (None, "x", True), ("x", None, True)],
         "property_a string, property_b string, property_redelivered boolean",
     )
-    numbers = [row[0] for row in rows.select(_properties(rows)[1]).collect()]
+    numbers = [row[0] for row in rows.select(_properties(rows)["property_alike"]).collect()]
     assert numbers[0] == numbers[2] != numbers[1]

@@ -23,9 +23,10 @@ from trunkline import capture, spark
 from trunkline._arrow import to_bytes
 from trunkline._native.analysis import Fold
 from trunkline.errors import LocalProtocolError
-from trunkline.spark.related.bounds import BUCKETS, MAX_BYTES, Bounds
+from trunkline.spark.related.bounds import BUCKETS, MAX_BYTES, Bounds, spread
+from trunkline.spark.related.bundles import Step, in_order
 from trunkline.spark.related.losses import Losses
-from trunkline.spark.related.stream import Bucket, Step, _in_order
+from trunkline.spark.related.stream import Bucket
 
 PROTOCOLS = {name: Fold(name).protocol for name in Fold.NAMES}
 SIXTEEN = Bounds(None, 16)
@@ -147,8 +148,8 @@ def test_bundles_are_read_one_after_the_other_in_recorded_order(monkeypatch):
     columns = {name: [bundle[name][0].as_py() for bundle in bundles] for name in ("capture_id", "seq", "record")}
     frames = [pd.DataFrame({**columns, "rows": [*map(to_bytes, bundles)]})]
     for held in (1 << 20, 100):
-        monkeypatch.setattr("trunkline.spark.related.stream._HELD_BYTES", held)
-        found = list(_in_order(frames))
+        monkeypatch.setattr("trunkline.spark.related.bundles._HELD_BYTES", held)
+        found = list(in_order(frames))
         assert [batch.num_rows for batch in found] == [10] * 79 + [11]
         assert [(batch["capture_id"][0].as_py(), batch["seq"][0].as_py()) for batch in found] == captures
         assert found[-1]["seq"].to_pylist() == [*range(390, 396), *range(395, 400)]
@@ -287,12 +288,51 @@ def test_a_checkpoint_keeps_its_number_of_buckets(session, recorded, streamed, l
     assert latest("requests")[0] == plain(table("requests", session.read.parquet(str(path))))
     option(BUCKETS, 7)
     recorded("requests", count=10, seed=3, first=80)
-    with pytest.raises(StreamingQueryException, match=r"of one of 2 buckets; .* set spark\.trunkline\.buckets"):
+    with pytest.raises(StreamingQueryException, match=r"of one of 2 buckets, one for each partition; .* or not at all"):
         streamed("requests", path)
     streamed("requests", path, into="seven")
     option(BUCKETS, "many")
     with pytest.raises(LocalProtocolError, match=r"spark\.trunkline\.buckets: expected a whole number"):
         spark.pair_requests(session.readStream.format("trunkline").load(str(path)))
+
+
+def test_a_checkpoint_whose_buckets_are_numbered_otherwise_is_refused_until_it_is_said(
+    session, recorded, streamed, latest, option
+):
+    """As those of before version 6, of as many buckets as there are partitions."""
+    path = recorded("requests", count=60)
+    option(BUCKETS, 2)
+    streamed("requests", path)
+    session.conf.unset(BUCKETS)
+    recorded("requests", count=20, seed=2, first=60)
+    with pytest.raises(StreamingQueryException, match=r"of one of 2 buckets; .* set spark\.trunkline\.buckets"):
+        streamed("requests", path)
+    option(BUCKETS, 2)
+    streamed("requests", path)
+    assert latest("requests")[0] == plain(table("requests", session.read.parquet(str(path))))
+    session.conf.unset(BUCKETS)
+    streamed("requests", path, into="each")
+    option(BUCKETS, 2)
+    recorded("requests", count=20, seed=3, first=80)
+    with pytest.raises(StreamingQueryException, match="of one of 2 buckets, one for each partition"):
+        streamed("requests", path, into="each")
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 16, 200])
+def test_each_partition_has_a_bucket(session, partitions):
+    numbers = session.createDataFrame([(number,) for number in spread(partitions)], "number int")
+    found = numbers.select(F.expr(f"pmod(hash(number), {partitions})")).collect()
+    assert [row[0] for row in found] == [*range(partitions)]
+
+
+def test_all_partitions_have_contents_of_one_capture(session, recorded, tmp_path):
+    sent = [("out", b"r%d" % n, content(1, "jobs", b"x" * n)) for n in range(40)]
+    path = recorded("contents", messages=sent)
+    rows = session.readStream.format("trunkline").load(str(path))
+    given = table("contents", rows).withColumn("task", F.spark_partition_id())
+    writer = given.writeStream.outputMode("update").trigger(availableNow=True).format("memory").queryName("tasks")
+    writer.option("checkpointLocation", str(tmp_path / "tasks")).start().awaitTermination()
+    assert session.table("tasks").select("task").distinct().count() == 2
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ class Fold:
         json: Whether maps are JSON text, as `to_json` makes it of the VARIANTs they are otherwise.
         buckets: It is of one of so many buckets of a stream: it keeps so large a share of what a whole table may keep, and gives
             what is settled in any order.
+        is_spread: Whether these are numbered by the partitions of the stream: a state is restored only where that is as it was.
         max_bytes: How many bytes it may keep, with as large a share of the numbers of a whole table; 256 MiB, or a bucket's share
             of them, if None.
 
@@ -39,6 +40,7 @@ class Fold:
         window_us: int = 60_000_000,
         json: bool = False,
         buckets: int | None = None,
+        is_spread: bool = False,
         max_bytes: int | None = None,
     ) -> Self: ...
     @property
@@ -57,12 +59,10 @@ class Fold:
     def steps(self) -> tuple[str, ...]:
         """The folds that make its table one after the other, each of the rows of the one before: itself, or those of `contents`."""
 
-    @property
-    def related(self) -> list[list[tuple[str, Sequence[tuple[str, str | None]]]]]:
-        """The values that related rows have in common, as `key` gives those of a protocol."""
-
     def divide(self, batch: Any, parts: int) -> list[tuple[int, pa.RecordBatch]]:
         """Divides rows into so many parts, with related rows in one; gives those that are not empty, each with its number.
+
+        Of `contents` they have the properties as bytes that are equal for equal ones, and `property_redelivered`.
 
         Raises:
             ValueError: A column is missing, or of another type.

@@ -74,34 +74,23 @@ def contents(decoded: DataFrame) -> DataFrame:
     ```
     """
     need_columns(decoded, _NEEDED, "contents need what `decode` makes of")
-    redelivered, properties = _properties(decoded)
     # Only a hash of the body is shuffled.
     body = {"body": F.xxhash64("body")} if "body" in decoded.columns else {}
-    more = {_REDELIVERED: redelivered, _ALIKE: properties, **body}
-    return folded(decoded, "contents", more, without=("properties",))
+    return folded(decoded, "contents", {**_properties(decoded), **body})
 
 
-def _properties(decoded: DataFrame) -> tuple[Column, Column]:
-    """Whether a content is marked as redelivered, and a hash of its other properties."""
+def _properties(decoded: DataFrame) -> dict[str, Column]:
+    """Whether a content is redelivered, and a hash of its properties that have columns of their own."""
     types = dict(decoded.dtypes)
-    texts = {
-        name: F.to_json(name) if types[name] == "variant" else F.col(name)
-        for name in types
-        if name == "properties" or name.startswith("property_")
-    }
-    redelivered = texts.pop(_REDELIVERED, None)
-    if redelivered is not None:
-        return redelivered.cast("boolean"), _number([*texts.values()])
-    if "properties" not in texts:
+    if _REDELIVERED not in types and "properties" not in types:
         message = "contents need the property redelivered: decode properties as a VARIANT, or give it a type"
         raise LocalProtocolError(message)
-    text = texts["properties"]
-    # As VARIANTs, members of different types differ.
-    members = F.map_filter(F.from_json(text, "map<string, variant>"), lambda name, _: name != "redelivered")
-    others = texts | {"properties": F.to_json(members)}
-    return F.get_json_object(text, "$.redelivered") == "true", _number([*others.values()])
+    redelivered = {_REDELIVERED: F.col(_REDELIVERED).cast("boolean")} if _REDELIVERED in types else {}
+    names = [name for name in types if name.startswith("property_") and name != _REDELIVERED]
+    texts = [F.to_json(name) if types[name] == "variant" else F.col(name) for name in names]
+    return redelivered | ({_ALIKE: _number(texts)} if texts else {})
 
 
 def _number(values: list[Column]) -> Column:
     """A hash of values and of which are null, as Spark's hashes skip nulls."""
-    return F.xxhash64(*values, *(value.isNull() for value in values)) if values else F.lit(0)
+    return F.xxhash64(*values, *(value.isNull() for value in values))

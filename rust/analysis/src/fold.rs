@@ -10,7 +10,7 @@ use trunkline_columns::ColumnError;
 
 use crate::{
     budget::Budget,
-    divide::Key,
+    divide::{Key, divide},
     fingerprint::fingerprint,
     state::{StateError, load, save},
     summaries::key,
@@ -37,6 +37,11 @@ pub(crate) trait Fold: Clone + Serialize + DeserializeOwned + Send {
     const STEPS: &'static [&'static str] = &[Self::NAME];
     /// Whether it knows which open rows were emitted.
     const TRACKS_OPEN: bool = false;
+
+    /// The rows with less to pass on, before they are divided.
+    fn prepare(batch: &RecordBatch) -> Result<RecordBatch, ColumnError> {
+        Ok(batch.clone())
+    }
 
     /// Adds the next rows of messages.
     fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError>;
@@ -80,8 +85,8 @@ pub trait Folding: Send {
     fn fields(&self) -> Fields;
     /// Those that identify its rows.
     fn key(&self) -> &'static [&'static str];
-    /// What related rows have in common.
-    fn related(&self) -> Key;
+    /// Divides rows into so many parts, as [`divide`] does, with less to pass on.
+    fn divide(&self, batch: &RecordBatch, parts: u32) -> Result<Vec<(u64, RecordBatch)>, ColumnError>;
     /// The folds that make its table one after the other.
     fn steps(&self) -> &'static [&'static str];
     /// Adds the next rows of messages, and emits complete rows, except those already emitted as they are now.
@@ -105,7 +110,7 @@ pub trait Folding: Send {
 }
 
 /// The versions of states that are read: the last one is written.
-const VERSIONS: RangeInclusive<u16> = 4..=5;
+const VERSIONS: RangeInclusive<u16> = 4..=6;
 
 /// A fold, and the open rows that it has emitted.
 #[derive(Serialize, Deserialize)]
@@ -116,6 +121,9 @@ pub(crate) struct Emitter<F> {
     /// How many buckets the stream has: with another number, a bucket has other messages.
     #[serde(default = "buckets_4")]
     buckets: Option<NonZeroU32>,
+    /// Whether they are numbered by the partitions of the stream: else from zero, as before version 6.
+    #[serde(default)]
+    is_spread: bool,
     #[serde(skip)]
     budget: Budget,
 }
@@ -126,8 +134,9 @@ const fn buckets_4() -> Option<NonZeroU32> {
 }
 
 impl<F: Fold> Emitter<F> {
-    pub(crate) fn of(fold: F, buckets: Option<NonZeroU32>, budget: Budget) -> Self {
-        Self { fold, open: HashSet::default(), buckets, budget }
+    /// Of a whole table, or of one of the buckets of a stream: their number, and whether that is by its partitions.
+    pub(crate) fn of(fold: F, (buckets, is_spread): (Option<NonZeroU32>, bool), budget: Budget) -> Self {
+        Self { fold, open: HashSet::default(), buckets, is_spread, budget }
     }
 
     /// Emits rows, unless they were emitted as they are.
@@ -159,8 +168,8 @@ impl<F: Fold> Folding for Emitter<F> {
         F::KEY
     }
 
-    fn related(&self) -> Key {
-        F::RELATED.or_else(|| key(F::PROTOCOL)).unwrap_or_default()
+    fn divide(&self, batch: &RecordBatch, parts: u32) -> Result<Vec<(u64, RecordBatch)>, ColumnError> {
+        divide(F::RELATED.or_else(|| key(F::PROTOCOL)).unwrap_or_default(), &F::prepare(batch)?, parts)
     }
 
     fn steps(&self) -> &'static [&'static str] {
@@ -220,8 +229,8 @@ impl<F: Fold> Folding for Emitter<F> {
 
     fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
         let found: Self = load(F::NAME, VERSIONS, state)?;
-        if found.buckets != self.buckets {
-            return Err(StateError::Buckets(found.buckets));
+        if (found.buckets, found.is_spread) != (self.buckets, self.is_spread) {
+            return Err(StateError::Buckets { number: found.buckets, is_spread: found.is_spread });
         }
         *self = Self { budget: self.budget, ..found };
         self.fold.resize(self.budget);

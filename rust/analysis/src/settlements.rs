@@ -3,13 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     mem,
+    sync::Arc,
 };
 
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
-use trunkline_columns::ColumnError;
+use trunkline_columns::{ColumnError, flagged_objects};
 
 use crate::{
     budget::Budget,
@@ -24,6 +25,9 @@ use crate::{
 
 /// The property of contents that are redelivered.
 const REDELIVERED: &str = "property_redelivered";
+
+/// The other properties.
+const PROPERTIES: &str = "properties";
 
 /// How many stale entries may be kept of a whole table before they are removed.
 const STALE_MAX: usize = 1 << 18;
@@ -184,7 +188,7 @@ impl Fold for Settlements {
         "recycle",
         "body_bytes",
         REDELIVERED,
-        "properties",
+        PROPERTIES,
     ];
     const COLUMNS: Columns = &[
         ("capture_id", Kind::Text),
@@ -213,6 +217,22 @@ impl Fold for Settlements {
         Some(&[&[Choice::always("capture_id")], &[Choice::always("endpoint")], &[Choice::always("peer")]]);
     const TRACKS_OPEN: bool = true;
 
+    /// With properties as bytes that are equal for equal ones, and whether they say that a content is redelivered.
+    fn prepare(batch: &RecordBatch) -> Result<RecordBatch, ColumnError> {
+        let Some(properties) = batch.column_by_name(PROPERTIES) else { return Ok(batch.clone()) };
+        let (redelivered, others) = flagged_objects(properties, "redelivered")?;
+        let schema = batch.schema_ref();
+        let names = schema.fields().iter().map(|field| field.name().as_str());
+        let mut columns: Vec<(&str, ArrayRef, bool)> =
+            names.zip(batch.columns()).map(|(name, column)| (name, Arc::clone(column), true)).collect();
+        columns.retain(|(name, ..)| *name != PROPERTIES);
+        columns.push((PROPERTIES, Arc::new(others), true));
+        if batch.column_by_name(REDELIVERED).is_none() {
+            columns.push((REDELIVERED, Arc::new(redelivered), true));
+        }
+        Ok(RecordBatch::try_from_iter_with_nullable(columns)?)
+    }
+
     fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
         let [capture_id, endpoint, direction] =
             [text(batch, "capture_id")?, text(batch, "endpoint")?, text(batch, "direction")?];
@@ -222,7 +242,7 @@ impl Fold for Settlements {
         let (multiple, recycle, redelivered) =
             (flags(batch, "multiple")?, flags(batch, "recycle")?, flags(batch, REDELIVERED)?);
         let sequences = decimals(batch, "sequence")?;
-        let is_property = |name: &str| name != REDELIVERED && (name.starts_with("property_") || name == "properties");
+        let is_property = |name: &str| name != REDELIVERED && (name.starts_with("property_") || name == PROPERTIES);
         let fingerprints = Fingerprints::of(batch, |name| is_property(name) || ["body_bytes", "body"].contains(&name));
         let chosen = Chosen::of(batch)?;
         for row in 0..batch.num_rows() {

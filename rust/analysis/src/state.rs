@@ -19,8 +19,8 @@ pub enum StateError {
     Another(String),
     /// Their version is unknown.
     UnknownVersion(u16),
-    /// They are of a stream that has so many buckets.
-    Buckets(Option<NonZeroU32>),
+    /// They are of a stream that has so many buckets, numbered by its partitions or not.
+    Buckets { number: Option<NonZeroU32>, is_spread: bool },
     /// What follows is damaged.
     Damaged(String),
 }
@@ -30,8 +30,11 @@ impl fmt::Display for StateError {
         match self {
             Self::NoState => f.write_str("these bytes are no state of an analysis"),
             Self::Another(name) => write!(f, "this is the state of {name}"),
-            Self::Buckets(Some(buckets)) => write!(f, "this state is of one of {buckets} buckets"),
-            Self::Buckets(None) => f.write_str("this state is of a whole table"),
+            Self::Buckets { number: Some(number), is_spread } => {
+                let partitions = if *is_spread { ", one for each partition" } else { "" };
+                write!(f, "this state is of one of {number} buckets{partitions}")
+            }
+            Self::Buckets { number: None, .. } => f.write_str("this state is of a whole table"),
             Self::UnknownVersion(version) => write!(f, "version {version} of this state is not known here"),
             Self::Damaged(reason) => write!(f, "the state is damaged: {reason}"),
         }

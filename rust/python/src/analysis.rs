@@ -14,38 +14,34 @@ use trunkline_wire::cdtp::MAP_BYTES;
 
 use crate::columns::schema;
 
+/// Rows by the number of their part.
+type Parts<'py> = Vec<(u64, Bound<'py, PyAny>)>;
+
 /// Divides the rows of a batch into so many parts; gives those that are not empty, each with its number.
 #[pyfunction]
 pub(crate) fn divide<'py>(py: Python<'py>, protocol: &str, batch: PyRecordBatch, parts: u32) -> PyResult<Parts<'py>> {
-    divided(py, key_named(protocol)?, batch, parts)
+    let (key, batch) = (key_named(protocol)?, batch.into_inner());
+    divided(py, py.detach(|| divide_rows(key, &batch, parts)))
 }
 
 /// The values that related rows of a protocol have in common: each is that of the first of some columns that has one. A
 /// column is of the rows in which others have these values, or any for `None`.
 #[pyfunction]
-pub(crate) fn key(protocol: &str) -> PyResult<Choices> {
-    Ok(choices(key_named(protocol)?))
+#[allow(clippy::type_complexity)] // it is read once, in Python
+pub(crate) fn key(
+    protocol: &str,
+) -> PyResult<Vec<Vec<(&'static str, &'static [(&'static str, Option<&'static str>)])>>> {
+    let key = key_named(protocol)?;
+    Ok(key.iter().map(|part| part.iter().map(|choice| (choice.column, choice.when)).collect()).collect())
 }
-
-/// Rows by the number of their part.
-type Parts<'py> = Vec<(u64, Bound<'py, PyAny>)>;
-
-/// A [`Key`] for Python.
-type Choices = Vec<Vec<(&'static str, &'static [(&'static str, Option<&'static str>)])>>;
 
 fn key_named(protocol: &str) -> PyResult<Key> {
     key_of(protocol).ok_or_else(|| PyValueError::new_err(format!("no protocol {protocol}")))
 }
 
-fn choices(key: Key) -> Choices {
-    key.iter().map(|part| part.iter().map(|choice| (choice.column, choice.when)).collect()).collect()
-}
-
-fn divided(py: Python<'_>, key: Key, batch: PyRecordBatch, parts: u32) -> PyResult<Parts<'_>> {
-    let batch = batch.into_inner();
-    let divided = py.detach(|| divide_rows(key, &batch, parts));
-    let divided = divided.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    divided.into_iter().map(|(part, rows)| Ok((part, PyRecordBatch::new(rows).into_pyarrow(py)?))).collect()
+fn divided(py: Python<'_>, parts: Result<Vec<(u64, RecordBatch)>, ColumnError>) -> PyResult<Parts<'_>> {
+    let parts = parts.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    parts.into_iter().map(|(part, rows)| Ok((part, PyRecordBatch::new(rows).into_pyarrow(py)?))).collect()
 }
 
 /// A table of things that are each made of several rows, or a step of one.
@@ -67,15 +63,16 @@ impl PyFold {
     const MAP_BYTES: u64 = MAP_BYTES;
 
     #[new]
-    #[pyo3(signature = (name, *, window_us = 60_000_000, json = false, buckets = None, max_bytes = None))]
+    #[pyo3(signature = (name, *, window_us = 60_000_000, json = false, buckets = None, is_spread = false, max_bytes = None))]
     fn new(
         name: &str,
         window_us: i64,
         json: bool,
         buckets: Option<NonZeroU32>,
+        is_spread: bool,
         max_bytes: Option<NonZeroU64>,
     ) -> PyResult<Self> {
-        let fold = folding(name, Options { window_us, json, buckets, bytes: max_bytes })
+        let fold = folding(name, Options { window_us, json, buckets, is_spread, bytes: max_bytes })
             .ok_or_else(|| PyValueError::new_err(format!("no table {name}")))?;
         Ok(Self(Mutex::new(fold)))
     }
@@ -104,15 +101,10 @@ impl PyFold {
         PyTuple::new(py, self.with(|fold| fold.steps()))
     }
 
-    /// The values that related rows have in common, as those of a protocol.
-    #[getter]
-    fn related(&self) -> Choices {
-        choices(self.with(|fold| fold.related()))
-    }
-
-    /// Divides rows into so many parts, with related rows in one; gives those that are not empty, each with its number.
+    /// Divides rows into so many parts, with related rows in one, and less to pass on; gives those that are not empty, each with its number.
     fn divide<'py>(&self, py: Python<'py>, batch: PyRecordBatch, parts: u32) -> PyResult<Parts<'py>> {
-        divided(py, self.with(|fold| fold.related()), batch, parts)
+        let batch = batch.into_inner();
+        divided(py, py.detach(|| self.with(|fold| fold.divide(&batch, parts))))
     }
 
     /// The columns of its table.

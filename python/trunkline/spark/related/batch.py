@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trunkline._native.analysis import Fold, key
 from trunkline.spark._comments import declared
 from trunkline.spark._lazy import F
 from trunkline.spark.related.bounds import Bounds
+from trunkline.spark.related.bundles import BEGINS, BUNDLE, Step, bundles, merged
 from trunkline.spark.related.losses import Losses, losses, lost
 from trunkline.spark.related.stream import streamed
 
@@ -22,11 +24,7 @@ __all__ = ["folded", "keys", "together"]
 
 def keys(protocol: str) -> list[Column]:
     """The values that related messages of a protocol have in common."""
-    return _values(key(protocol))
-
-
-def _values(related: Sequence[Sequence[tuple[str, Sequence[tuple[str, str | None]]]]]) -> list[Column]:
-    return [_value(part) for part in related]
+    return [_value(part) for part in key(protocol)]
 
 
 def _value(part: Sequence[tuple[str, Sequence[tuple[str, str | None]]]]) -> Column:
@@ -51,7 +49,6 @@ def folded(
     name: str,
     more: Mapping[str, Column] | None = None,
     *,
-    without: Collection[str] = (),
     window_us: int = 60_000_000,
 ) -> DataFrame:
     """The table of this name, one of `Fold.NAMES`, of decoded messages.
@@ -60,30 +57,39 @@ def folded(
         decoded: The messages, with the columns that the fold reads; a batch or a stream.
         name: The name of the table.
         more: Columns that replace some of these, or are added.
-        without: Columns that it must not read.
         window_us: How long the windows of topics are, in microseconds.
     """
     fold = Fold(name)
     more = more or {}
-    there = set(decoded.columns).difference(more, without)
+    there = set(decoded.columns).difference(more)
     needs = [need for need in fold.needs if need in there]
     rows = decoded.select(*needs, *(column.alias(name) for name, column in more.items()))
     if rows.isStreaming:
         return streamed(rows, name, window_us)
     bounds = Bounds.of(rows.sparkSession, is_streaming=False)
     found = losses(rows.sparkSession, name, bounds.max_bytes)
-    for step in fold.steps:
-        function = functools.partial(_folded, step, window_us, bounds.max_bytes, found)
-        made = Fold(step)
-        rows = together(rows, _values(made.related)).mapInArrow(function, declared(made.ddl(), name))
-    return rows
+    steps = [Step(step, window_us, bounds) for step in fold.steps]
+    parts = rows.mapInArrow(functools.partial(bundles, steps[0]), BUNDLE)
+    for step, following in itertools.pairwise(steps):
+        parts = _together(parts).mapInArrow(functools.partial(_between, step, following, found), BUNDLE)
+    function = functools.partial(_folded, steps[-1], found)
+    return _together(parts).mapInArrow(function, declared(fold.ddl(), name))
 
 
-def _folded(
-    name: str, window_us: int, max_bytes: int | None, losses: Losses, batches: Iterator[pa.RecordBatch]
+def _together(parts: DataFrame) -> DataFrame:
+    """Bundles, with those of a bucket in one task, in recorded order."""
+    return parts.repartition("bucket").sortWithinPartitions("bucket", *BEGINS)
+
+
+def _between(
+    step: Step, following: Step, losses: Losses, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    fold = Fold(name, window_us=window_us, max_bytes=max_bytes)
-    for batch in batches:
+    return bundles(following, _folded(step, losses, batches))
+
+
+def _folded(step: Step, losses: Losses, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    fold = step.fold()
+    for batch in merged(batches):
         yield from fold.record(batch)
     yield from fold.finish()
     losses.add(lost(fold))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +28,7 @@ _LEAST_BYTES = 16 << 20
 _MOST_BYTES = 256 << 20
 
 _MIB = 1 << 20
+_WORD = 0xFFFF_FFFF
 _UNITS = {"b": 1, "k": 1 << 10, "m": _MIB, "g": 1 << 30, "t": 1 << 40}
 
 # What Spark writes into the checkpoint of a stream when it starts for the first time, and the option that it is taken from.
@@ -37,11 +41,13 @@ class Bounds:
 
     Attributes:
         max_bytes: How many bytes a bucket of a stream may keep, and of a batch a task; None for the default of a batch.
-        chosen: How many buckets a stream has; None for as many as the checkpoint has partitions.
+        chosen: How many buckets a stream has; None for one for each partition.
+        partitions: How many partitions a batch has; None of a stream, which has those of its checkpoint.
     """
 
     max_bytes: int | None = None
     chosen: int | None = None
+    partitions: int | None = None
 
     @classmethod
     def of(cls, session: SparkSession, *, is_streaming: bool) -> Bounds:
@@ -57,17 +63,60 @@ class Bounds:
         max_bytes = None if text is None else _size(text, MAX_BYTES, unit=1)
         if max_bytes is None and is_streaming:
             max_bytes = _share(session)
-        return cls(max_bytes, None if number is None else int(number))
+        partitions = None if is_streaming else int(_option(session, _PARTITIONS[-1]) or 200)
+        return cls(max_bytes, None if number is None or partitions else int(number), partitions)
 
-    def buckets(self) -> int:
-        """How many buckets the stream of this task has."""
+    @property
+    def is_spread(self) -> bool:
+        """Whether there is a bucket for each partition."""
+        return self.chosen is None
+
+    def numbers(self) -> Sequence[int]:
+        """The numbers of the buckets; with one for each partition, those that Spark puts there."""
+        return range(self.chosen) if self.chosen is not None else spread(self._partitions())
+
+    def first(self) -> set[int]:
+        """The first number, whichever way the buckets are numbered."""
+        return {0, spread(self._partitions())[0]}
+
+    def _partitions(self) -> int:
+        """How many partitions the batch has, or the stream of this task."""
         from pyspark import TaskContext
 
-        if self.chosen is not None:
-            return self.chosen
+        if self.partitions is not None:
+            return self.partitions
         task = TaskContext.get()
         assert task is not None, "a bucket is worked on by a task"
         return next(int(number) for number in map(task.getLocalProperty, _PARTITIONS) if number)
+
+
+@functools.cache
+def spread(partitions: int) -> tuple[int, ...]:
+    """A number for each of so many partitions, that is put into it.
+
+    Spark puts a row into the partition that the hash of its key says. So of two partitions one would have both of the numbers 0 and 1.
+    """
+    numbers: dict[int, int] = {}
+    for number in itertools.count():
+        numbers.setdefault(_hashed(number) % partitions, number)
+        if len(numbers) == partitions:
+            return tuple(numbers[partition] for partition in range(partitions))
+    raise AssertionError
+
+
+def _hashed(number: int) -> int:
+    """Spark's hash of an integer: Murmur3 of four bytes, with the seed 42."""
+    mixed = _rotated(number * 0xCC9E2D51, 15) * 0x1B873593
+    found = _rotated(42 ^ (mixed & _WORD), 13) * 5 + 0xE6546B64 & _WORD ^ 4
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        found = (found ^ found >> shift) * factor & _WORD
+    # Spark's remainder is of the number with a sign.
+    return found - (found >> 31 << 32)
+
+
+def _rotated(word: int, by: int) -> int:
+    word &= _WORD
+    return (word << by | word >> 32 - by) & _WORD
 
 
 def _share(session: SparkSession) -> int:

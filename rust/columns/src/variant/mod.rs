@@ -4,6 +4,7 @@
 //! with a byte whose low bits give the type; all numbers are little-endian.
 
 mod cells;
+mod objects;
 pub(crate) mod reading;
 mod text;
 
@@ -20,6 +21,7 @@ use crate::{
     limits::Unwritten,
 };
 
+pub use objects::flagged_objects;
 pub use text::variant_json;
 
 /// The most bytes of a variant that Spark accepts everywhere.
