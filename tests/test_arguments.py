@@ -294,10 +294,11 @@ WAITS = {
     "dcp.Worker": lambda role: role.receive(),
     "dcp.Client": lambda role: role.request(b"echo", b"x"),
     "mc0.Connector": lambda role: role.receive(),
+    "cdt.Recorder": lambda role: role.wait(),
     "cdt.Source": lambda role: role.receive(),
 }
 # What is waited for is their end.
-SERVING = {"dcp.Broker", "mc0.Middleware", "mtl.Server", "cdt.Recorder", "cdt.Target"}
+SERVING = {"dcp.Broker", "mc0.Middleware", "mtl.Server", "cdt.Target"}
 
 
 def test_every_role_is_closed():
@@ -311,6 +312,30 @@ def test_a_closed_role_says_which_it_is(role, tmp_path):
     closed.close()
     with pytest.raises(ClosedError, match=rf"^this {role} is closed$"):
         WAITS[role](closed)
+
+
+FLUSHES = [(role, name) for role, each in KINDS.items() for name in ("flush", "publish") if hasattr(each.kind, name)]
+
+
+def test_every_recorder_is_flushed_after_its_end():
+    assert {role for role, _ in FLUSHES} >= {"cdtp.Recorder", "cdt.Recorder"}
+
+
+@pytest.mark.parametrize(("role", "name"), FLUSHES)
+@pytest.mark.parametrize("twin", ["", "Async"])
+def test_a_closed_role_is_not_flushed(role, name, twin, tmp_path):
+    async def flush():
+        async with opened(role, tmp_path, twin) as closed:
+            pass
+        await getattr(closed, name)()
+
+    with pytest.raises(ClosedError, match=rf"^this {role} is closed$"):
+        if twin:
+            asyncio.run(flush())
+        else:
+            with opened(role, tmp_path) as closed:
+                pass
+            getattr(closed, name)()
 
 
 def test_numbers_may_be_those_of_numpy(tmp_path):

@@ -35,6 +35,8 @@ WAITS = {
     "mc0.Middleware.wait": lambda middleware: middleware.wait(),
     "mtl.Server.wait": lambda server: server.wait(),
     "chirp.Beacon.receive": lambda beacon: beacon.receive(),
+    "cdt.Recorder.wait": lambda recorder: recorder.wait(),
+    "cdt.Target.wait": lambda target: target.wait(),
 }
 
 
@@ -55,7 +57,7 @@ async def test_waits_end_with_the_role(what, tmp_path):
         else:
             await role.close()
         ends = await asyncio.wait_for(asyncio.gather(*waits, return_exceptions=True), 20)
-    if what in ("dcp.Broker.wait", "mc0.Middleware.wait", "mtl.Server.wait"):
+    if what in ("dcp.Broker.wait", "mc0.Middleware.wait", "mtl.Server.wait", "cdt.Target.wait"):
         assert ends == [None] * 3
     elif what == "cdtp.Sender.send":
         # One found room in the queue.

@@ -134,3 +134,14 @@ def test_the_counters_of_a_recorder_are_there_while_it_ends(tmp_path):
         looking.join()
         assert not raised
         assert recorder.stats.recorded == 0
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_a_recorder_that_is_closed_before_its_limit_does_not_report_it(limit, tmp_path):
+    recorder = cdt.Recorder(tmp_path, servers="memory://closing", limit=limit)
+    closing = threading.Timer(0.1, recorder.close)
+    closing.start()
+    for _ in range(2):
+        with pytest.raises(ClosedError, match=r"^this cdt\.Recorder is closed$"):
+            recorder.wait(timeout_s=10)
+    closing.join()

@@ -106,8 +106,12 @@ class RecorderBase(CdtRole):
         return native
 
     def _is_done(self) -> bool:
+        """Whether it has reached its limit; raises once it is closed before that."""
         recorder = self._recorder
-        return recorder.closing or (self._limit is not None and recorder.progress >= self._limit)
+        if self._limit is not None and recorder.progress >= self._limit:
+            return True
+        recorder.check_open()
+        return False
 
     def _still_runs(self, timeout_s: float | None) -> TimeoutError:
         return TimeoutError(f"{self!r} is still running after {timeout_s} s")
@@ -163,13 +167,15 @@ class Recorder(RecorderBase, BlockingCdtRole):
     """
 
     def wait(self, *, timeout_s: float | None = None) -> Literal["count"]:
-        """Waits until `limit` messages were recorded, or the recorder is closed.
+        """Waits until `limit` messages were recorded.
 
         Raises:
             TimeoutError: It is still running.
+            ClosedError: The recorder is, or was, closed.
         """
         need_timeout("timeout_s", timeout_s)
         recorder = self._recorder
+        recorder.check_open()
         if not self._is_done():
             count = _NEVER if self._limit is None else self._limit
             recorder.wait_progress(count, timeout_s)
@@ -178,8 +184,13 @@ class Recorder(RecorderBase, BlockingCdtRole):
         return "count"
 
     def flush(self) -> None:
-        """Waits until everything received so far is durable."""
+        """Waits until everything received so far is durable.
+
+        Raises:
+            ClosedError: The recorder is, or was, closed.
+        """
         recorder = self._recorder
+        recorder.check_open()
         recorder.wait_flushed(recorder.ask_flush(False))  # noqa: FBT003 - as the native side takes it
 
 
@@ -209,6 +220,7 @@ class AsyncRecorder(RecorderBase, AsyncCdtRole):
         """Waits until `limit` messages were recorded; see `Recorder.wait`."""
         need_timeout("timeout_s", timeout_s)
         recorder = self._recorder
+        recorder.check_open()
 
         def is_done() -> bool:
             if self._limit is not None:
@@ -220,7 +232,9 @@ class AsyncRecorder(RecorderBase, AsyncCdtRole):
         return "count"
 
     async def flush(self) -> None:
-        """Waits until everything received so far is durable."""
+        """Waits until everything received so far is durable; see `Recorder.flush`."""
         recorder = self._recorder
+        recorder.check_open()
         ticket = recorder.ask_flush(False)  # noqa: FBT003 - as the native side takes it
         await self._waits.until(lambda: recorder.flushed(ticket) or recorder.closed, None)
+        recorder.wait_flushed(ticket, 0)
