@@ -56,10 +56,10 @@ def broker(context):
 def work(start, broker):
     """Starts a worker, which has registered."""
 
-    def work(*arguments):
-        # By default it sends nothing because of the time alone, and tolerates a slow broker.
-        patient = ("--heartbeat-interval", "60")
-        command = start("dcp", "worker", "work", "--connect", broker.endpoint, "--json", *patient, *arguments)
+    # By default it sends nothing because of the time alone, and tolerates a slow broker.
+    def work(*arguments, heartbeat_interval="60"):
+        beating = ("--heartbeat-interval", heartbeat_interval)
+        command = start("dcp", "worker", "work", "--connect", broker.endpoint, "--json", *beating, *arguments)
         ready = command.ready()
         assert (ready["role"], ready["endpoints"]) == ("dcp.worker", [broker.endpoint])
         assert broker.next(b"\x01")[3] == b"work"
@@ -208,7 +208,7 @@ def test_what_does_not_finish_is_given_up(work, broker, tmp_path):
 
 
 def test_heartbeats_at_the_interval(work, broker):
-    command = work("--echo", "--heartbeat-interval", "0.1", "--liveness", "200")
+    command = work("--echo", "--liveness", "200", heartbeat_interval="0.1")
     start = time.monotonic()
     for _ in range(5):
         _, *frames = broker.receive()

@@ -68,7 +68,8 @@ def test_users_come_and_go(run, tmp_path):
 def test_what_cannot_be_done_changes_nothing(run, tmp_path, arguments, stdin, said):
     path = tmp_path / "users.toml"
     path.write_text("# kept\n")
-    _, err = run("mtl", "users", arguments[0], "--file", "users.toml", *arguments[1:], stdin=stdin, returncode=1)
+    where = () if "--file" in arguments else ("--file", "users.toml")
+    _, err = run("mtl", "users", *arguments, *where, stdin=stdin, returncode=1)
     assert said in err
     assert err.count("\n") == 1
     assert path.read_text() == "# kept\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -84,8 +85,9 @@ class _Made(Mapping[str, Any]):
 
 
 def _adapted(command: Any) -> Any:
-    """A command with our help, units and payloads."""
+    """A command with our help, units and payloads, that takes each value once."""
     command.context_class = _Context
+    command.make_parser = functools.partial(_strict, command.make_parser)
     _hide_variables(command.params)
     for parameter in command.params:
         take_units(parameter)
@@ -110,6 +112,10 @@ class Family(TyperGroup):
         super().__init__(*given, **more)
         self.commands = _Made(self.makers)  # type: ignore[assignment]
 
+    def make_parser(self, ctx: Any) -> Any:
+        """Makes what parses the group's own options."""
+        return _strict(super().make_parser, ctx)
+
     def invoke(self, ctx: Any) -> Any:
         """Runs the command.
 
@@ -133,6 +139,25 @@ class Family(TyperGroup):
         rows = [(name, command.get_short_help_str(_SENTENCE)) for name, command in commands if command is not None]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _strict(make: Callable[[Any], Any], ctx: Any) -> Any:
+    """A parser that refuses options of one value that are given several times: typer's takes the last."""
+    parser = make(ctx)
+    parse = parser.parse_args
+
+    def parse_args(args: list[str]) -> Any:
+        values, rest, order = parse(args)
+        for option, times in Counter(order).items():
+            takes_one = option.param_type_name == "option" and not option.multiple and not option.is_flag
+            # What is being completed is not refused.
+            if times > 1 and takes_one and not ctx.resilient_parsing:
+                message = "it takes one value: give it once."
+                raise typer.BadParameter(message, ctx=ctx, param=option)
+        return values, rest, order
+
+    parser.parse_args = parse_args
+    return parser
 
 
 def _with_payloads(parse: Callable[..., Any], ctx: Any, args: list[str]) -> Any:
