@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import inspect
 import re
 import traceback
 from decimal import Decimal
@@ -465,13 +466,63 @@ CALLS = {
     "spark how": (lambda _: spark.decode(None, "cdtp", mode="LOOSE"), "mode", "LOOSE"),
     "capture messages": (lambda at: capture.open(at.path).messages("xyz"), "protocol", "'xyz'"),
     "capture columns": (lambda at: capture.open(at.path).decode("cdtp", mode="LOOSE"), "mode", "LOOSE"),
+    "capture decode what": (lambda at: capture.open(at.path).decode(["cdtp"]), "protocol", TEXT),
+    "folder decode what": (lambda at: capture.open_folder(at.folder).decode(["cdtp"]), "protocol", TEXT),
+    "capture one column": (lambda at: capture.open(at.path).decode(columns="seq"), "columns", "put it in a list"),
+    "capture no columns": (lambda at: capture.open(at.path).decode(columns=[1]), "columns", "takes a str, or a seq"),
+    "capture from text": (lambda at: capture.open(at.path).rows(first_seq="5"), "first_seq", NUMBER),
+    "capture from none": (lambda at: capture.open(at.path).reader(first_seq=None), "first_seq", NUMBER),
+    "capture from half": (lambda at: capture.open(at.path).chosen(first_seq=1.5), "first_seq", NUMBER),
+    "capture window": (lambda at: capture.open(at.path).topics("seq > 5"), "window_s", SECONDS),
+    "folder window": (lambda at: capture.open_folder(at.folder).topics("seq > 5"), "window_s", SECONDS),
+    "capture no window": (lambda at: capture.open(at.path).topics(0), "window_s", "1e-06 or more, not 0"),
+    "capture long window": (lambda at: capture.open(at.path).topics(1e9), "window_s", "must be at most 864,000,000"),
+    "open no folder": (lambda _: capture.open_folder(5), "path", PATH),
+    "verify none": (lambda _: capture.verify(5), "path", PATH),
+    "export none": (lambda at: capture.export(5, at.path / "x.csv"), "path", PATH),
+    "export to none": (lambda at: capture.export(at.path, 5), "out", "takes a path or an open binary file, not int"),
+    "export what": (lambda at: capture.export(at.path, at.path / "x.csv", escape_formulas=1), "escape_formulas", FLAG),
+    "export telling": (lambda at: capture.export(at.path, at.path / "x.csv", on_progress=1), "on_progress", FUNCTION),
+    "report none": (lambda at: capture.report(5, at.path / "x.html"), "path", PATH),
+    "report to none": (lambda at: capture.report(at.path, 5), "out_html", PATH),
+    "report telling": (lambda at: capture.report(at.path, at.path / "x.html", on_progress=1), "on_progress", FUNCTION),
+    "spark report to none": (lambda at: spark.report(at.path, 5), "out_html", PATH),
+    "select a sender": (lambda _: capture.Selection(sender=5), "sender", TEXT),
+    "select a type": (lambda _: capture.Selection(type=5), "type", TEXT),
+    "select a service": (lambda _: capture.Selection(service=b"echo"), "service", "not bytes: decode it"),
+    "select a topic": (lambda _: capture.Selection(topic=5), "topic", TEXT),
+    "select a resource": (lambda _: capture.Selection(resource=5), "resource", TEXT),
+    "select a condition": (lambda _: capture.Selection(where=True), "where", TEXT),
+    "select half a run": (lambda _: capture.Selection(run=1.5), "run", "takes a whole number, a str or None, not"),
+    "select a peer": (lambda _: capture.Selection(peer="x"), "peer", "not str: encode it"),
+    "select since": (lambda _: capture.Selection(since_ns="5"), "since_ns", NUMBER),
+    "select until": (lambda _: capture.Selection(until_ns=1.5), "until_ns", NUMBER),
+    "select until later": (lambda _: capture.Selection(until_ns=1 << 63), "until_ns", "must be less than 2**63"),
+}
+
+# What takes a selection.
+SELECTING = {
+    **{
+        f"capture {name}": lambda at, given, name=name: getattr(capture.open(at.path), name)(selection=given)
+        for name in ("rows", "chosen", "decode", "gaps", "requests", "topics", "contents", "rollout")
+    },
+    **{
+        f"folder {name}": lambda at, given, name=name: getattr(capture.open_folder(at.folder), name)(selection=given)
+        for name in ("decode", "gaps", "requests", "topics", "contents", "rollout")
+    },
+    "export": lambda at, given: capture.export(at.path, at.path / "x.csv", selection=given),
+    "export HDF5": lambda at, given: capture.export(at.path, at.path / "x.h5", selection=given),
+    "replay": lambda at, given: capture.replay(at.path, bind=WHERE, selection=given),
+    "report": lambda at, given: capture.report(at.path, at.path / "x.html", selection=given),
+    "spark report": lambda at, given: spark.report(at.path, at.path / "x.html", selection=given),
 }
 
 
 @pytest.fixture(scope="module")
 def at(tmp_path_factory):
     class At:
-        path = tmp_path_factory.mktemp("capture")
+        folder = tmp_path_factory.mktemp("captures")
+        path = folder / "capture"
 
     capture.import_([], At.path)
     with (
@@ -491,6 +542,29 @@ def test_a_call_names_the_argument_it_cannot_take(call, argument, words, at):
     said = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
     assert argument in said
     assert words in said
+
+
+@pytest.mark.parametrize("given", ["seq > 5", "", {}, {"where": "seq > 5"}, 5, capture.Selection], ids=str)
+@pytest.mark.parametrize("what", SELECTING)
+def test_what_is_no_selection_is_refused(what, given, at):
+    says = (
+        r"^selection takes a capture\.Selection or None, not .*: a condition is a capture\.Selection\(where=\.\.\.\)$"
+    )
+    with pytest.raises(TypeError, match=says):
+        SELECTING[what](at, given)
+
+
+def test_everything_that_takes_a_selection_is_tried():
+    kinds = {"capture": capture.Capture, "folder": capture.Folder}
+    found = {
+        f"{of} {name}"
+        for of, kind in kinds.items()
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") and "selection" in inspect.signature(method).parameters
+    }
+    found |= {name for name in capture.__all__ if "selection" in getattr(getattr(capture, name), "__annotations__", ())}
+    assert found >= {"capture rows", "folder decode", "export", "replay", "report"}
+    assert found <= set(SELECTING)
 
 
 BUFFERS = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from trunkline import columns
+from trunkline._arguments import need_names, need_sequence
 from trunkline._native import capture as _native
 from trunkline._text import did_you_mean
 from trunkline.capture.decoded import Decoded, beside, rows_within, stamp_of
@@ -49,6 +50,9 @@ class Decoding:
         fields |= {field.name: field for field in decoded}
         fields[columns.RECEIVED_AT] = pa.field(columns.RECEIVED_AT, pa.timestamp("us", "UTC"))
         self._decoded = frozenset(decoded.names)
+        if wanted is not None:
+            need_sequence("columns", wanted)
+            need_names("columns", wanted)
         names = list(fields) if wanted is None else list(dict.fromkeys(wanted))
         unknown = next((name for name in names if name not in fields), None)
         if unknown is not None or not names:

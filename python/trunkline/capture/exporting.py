@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
 
 from trunkline import columns
+from trunkline._arguments import need_callable, need_flag, refuse
 from trunkline._locations import need_local, whole_or_none, without_secrets
 from trunkline._native.capture import mark_variants
 from trunkline._native.columns import variant_json
 from trunkline._text import as_text, finite
 from trunkline.capture import folders, reading
+from trunkline.capture.selecting import need_selection
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -143,6 +145,11 @@ def export(
     """
     if isinstance(out, str | os.PathLike):
         need_local(out)
+    elif not hasattr(out, "write"):
+        refuse("out", "a path or an open binary file", out)
+    need_flag("escape_formulas", escape_formulas)
+    need_callable("on_progress", on_progress)
+    need_selection(selection)
     file_path = Path(out) if isinstance(out, str | os.PathLike) else None
     form = format_of(file_path) if format is None and file_path is not None else format
     if form is None or form not in get_args(Format):

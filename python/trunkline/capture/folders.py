@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from trunkline._arguments import need_path, need_text
 from trunkline._locations import Location, location_of
 from trunkline._native import capture as _native
 from trunkline._native.analysis import Fold
 from trunkline.capture.described import CaptureInfo, Run
 from trunkline.capture.reading import Capture
 from trunkline.capture.reading import open as open_capture
-from trunkline.capture.selecting import Selection, ordinals
+from trunkline.capture.selecting import Selection, need_selection, ordinals
 from trunkline.capture.stores import folders, is_folder, is_readable
 from trunkline.columns import names_of
 from trunkline.errors import CaptureError
@@ -130,6 +131,7 @@ class Folder:
             CaptureError: A capture cannot be read.
             LocalProtocolError: As by `Capture.decode`; or no capture has the selected run.
         """
+        need_text("protocol", protocol)
         return self._chained("decode", protocol, selection, protocol=protocol, **options)
 
     def gaps(self, selection: Selection | None = None) -> pa.RecordBatchReader:
@@ -217,6 +219,7 @@ class Folder:
         self, method: str, protocol: str, selection: Selection | None, /, **options: Any
     ) -> pa.RecordBatchReader:
         """What a method of each capture gives, one after the other."""
+        need_selection(selection)
         captures = self._having(protocol, selection)
         first = getattr(next(captures), method)(selection=selection, **options)
 
@@ -264,6 +267,7 @@ def open_folder(path: str | os.PathLike[str], *, max_message_bytes: int = DEFAUL
 
     ```
     """
+    need_path("path", path, may_be_url=True)
     place = location_of(path)
     if not is_folder(place) or is_capture(place) or not (places := sorted(below(place), key=str)):
         what = "is a capture: open it with capture.open()" if is_capture(place) else "is no folder of captures"
@@ -276,6 +280,7 @@ def opened(path: Readable, *, max_message_bytes: int = DEFAULTS["max_message_byt
     """A capture or a folder of captures, which may be open already."""
     if isinstance(path, Capture | Folder):
         return path
+    need_path("path", path, may_be_url=True)
     if is_folder_of_captures(path):
         return open_folder(path, max_message_bytes=max_message_bytes)
     return open_capture(path, max_message_bytes=max_message_bytes)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack, overload
 
 from trunkline import _native as _codec
 from trunkline import columns as _columns
-from trunkline._arguments import need_choice, need_number, need_path
+from trunkline._arguments import need_choice, need_number, need_path, need_seconds, need_text
 from trunkline._extras import how_to_install
 from trunkline._locations import Location, location_of
 from trunkline._native import capture as _native
 from trunkline._text import amount, counted, facts_table, moment, readable
 from trunkline.capture import pruning
 from trunkline.capture.described import CaptureInfo, Run
-from trunkline.capture.selecting import Selection, of_rows
+from trunkline.capture.selecting import Selected, Selection, need_selection, of_rows
 from trunkline.errors import CaptureError, DecodeError, LocalProtocolError
 from trunkline.options import DEFAULTS
 
@@ -252,7 +252,7 @@ class Capture:
         Raises:
             LocalProtocolError: There is no such run.
         """
-        selected = (selection or Selection()).of(self, pruning.at_least(first_seq))
+        selected = self._selected(selection, first_seq)
         return selected.rows(self._native.rows(selected.native))
 
     def chosen(
@@ -289,8 +289,14 @@ class Capture:
 
         ```
         """
-        selected = (selection or Selection()).of(self, pruning.at_least(first_seq))
+        selected = self._selected(selection, first_seq)
         return selected.messages(self._native.rows(selected.native), payload=payload)
+
+    def _selected(self, selection: Selection | None, first_seq: int) -> Selected:
+        """A selection of the rows from this number on."""
+        need_selection(selection)
+        need_number("first_seq", first_seq, least=-(2**63))
+        return (selection or Selection()).of(self, pruning.at_least(first_seq))
 
     def info(self) -> CaptureInfo:
         """Counts what the capture holds."""
@@ -320,7 +326,7 @@ class Capture:
             LocalProtocolError: pyarrow is not installed.
         """
         _need_pyarrow()
-        return self._native.reader(None, Selection().of(self, pruning.at_least(first_seq)).native)
+        return self._native.reader(None, self._selected(None, first_seq).native)
 
     # Of all protocols, written by tools/lists.py.
     @overload
@@ -419,6 +425,8 @@ class Capture:
             LocalProtocolError: pyarrow is not installed, there is no such protocol, mode, type or column, the protocol has no
                 such option, or the selection is for another protocol.
         """
+        need_text("protocol", protocol)
+        need_selection(selection)
         pyarrow = _need_pyarrow()
         from trunkline.capture.decoding import Decoding
 
@@ -525,9 +533,7 @@ class Capture:
 
         ```
         """
-        if not 1e-6 <= window_s <= _LONGEST_WINDOW_S:
-            message = f"window_s must be from 0.000001 to {_LONGEST_WINDOW_S}, not {window_s!r}"
-            raise ValueError(message)
+        need_seconds("window_s", window_s, least=1e-6, most=_LONGEST_WINDOW_S)
         return self._folded("topics", selection, window_us=round(window_s * 1_000_000))
 
     def contents(self, selection: Selection | None = None) -> pa.RecordBatchReader:
@@ -586,6 +592,7 @@ class Capture:
         return self._folded("rollout", selection, codec=codec)
 
     def _folded(self, name: str, selection: Selection | None, **options: Any) -> pa.RecordBatchReader:
+        need_selection(selection)
         _need_pyarrow()
         from trunkline.capture.folding import folded
 

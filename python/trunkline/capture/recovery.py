@@ -136,6 +136,7 @@ def verify(path: str | os.PathLike[str]) -> Verification:
 
     ```
     """
+    need_path("path", path, may_be_url=True)
     segments, messages, unchecked, problems = _native.verify(location_of(path))
     found = [Problem(location_of(file), what) for file, what in problems]
     found += _differences(location_of(path))

@@ -14,7 +14,7 @@ from trunkline._frames import of_row
 from trunkline._native import protocols
 from trunkline._text import counted
 from trunkline.capture import reading
-from trunkline.capture.selecting import Selection
+from trunkline.capture.selecting import Selection, need_selection
 from trunkline.errors import LocalProtocolError, TimeoutError  # noqa: A004 - trunkline's
 from trunkline.options import RoleOptions, spelled_out
 
@@ -78,6 +78,7 @@ def replay(
     need_seconds("linger_s", linger_s)
     need_callable("on_ready", on_ready)
     need_callable("on_progress", on_progress)
+    need_selection(selection)
     is_known = rate > 0 and math.isfinite(rate) if isinstance(rate, int | float) else rate in ("max", "real")
     if not is_known:
         message = f"rate must be 'max', 'real' or a number of messages a second, not {rate!r}"

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trunkline import _native as _codec
+from trunkline._arguments import need_bytes, need_number, need_text, refuse
 from trunkline._frames import of_row
 from trunkline._protocols import RECORDED
 from trunkline._text import did_you_mean, moment, readable, text_or_digits
@@ -28,6 +29,7 @@ __all__ = [
     "Selected",
     "Selection",
     "Source",
+    "need_selection",
     "of_records",
     "of_rows",
     "ordinals",
@@ -127,6 +129,7 @@ class Selection:
     where: str | None = None
 
     def __post_init__(self) -> None:
+        self._need_types()
         subjects = [name for name in _SUBJECTS if getattr(self, name) is not None]
         if len(subjects) > 1:
             message = f"no message has both a {subjects[0]} and a {subjects[1]}"
@@ -143,6 +146,17 @@ class Selection:
             raise LocalProtocolError(message)
         self._need_type()
         self.condition()
+
+    def _need_types(self) -> None:
+        """Refuses criteria of other types, which would match nothing."""
+        for name in ("sender", "type", "service", "topic", "resource", "where"):
+            need_text(name, getattr(self, name), may_be_none=True)
+        if not isinstance(self.run, str | None) and not hasattr(self.run, "__index__"):
+            refuse("run", "a whole number, a str or None", self.run)
+        if self.peer is not None:
+            need_bytes("peer", self.peer)
+        for name in ("since_ns", "until_ns"):
+            need_number(name, getattr(self, name), least=-_LAST - 1, may_be_none=True)
 
     def _need_type(self) -> None:
         """Refuses a type that no message of the selected protocols has."""
@@ -338,6 +352,12 @@ def _has_type(types: Iterable[str], wanted: str) -> bool:
 def _kind(protocol: str) -> str:
     """The column of the message type."""
     return _KINDS.get(protocol, "type")
+
+
+def need_selection(selection: object) -> None:
+    """Refuses other types than selections."""
+    if not isinstance(selection, Selection | None):
+        refuse("selection", "a capture.Selection or None", selection, ": a condition is a capture.Selection(where=...)")
 
 
 def of_rows(selection: Selection, protocol: str) -> Selection:

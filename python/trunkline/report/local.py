@@ -12,11 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from trunkline._arguments import need_callable
 from trunkline._extras import needs
 from trunkline.capture.decoding import read_batches
 from trunkline.capture.folders import Folder, opened
 from trunkline.capture.reading import Capture, native, parts
-from trunkline.capture.selecting import Selection
+from trunkline.capture.selecting import Selection, need_selection
 from trunkline.columns import layout_of
 from trunkline.errors import LocalProtocolError
 from trunkline.report.model import Clock, Report, Scope, Total
@@ -84,6 +85,8 @@ def report(
     """
     from trunkline.report.making import checked, made
 
+    need_selection(selection)
+    need_callable("on_progress", on_progress)
     layout = layout_of(payload)
     out, found = checked(out_html), opened(capture)
     captures = deciding([found] if isinstance(found, Capture) else [*found], selection, layout)

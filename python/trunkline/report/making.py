@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from trunkline._locations import begun_name, need_local
+from trunkline._arguments import need_path
+from trunkline._locations import begun_name
 from trunkline.report.cdtp import CdtpSection
 from trunkline.report.counting import counted_of, summary
 from trunkline.report.html import page
@@ -26,7 +27,7 @@ def checked(out_html: str | os.PathLike[str]) -> Path:
         FileNotFoundError: There is no such directory.
         LocalProtocolError: It is a URL.
     """
-    need_local(out_html)
+    need_path("out_html", out_html)
     out = Path(out_html)
     if not out.parent.is_dir():
         raise FileNotFoundError(2, "the directory of the report does not exist", str(out.parent))

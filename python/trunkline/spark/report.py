@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from trunkline._locations import location_of
+from trunkline.capture.selecting import need_selection
 from trunkline.capture.stores import is_readable
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._missing import needs_extra
@@ -70,6 +71,7 @@ def report(
     from trunkline.report.making import checked, made
     from trunkline.report.model import Scope
 
+    need_selection(selection)
     layout = layout_of(payload)
     out = checked(out_html)
     if isinstance(capture, str | os.PathLike) and is_folder_of_captures(capture):
