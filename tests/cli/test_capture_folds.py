@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pyarrow.csv
@@ -55,9 +56,12 @@ def test_and_printed_as_json_or_written(run, broker, tmp_path):
     run("capture", "requests", "capture", "--output", "found.parquet", "--overwrite")
     run("capture", "requests", "capture", "--output", "found.csv")
     assert pyarrow.csv.read_csv(tmp_path / "found.csv").num_rows == 2
-    for wrong in ("found.h5", "found.xyz"):
+    run("capture", "requests", "capture", "--output", "found.csv.gz")
+    assert gzip.decompress((tmp_path / "found.csv.gz").read_bytes()) == (tmp_path / "found.csv").read_bytes()
+    for wrong in ("found.h5", "found.root", "found.xyz"):
         _, err = run("capture", "requests", "capture", "--output", wrong, returncode=2)
-        assert "--output" in err
+        assert f"Invalid value for --output: unknown format of '{wrong}': end the name with .parquet, .arrow," in err
+        assert ".root," not in err
 
 
 def test_people_are_shown_the_first_thousand(run, broker):

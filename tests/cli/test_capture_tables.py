@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 
 import pytest
 
 from peers.recorded import write
+from trunkline import _formats
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "arrow", "parquet"])
@@ -36,6 +38,18 @@ def test_export_is_read_by_others(run, recorded, tmp_path, form):
 def test_a_protocol_that_was_not_recorded_is_said(run, recorded, command, more):
     _, err = run("capture", command, recorded, "out.parquet", "--protocol", "dcp", *more)
     assert "rows is dcp: name the protocol that was recorded, cdtp" in err
+
+
+def test_the_help_of_an_export_lists_all_that_is_written(run, recorded, tmp_path):
+    said = " ".join(run("capture", "export", "--help")[0].split())
+    listed = re.search(r"The file: (.*) with \.gz too; or - for", said)[1]
+    suffixes = set(re.findall(r"\.\w+", listed))
+    assert {_formats.format_of(f"out{suffix}") for suffix in suffixes} == set(_formats.FORMATS)
+    for suffix in suffixes:
+        run("capture", "export", recorded, f"out{suffix}", "--sender", "D.one")
+        assert (tmp_path / f"out{suffix}").stat().st_size > 0
+    said = " ".join(run("capture", "gaps", "--help")[0].split())
+    assert f"Write all rows to this file: {_formats.in_words(_formats.TABLES)}." in said
 
 
 def test_an_export_that_does_not_say_what_it_is(run, recorded):

@@ -10,11 +10,12 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, Self, TypeAlias, cast, get_args
+from typing import IO, TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from trunkline import columns
 from trunkline._arguments import need_callable, need_flag, refuse
-from trunkline._locations import need_local, whole_or_none, without_secrets
+from trunkline._formats import FORMATS, TEXT, TREES, Format, format_of, is_compressed
+from trunkline._locations import need_local, whole_or_none
 from trunkline._native.capture import mark_variants
 from trunkline._native.columns import variant_json
 from trunkline._text import as_text, finite
@@ -27,28 +28,9 @@ if TYPE_CHECKING:
 
     from trunkline.capture.selecting import Selection
 
-__all__ = ["TEXT", "Format", "export", "format_of", "is_compressed", "is_variant", "to_json", "write"]
-
-Format: TypeAlias = Literal["parquet", "arrow", "csv", "jsonl", "hdf5", "root"]
-
-_SUFFIXES: dict[str, Format] = {
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".h5": "hdf5",
-    ".hdf5": "hdf5",
-    ".root": "root",
-}
+__all__ = ["export", "is_variant", "to_json", "write"]
 
 Out: TypeAlias = str | os.PathLike[str] | IO[bytes]
-
-# The text formats, which may go to standard output or be compressed.
-TEXT: tuple[Format, ...] = ("csv", "jsonl")
-
-# The formats of trees of arrays.
-_TREES: tuple[Format, ...] = ("hdf5", "root")
 
 # The prefixes of columns of single tags and properties.
 _ONE_OF = {"tags": "tag", "properties": "property"}
@@ -58,26 +40,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The calendar repeats after 400 years.
 _CYCLE_YEARS = 400
 _CYCLE = timedelta(days=146_097)
-
-
-def format_of(path: str | os.PathLike[str]) -> Format:
-    """The format for a file of this name.
-
-    Raises:
-        LocalProtocolError: The format is unknown.
-    """
-    name = Path(path)
-    plain = name.with_suffix("") if is_compressed(name) else name
-    found = _SUFFIXES.get(plain.suffix.lower())
-    if found is None or (plain != name and found not in TEXT):
-        message = f"unknown format of {without_secrets(os.fspath(path))!r}: end the name with {', '.join((*_SUFFIXES, '.csv.gz', '.jsonl.gz'))}"
-        raise LocalProtocolError(message)
-    return found
-
-
-def is_compressed(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of this name is compressed with gzip."""
-    return Path(path).suffix.lower() == ".gz"
 
 
 def export(
@@ -152,8 +114,8 @@ def export(
     need_selection(selection)
     file_path = Path(out) if isinstance(out, str | os.PathLike) else None
     form = format_of(file_path) if format is None and file_path is not None else format
-    if form is None or form not in get_args(Format):
-        message = f"format must be one of {', '.join(get_args(Format))}, not {form!r}"
+    if form is None or form not in FORMATS:
+        message = f"format must be one of {', '.join(FORMATS)}, not {form!r}"
         raise LocalProtocolError(message)
     if escape_formulas and form != "csv":
         message = f"escape_formulas is for csv, not {form}"
@@ -168,7 +130,7 @@ def export(
     reader = opened.decode(protocol, selection=selection, **options)
     if form == "csv" and not isinstance(layout, bool):
         _need_no_arrays(reader.schema, columns.Layout(layout))
-    if file_path is not None and form in _TREES:
+    if file_path is not None and form in TREES:
         return _tree(reader, file_path, form, protocol, on_progress)
     found = _json_columns(protocol, options)
     return write(reader, out, form, json=found, escape_formulas=escape_formulas, on_progress=on_progress)
@@ -183,7 +145,7 @@ def write(
     escape_formulas: bool = False,
     on_progress: Callable[[int], object] | None = None,
 ) -> int:
-    """Writes any table, in any format but HDF5, and returns the number of its rows; `json` are its columns of JSON as text."""
+    """Writes any table, in any format of `TABLES`, and returns the number of its rows; `json` are its columns of JSON as text."""
     rows = 0
     if form in TEXT:
         json = json | {field.name for field in table.schema if is_variant(field)}

@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
 from trunkline import errors
 from trunkline._conditions import condition_text
+from trunkline._formats import FORMATS, TEXT, format_of, in_words
 from trunkline._text import amount, counted, did_you_mean, span
 from trunkline.cli.commands import capture_folds, capture_upkeep
 from trunkline.cli.options.commands import Commands
@@ -43,8 +44,8 @@ from trunkline.cli.terminal.rows import Cat, Fields, moment
 from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
+    from trunkline._formats import Format
     from trunkline.capture import Run
-    from trunkline.capture.exporting import Format
     from trunkline.cli.terminal.json_lines import Line
     from trunkline.columns import Layout
     from trunkline.report import Report
@@ -194,8 +195,6 @@ def decode(
     as_json: Json = False,
 ) -> None:
     """Decodes a capture into a Parquet table, without Spark."""
-    from trunkline.capture.exporting import format_of
-
     with suppress(errors.LocalProtocolError):
         if format_of(out) != "parquet":
             message = f"this writes Parquet: for {out.suffix} take trunkline capture export."
@@ -205,11 +204,8 @@ def decode(
 
 def _form(given: str | None) -> str | None:
     """Refuses unknown file formats."""
-    from trunkline.capture import exporting
-
-    known = get_args(exporting.Format)
-    if given is not None and given not in known:
-        hint = did_you_mean(given, known) or f": choose from {', '.join(known)}."
+    if given is not None and given not in FORMATS:
+        hint = did_you_mean(given, FORMATS) or f": choose from {', '.join(FORMATS)}."
         message = f"{given!r} is no format{hint}"
         raise typer.BadParameter(message)
     return given
@@ -230,7 +226,7 @@ def export(
         Path,
         typer.Argument(
             metavar="OUT",
-            help="The file: .csv, .jsonl, .arrow, .parquet, .h5 or .root; .csv.gz or .jsonl.gz; or - for standard output.",
+            help=f"The file: {in_words()}, {in_words(TEXT)} with .gz too; or - for standard output.",
         ),
     ],
     *,
@@ -240,7 +236,7 @@ def export(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="The format, if the name does not say it: csv or jsonl for -.",
+            help=f"The format, if the name does not say it: {' or '.join(TEXT)} for -.",
             callback=_form,
         ),
     ] = None,
@@ -254,12 +250,10 @@ def export(
     selecting: Selecting,
     as_json: Json = False,
 ) -> None:
-    """Writes messages for other programs, by the suffix of the file: a table as CSV, JSON lines, Arrow or Parquet, or a run as HDF5.
+    """Writes messages for other programs, in the format that the file's suffix says: a table, or as HDF5 a run.
 
     An HDF5 file has the layout of Constellation's H5DataWriter: a group for each sender, with all payloads and tags.
     """
-    from trunkline.capture.exporting import TEXT, format_of
-
     is_stdout = str(out) == STDIN
     if is_stdout and as_json:
         message = "- and --json exclude each other: standard output has the messages."

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from trunkline import errors
+from trunkline._formats import TABLES, format_of, in_words
 from trunkline._text import amount, counted, moment, readable, span, text_or_digits
 from trunkline.cli.options.selection import Selecting, note_unmatched
 from trunkline.cli.options.shared import Captures, Json, Overwrite, example
-from trunkline.cli.process.atomic import whole
+from trunkline.cli.process.tables import whole_table
 from trunkline.cli.terminal.output import Output
 from trunkline.cli.terminal.progress import Progress
 
@@ -38,7 +39,7 @@ class Writing:
 
     output_file: Annotated[
         Path | None,
-        typer.Option("--output", metavar="FILE", help="Write all rows to this file: .parquet, .csv, .jsonl or .arrow."),
+        typer.Option("--output", metavar="FILE", help=f"Write all rows to this file: {in_words(TABLES)}."),
     ] = None
     overwrite: Overwrite = False
 
@@ -65,18 +66,15 @@ class Writing:
         note_unmatched(output, directory, selection, rows)
 
     def _to_file(self, out: Path, table: pa.RecordBatchReader, output: Output) -> int:
-        from trunkline.capture.exporting import format_of, write
+        from trunkline.capture.exporting import write
 
         try:
-            form = format_of(out)
+            form = format_of(out, TABLES)
         except errors.LocalProtocolError as error:
             message = f"{error}."
             raise typer.BadParameter(message, param_hint="--output") from None
-        if form == "hdf5":
-            message = "HDF5 holds runs, not tables."
-            raise typer.BadParameter(message, param_hint="--output")
-        with whole(out, replaces=self.overwrite) as part, Progress("reading", None) as progress:
-            rows = write(table, part, form, on_progress=progress.at)
+        with whole_table(out, replaces=self.overwrite) as file, Progress("reading", None) as progress:
+            rows = write(table, file, form, on_progress=progress.at)
         output.result("exported", f"{counted(rows, 'row')} in {out}", rows=rows, path=str(out))
         return rows
 

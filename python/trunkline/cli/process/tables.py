@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from trunkline._formats import is_compressed
 from trunkline._text import counted
 from trunkline.cli.options.selection import Selecting, note_unmatched
 from trunkline.cli.options.shared import (
@@ -34,9 +35,19 @@ from trunkline.cli.terminal.progress import Progress
 from trunkline.options import DEFAULTS
 
 if TYPE_CHECKING:
-    from trunkline.capture.exporting import Format
+    from trunkline._formats import Format
 
-__all__ = ["Decoding"]
+__all__ = ["Decoding", "whole_table"]
+
+
+@contextmanager
+def whole_table(path: Path, *, replaces: bool) -> Iterator[Path | IO[bytes]]:
+    """A file to write a table to, which gets its name at the end, as by `whole`; compressed if the name says so."""
+    with (
+        whole(path, replaces=replaces) as part,
+        gzip.open(part, "wb") if is_compressed(path) else nullcontext(part) as file,
+    ):
+        yield cast("Path | IO[bytes]", file)
 
 
 @dataclass(frozen=True)
@@ -70,13 +81,8 @@ class Decoding:
         escape_formulas: bool = False,
     ) -> None:
         """Writes the selected messages, and reports the number of rows."""
-        from trunkline.capture.exporting import is_compressed
-
         exporting = self._exporting(directory, form, selecting, output, escape_formulas=escape_formulas)
-        with (
-            whole(out, replaces=self.overwrite) as part,
-            gzip.open(part, "wb") if is_compressed(out) else nullcontext(part) as file,
-        ):
+        with whole_table(out, replaces=self.overwrite) as file:
             rows = exporting(file)
         output.result(event, f"{counted(rows, 'row')} in {out}", rows=rows, path=str(out))
         note_unmatched(output, directory, selecting.selection(), rows)
