@@ -317,6 +317,8 @@ class Connector(ConnectorBase, BlockingRole):
     def flush(self, *, timeout_s: float | None = None) -> None:
         """Waits until the system has everything, and everything is confirmed where that was asked for.
 
+        The futures of `submit` are completed by another thread, perhaps a moment later: wait for one by its ``result``.
+
         Args:
             timeout_s: How long to wait; None for no limit.
 
@@ -462,7 +464,7 @@ class AsyncConnector(ConnectorBase, AsyncStream[Message]):
         return await self._calls.ask(outgoing, self._room_s(timeout_s), timeout_s)
 
     async def flush(self, *, timeout_s: float | None = None) -> None:
-        """See `Connector.flush`."""
+        """See `Connector.flush`; futures of `submit` are completed by the event loop, perhaps a moment later."""
         connector = self._connector
         connector.check_open()
         if not await self._waits.until(lambda: connector.is_drained() or connector.closed, timeout_s):
