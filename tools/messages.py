@@ -35,8 +35,8 @@ _BOOST = "---\nsearch:\n  boost: 0.75\n---"
 _INDEX = """# Index of messages
 
 Errors, warnings and lines of the log, as the source has them. What varies, as a name or a number, is `…`. The search finds a
-message by its words, best without names, numbers and paths. What is seen most often is on the page
-[Troubleshooting](../troubleshooting.md).
+message by its words, best without names, numbers and paths. In quotation marks, all of the words have to be there. What is seen
+most often is on the page [Troubleshooting](../troubleshooting.md).
 
 | area | messages |
 |---|---|

@@ -6,8 +6,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+
+from peers.browser import CHROMIUM, Browser
+from peers.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,6 +39,23 @@ def test_pages_load_nothing_from_elsewhere_and_search_from_disk(site):
         assert not re.search(r"&amp;(?:quot|lt|gt|amp);", text), page
         assert re.search(r'<script src="[./]*js/iframe-worker\.js"', text), page
     assert (site / "search" / "search_index.js").read_text().startswith("var __index = {")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [
+        ('"its security mechanism"', "A connection is refused"),
+        ("this request has already been answered", "this request has already been answered"),
+        ('"this request has already been answered"', "this request has already been answered"),
+    ],
+)
+def test_a_message_is_found_with_quotation_marks_and_without(site, tmp_path, query, title):
+    with Browser(tmp_path / "profile") as browser:
+        browser.do("Page.navigate", url=f"{(site / 'index.html').as_uri()}?q={quote(query)}")
+        until(lambda: title in (browser.value("document.querySelector('.md-search-result__list').innerText") or ""))
 
 
 @pytest.mark.slow
