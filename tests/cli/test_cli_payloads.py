@@ -107,3 +107,15 @@ def test_cat_selects_by_fields(run, run7):
     assert [json.loads(row)["seq"] for row in out.splitlines()] == [1]
     out, _ = run("capture", "cat", run7, *layout, "--where", "error = 'payload_short'")
     assert [json.loads(row)["seq"] for row in out.splitlines()] == [2]
+
+
+def test_a_format_of_cat_names_fields(run, run7):
+    layout = ("--payload", "sender u8, adc u16[]")
+    out, _ = run("capture", "cat", run7, *layout, "--format", "{sender} {payload_sender:03d} {adc} {payload_adc}")
+    assert out.splitlines() == ["Det 001 [2, 3, 4] [2, 3, 4]", "Det 009 [] []", "Det  - -"]
+    out, _ = run("capture", "cat", run7, "--payload", "x f32, y u8[]", "--format", "{x:.1e}", "--head", "1")
+    assert out == "3.8e-37\n"
+    _, err = run("capture", "cat", run7, *layout, "--format", "{acd}", returncode=2)
+    assert "there is no {acd}. There are adc," in " ".join(err.split())
+    _, err = run("capture", "cat", run7, "--format", "{adc}", returncode=2)
+    assert "there is no {adc}" in " ".join(err.split())

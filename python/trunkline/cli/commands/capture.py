@@ -170,13 +170,9 @@ def cat(
     output = Output(json=as_json)
     selection, shown = selecting.selection(), 0
     layout = payload_of(payload, payload_file)
-    cat = Cat(
-        directory,
-        selection,
-        content.printer(output),
-        max_message_bytes=max_message_bytes,
-        fields=None if isinstance(layout, bool) else Fields(layout),
-    )
+    fields = None if isinstance(layout, bool) else Fields(layout)
+    printer = content.printer(output, () if fields is None else fields.layout.columns)
+    cat = Cat(directory, selection, printer, max_message_bytes=max_message_bytes, fields=fields)
     for row in cat.rows(head, tail, follow=follow):
         cat.show(row)
         shown += 1

@@ -6,11 +6,12 @@ import codecs
 import functools
 import itertools
 import json
+import math
 import shutil
 import string
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,6 +43,9 @@ _OF_ROWS = (
 )
 
 
+# What the columns of the fields of payloads begin with.
+_FIELD = "payload_"
+
 # The placeholder of a missing field.
 _ABSENT = "-"
 
@@ -63,6 +67,7 @@ class MessageView:
         details: The fields to print for people.
         payload: The payload frames.
         shows_payload: Whether the details show the payload already.
+        columns: The fields of its payload, by the names of their columns.
     """
 
     kind: str
@@ -71,6 +76,7 @@ class MessageView:
     details: Mapping[str, Any]
     payload: Sequence[bytes]
     shows_payload: bool = False
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, message: AnyMessage) -> MessageView:
@@ -183,12 +189,12 @@ class Content:
         ),
     ] = None
 
-    def printer(self, output: Output) -> Printer:
-        """The printer for these options."""
+    def printer(self, output: Output, columns: Collection[str] = ()) -> Printer:
+        """The printer for these options; a format may also name the fields of payloads, which have these columns."""
         if sum((self.raw, self.template is not None, output.json)) > 1:
             message = "--raw, --format and --json exclude each other."
             raise typer.BadParameter(message)
-        template = None if self.template is None else _Template(self.template)
+        template = None if self.template is None else _Template(self.template, columns)
         return Printer(output, template, self.payload_limit, raw=self.raw)
 
 
@@ -264,7 +270,9 @@ class _Template:
     'Det\tx'
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, columns: Collection[str] = ()) -> None:
+        fields = {name: name.removeprefix(_FIELD) for name in columns}
+        known = {*_names(), *fields, *fields.values()}
         try:
             parts = list(string.Formatter().parse(text))
         except ValueError as error:
@@ -277,9 +285,9 @@ class _Template:
                     f"--format: {{{name}!{conversion}}}: values are text and numbers already; leave out !{conversion}."
                 )
                 raise typer.BadParameter(message)
-            if name is not None and name not in _names() and not _is_member(name):
+            if name is not None and name not in known and not _is_member(name):
                 members = ", ".join(f"{whole}.NAME" for whole in _with_members())
-                message = f"--format: there is no {{{name}}}. There are {', '.join(_names())}, {members}."
+                message = f"--format: there is no {{{name}}}. There are {', '.join(sorted(known))}, {members}."
                 raise typer.BadParameter(message)
 
     def fill(self, view: MessageView, row: Mapping[str, Any], limit: int | None) -> str:
@@ -310,7 +318,7 @@ def _unescaped(text: str) -> str:
     return text
 
 
-def _value(name: str, view: MessageView, row: Mapping[str, Any], limit: int | None) -> str | int:
+def _value(name: str, view: MessageView, row: Mapping[str, Any], limit: int | None) -> str | float:
     if name == "payload" or (name == "body" and name not in view.fields):
         return text_of(view.payload, limit)
     if _is_member(name):
@@ -323,13 +331,13 @@ def _value(name: str, view: MessageView, row: Mapping[str, Any], limit: int | No
         return sum(map(len, view.payload))
     if name in ("subject", "details"):
         return readable(view.subject) if name == "subject" else view.words
-    return _shown(view.fields.get(name, row.get(name)))
+    return _shown(next((of[name] for of in (view.columns, view.fields, row) if name in of), None))
 
 
-def _shown(value: Any) -> str | int:
+def _shown(value: Any) -> str | float:
     if value is None:
         return _ABSENT
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return value
     shown = plain(value)
     return readable(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False))

@@ -211,12 +211,13 @@ def _view(message: AnyMessage, row: dict[str, Any], fields: dict[str, Any] | Non
         # The name that a field has in the layout, unless the message has one of that name.
         own = {*view.fields, *view.details, *row, "payload", "payload_sizes", "error"}
         plain = {name: name.removeprefix(FIELD) for name in fields}
-        fields = {name if plain[name] in own else plain[name]: value for name, value in fields.items()}
+        named = {name if plain[name] in own else plain[name]: value for name, value in fields.items()}
         view = replace(
             view,
-            fields={**view.fields, **fields},
-            details={**view.details, **fields},
-            shows_payload="error" not in fields,
+            fields={**view.fields, **named},
+            details={**view.details, **named},
+            shows_payload="error" not in named,
+            columns={name: value for name, value in fields.items() if name.startswith(FIELD)},
         )
     if row["protocol"] == "mtl" and view.fields.get("resource") == "":
         # A content without a resource is for the only one of its lease, which the row has.
