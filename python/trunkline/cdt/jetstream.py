@@ -257,10 +257,10 @@ class JetStreamStore:
             rows.append(Rollout(_text(key.rpartition(".")[2]), row["config_id"], has["config_id"], has["at_ms"]))
         return sorted(rows, key=lambda row: row.endpoint_id)
 
-    async def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
+    async def applied(self, reports: Sequence[tuple[str, str, str, int]]) -> None:
         """See `Store.applied`."""
         await self._ready()
-        for app, endpoint, config_id, timestamp_ms in told:
+        for app, endpoint, config_id, timestamp_ms in reports:
             if await self.get(app, endpoint, config_id) is not None:
                 value = json.dumps({"config_id": config_id, "at_ms": timestamp_ms}).encode()
                 await self._applied.put(_key(app, endpoint), value)
@@ -274,12 +274,12 @@ class JetStreamStore:
             found.append((app, endpoint, value.decode()))
         return found
 
-    async def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
+    async def announced(self, sent: Sequence[tuple[str, str, str]]) -> None:
         """See `Store.announced`."""
         await self._ready()
         from nats.js.errors import BadRequestError, KeyNotFoundError, KeyWrongLastSequenceError
 
-        for app, endpoint, config_id in told:
+        for app, endpoint, config_id in sent:
             key = _key(app, endpoint)
             try:
                 entry = await self._owed.get(key)

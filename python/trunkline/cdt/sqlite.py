@@ -270,24 +270,24 @@ class SqliteStore:
         with self._reading:
             return [Rollout(*row) for row in self._reader.execute(query, (app_version_name,))]
 
-    def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
+    def applied(self, reports: Sequence[tuple[str, str, str, int]]) -> None:
         """See `Store.applied`."""
         update = (
             "UPDATE endpoints SET applied = ?3, applied_ms = ?4 WHERE app = ?1 AND endpoint = ?2 "
             "AND EXISTS (SELECT 1 FROM configs WHERE app = ?1 AND endpoint = ?2 AND config_id = ?3)"
         )
         with self._transaction() as writer:
-            writer.executemany(update, told)
+            writer.executemany(update, reports)
 
     def owed(self) -> Sequence[tuple[str, str, str]]:
         """See `Store.owed`."""
         with self._reading:
             return list(self._reader.execute("SELECT app, endpoint, current FROM endpoints WHERE owed"))
 
-    def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
+    def announced(self, sent: Sequence[tuple[str, str, str]]) -> None:
         """See `Store.announced`."""
         with self._transaction() as writer:
-            writer.executemany("UPDATE endpoints SET owed = 0 WHERE app = ? AND endpoint = ? AND current = ?", told)
+            writer.executemany("UPDATE endpoints SET owed = 0 WHERE app = ? AND endpoint = ? AND current = ?", sent)
 
     def count(self) -> int:
         """See `Store.count`."""

@@ -143,7 +143,7 @@ class Store(Protocol):
     def rollout(self, app_version_name: str) -> Sequence[Rollout]:
         """Returns the state of each endpoint, ordered by name."""
 
-    def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
+    def applied(self, reports: Sequence[tuple[str, str, str, int]]) -> None:
         """Records reports of applied configurations: application version, endpoint, configuration, and Unix time in
         milliseconds. A configuration that was never assigned to that endpoint is ignored.
         """
@@ -151,7 +151,7 @@ class Store(Protocol):
     def owed(self) -> Sequence[tuple[str, str, str]]:
         """Returns the pending announcements: application version, endpoint, configuration."""
 
-    def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
+    def announced(self, sent: Sequence[tuple[str, str, str]]) -> None:
         """Marks announcements as sent."""
 
     def count(self) -> int:
@@ -277,10 +277,10 @@ class MemoryStore:
                     rows.append(Rollout(endpoint_id, history[-1].config_id, applied, at_ms))
         return sorted(rows, key=lambda row: row.endpoint_id)
 
-    def applied(self, told: Sequence[tuple[str, str, str, int]]) -> None:
+    def applied(self, reports: Sequence[tuple[str, str, str, int]]) -> None:
         """See `Store.applied`."""
         with self._lock:
-            for app_version_name, endpoint_id, config_id, timestamp_ms in told:
+            for app_version_name, endpoint_id, config_id, timestamp_ms in reports:
                 endpoint = (app_version_name, endpoint_id)
                 if config_id in self._configs.get(endpoint, ()):
                     self._applied[endpoint] = (config_id, timestamp_ms)
@@ -290,10 +290,10 @@ class MemoryStore:
         with self._lock:
             return [(app, endpoint, config_id) for (app, endpoint), config_id in self._owed.items()]
 
-    def announced(self, told: Sequence[tuple[str, str, str]]) -> None:
+    def announced(self, sent: Sequence[tuple[str, str, str]]) -> None:
         """See `Store.announced`."""
         with self._lock:
-            for app_version_name, endpoint_id, config_id in told:
+            for app_version_name, endpoint_id, config_id in sent:
                 endpoint = (app_version_name, endpoint_id)
                 if self._owed.get(endpoint) == config_id:
                     del self._owed[endpoint]
