@@ -52,6 +52,7 @@ def queries(session: SparkSession, path: str, scratch: Path) -> dict[str, Callab
 
 def commit_us(path: str, scratch: Path, rows: int) -> float:
     """What numbering and naming staged segments takes, in microseconds a row."""
+    (scratch / "staging").mkdir()
     stager = _native.Stager(scratch / "staging")
     for batch in _native.Capture(path, 1 << 30).reader():
         stager.append(batch)

@@ -30,13 +30,13 @@ impl fmt::Display for StateError {
         match self {
             Self::NoState => f.write_str("these bytes are no state of an analysis"),
             Self::Another(name) => write!(f, "this is the state of {name}"),
+            Self::UnknownVersion(version) => write!(f, "version {version} of this state is not known here"),
+            Self::Damaged(reason) => write!(f, "the state is damaged: {reason}"),
+            Self::Buckets { number: None, .. } => f.write_str("this state is of a whole table"),
             Self::Buckets { number: Some(number), is_spread } => {
                 let partitions = if *is_spread { ", one for each partition" } else { "" };
                 write!(f, "this state is of one of {number} buckets{partitions}")
             }
-            Self::Buckets { number: None, .. } => f.write_str("this state is of a whole table"),
-            Self::UnknownVersion(version) => write!(f, "version {version} of this state is not known here"),
-            Self::Damaged(reason) => write!(f, "the state is damaged: {reason}"),
         }
     }
 }
