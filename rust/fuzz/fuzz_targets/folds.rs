@@ -10,7 +10,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((&which, rest)) = input.split_first() else { return };
     let name = NAMES[usize::from(which) % NAMES.len()];
     let buckets = NonZeroU32::new(u32::from(which >> 5) & 3);
-    let options = Options { window_us: 1_000_000, json: which & 0x80 != 0, buckets, bytes: None };
+    let options = Options { window_us: 1_000_000, json: which & 0x80 != 0, buckets, is_spread: false, bytes: None };
     let Some(mut fold) = folding(name, options) else { return };
     // What is looked at is what follows the head of a state.
     let mut state = fold.state()[..4 + 1 + name.len() + 2].to_vec();
