@@ -49,7 +49,7 @@ def contents() -> Iterator[Row]:
             yield row(number - OPEN, "in", 6, [b"\0", b""])
 
 
-# What the source gives, and the table of it: of rows, and of contents that are told apart by their bodies.
+# The messages, the options of the source, and the function that makes the table.
 TABLES = {
     "requests": (dcp, {}, spark.pair_requests),
     "contents": (contents, {"protocol": "mtl", "decode": "true", "payload": "true"}, spark.contents),

@@ -181,6 +181,24 @@ def test_contents_take_properties_of_any_type(session, recorded, properties):
     assert sorted_rows(found.toArrow().to_pylist()) == sorted_rows(expected)
 
 
+@pytest.fixture
+def _large_types(session):
+    session.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    yield
+    session.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+
+
+@pytest.mark.usefixtures("_large_types")
+@pytest.mark.parametrize(
+    ("name", "properties"), [*((name, None) for name in TABLES), ("contents", "variant"), ("contents", "json")]
+)
+def test_tables_take_the_large_types_of_arrow(session, recorded, name, properties):
+    rows = session.read.parquet(str(recorded(name)))
+    found = spark.contents(spark.decode(rows, "mtl", properties=properties)) if properties else by_spark(name, rows)
+    expected = by_capture(name, recorded(name)).read_all().to_pylist()
+    assert sorted_rows(found.toArrow().to_pylist()) == sorted_rows(expected)
+
+
 def test_gaps_take_the_columns_of_a_capture(session):
     with pytest.raises(LocalProtocolError, match="gaps need the columns of a capture; missing: endpoint"):
         spark.gaps(session.createDataFrame([], spark.capture_schema()).drop("endpoint"))

@@ -14,12 +14,9 @@ use crate::{
     fingerprint::fingerprint,
     fold::Fold,
     ordered::{Id, Ordered, Weigh},
-    settlements::{Content, Fate, News, Settlements},
+    settlements::{Content, DEAD, Fate, News, Settlements},
     table::{Cell, Columns, Kind},
 };
-
-/// The suffix of a resource for dead letters.
-const DEAD: &str = ".dead";
 
 /// How many different contents of a whole table are remembered, until they come again.
 const REMEMBERED: usize = 1 << 20;
@@ -305,22 +302,6 @@ impl Deliveries {
             }
         }
     }
-}
-
-/// A fingerprint of what contents have in common of which one may be delivered in place of the other: their values, their
-/// direction, their capture, and their resource with those of its dead letters.
-pub(crate) fn alike(values: u128, is_out: bool, capture_id: &str, resource: &str) -> u128 {
-    let mut living = resource;
-    while let Some(of) = living.strip_suffix(DEAD) {
-        living = of;
-    }
-    fingerprint(|hasher| {
-        hasher.write_u128(values);
-        hasher.write_u8(u8::from(is_out));
-        hasher.write_usize(capture_id.len());
-        hasher.write(capture_id.as_bytes());
-        hasher.write(living.as_bytes());
-    })
 }
 
 /// A fingerprint of what equal contents of one resource have in common.

@@ -61,7 +61,9 @@ fn is_known(data_type: &DataType) -> bool {
         DataType::List(field) | DataType::Map(field, _) => is_known(field.data_type()),
         DataType::Null
         | DataType::Utf8
+        | DataType::LargeUtf8
         | DataType::Binary
+        | DataType::LargeBinary
         | DataType::Boolean
         | DataType::Int32
         | DataType::Int64
@@ -81,7 +83,9 @@ fn write(column: &dyn Array, row: usize, hasher: &mut dyn Hasher) {
     let mut hasher = Erased(hasher);
     match column.data_type() {
         DataType::Utf8 => column.as_string::<i32>().value(row).hash(&mut hasher),
+        DataType::LargeUtf8 => column.as_string::<i64>().value(row).hash(&mut hasher),
         DataType::Binary => column.as_binary::<i32>().value(row).hash(&mut hasher),
+        DataType::LargeBinary => column.as_binary::<i64>().value(row).hash(&mut hasher),
         DataType::Boolean => column.as_boolean().value(row).hash(&mut hasher),
         DataType::Int32 => column.as_primitive::<Int32Type>().value(row).hash(&mut hasher),
         DataType::Int64 => column.as_primitive::<Int64Type>().value(row).hash(&mut hasher),

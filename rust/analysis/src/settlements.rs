@@ -14,9 +14,8 @@ use trunkline_columns::{ColumnError, flagged_objects};
 
 use crate::{
     budget::Budget,
-    deliveries::alike,
     divide::{Choice, Key},
-    fingerprint::Fingerprints,
+    fingerprint::{Fingerprints, fingerprint},
     fold::Fold,
     ordered::{Id, Ordered, Weigh},
     rows::{Chosen, binary, bytes_at, decimal_at, decimals, flag_at, flags, number_at, numbers, small, text, text_at},
@@ -28,6 +27,9 @@ const REDELIVERED: &str = "property_redelivered";
 
 /// The other properties.
 const PROPERTIES: &str = "properties";
+
+/// The suffix of a resource for dead letters.
+pub(crate) const DEAD: &str = ".dead";
 
 /// How many stale entries may be kept of a whole table before they are removed.
 const STALE_MAX: usize = 1 << 18;
@@ -86,7 +88,6 @@ struct Flow {
     /// The latest of each sequence, which a Response may refuse.
     latest: HashMap<u64, Id, RandomState>,
     /// Those that left before they were settled, and are not among these any more.
-    #[serde(default)]
     gone: Gone,
 }
 
@@ -117,7 +118,6 @@ pub(crate) struct Content {
     pub(crate) at_ns: i64,
     pub(crate) is_chosen: bool,
     pub(crate) settled: Option<Settled>,
-    #[serde(default)]
     pub(crate) is_evicted: bool,
     /// Whether it was emitted while it was open, and as settled by what.
     is_emitted: bool,
@@ -220,7 +220,7 @@ impl Fold for Settlements {
     /// With properties as bytes that are equal for equal ones, and whether they say that a content is redelivered.
     fn prepare(batch: &RecordBatch) -> Result<RecordBatch, ColumnError> {
         let Some(properties) = batch.column_by_name(PROPERTIES) else { return Ok(batch.clone()) };
-        let (redelivered, others) = flagged_objects(properties, "redelivered")?;
+        let (redelivered, others) = flagged_objects(PROPERTIES, properties, "redelivered")?;
         let schema = batch.schema_ref();
         let names = schema.fields().iter().map(|field| field.name().as_str());
         let mut columns: Vec<(&str, ArrayRef, bool)> =
@@ -496,6 +496,22 @@ impl Content {
         };
         Ok((0..batch.num_rows()).map(content).collect())
     }
+}
+
+/// A fingerprint of what contents have in common of which one may be delivered in place of the other: their values, their
+/// direction, their capture, and their resource with those of its dead letters.
+fn alike(values: u128, is_out: bool, capture_id: &str, resource: &str) -> u128 {
+    let mut living = resource;
+    while let Some(of) = living.strip_suffix(DEAD) {
+        living = of;
+    }
+    fingerprint(|hasher| {
+        hasher.write_u128(values);
+        hasher.write_u8(u8::from(is_out));
+        hasher.write_usize(capture_id.len());
+        hasher.write(capture_id.as_bytes());
+        hasher.write(living.as_bytes());
+    })
 }
 
 impl Fate {

@@ -232,7 +232,8 @@ fn integers(name: &str, column: &ArrayRef) -> Result<Int64Array, ColumnError> {
     Ok(cast(column, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
 }
 
-fn texts(name: &str, column: &ArrayRef) -> Result<StringArray, ColumnError> {
+/// A column of text, whatever the width of its offsets.
+pub(crate) fn texts(name: &str, column: &ArrayRef) -> Result<StringArray, ColumnError> {
     if !column.data_type().is_string() && *column.data_type() != DataType::Null {
         return Err(ColumnError::Input(format!("{name} is {}, it must be a string column", column.data_type())));
     }
@@ -248,7 +249,7 @@ pub(crate) enum Binaries<'a> {
 }
 
 impl<'a> Binaries<'a> {
-    fn of(name: &str, column: &'a dyn Array) -> Result<Self, ColumnError> {
+    pub(crate) fn of(name: &str, column: &'a dyn Array) -> Result<Self, ColumnError> {
         let data_type = column.data_type();
         column
             .as_binary_opt()
@@ -280,7 +281,7 @@ enum ListsOf<'a> {
 }
 
 impl<'a> Lists<'a> {
-    fn of(name: &str, column: &'a dyn Array) -> Result<Self, ColumnError> {
+    pub(crate) fn of(name: &str, column: &'a dyn Array) -> Result<Self, ColumnError> {
         let (lists, values) = if let Some(lists) = column.as_list_opt::<i32>() {
             (ListsOf::List(lists), lists.values())
         } else if let Some(lists) = column.as_list_opt::<i64>() {

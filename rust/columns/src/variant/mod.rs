@@ -10,6 +10,7 @@ mod text;
 
 use std::{cmp::Ordering, sync::Arc};
 
+use arrow_array::StructArray;
 use arrow_schema::{DataType, Field, Fields};
 use trunkline_wire::{
     ErrorKind, Fault,
@@ -17,6 +18,8 @@ use trunkline_wire::{
 };
 
 use crate::{
+    ColumnError,
+    input::Binaries,
     item::{Decimal, Fields as ItemFields, Item},
     limits::Unwritten,
 };
@@ -72,6 +75,15 @@ pub(crate) fn variant_fields() -> Fields {
 
 pub(crate) fn is_variant(fields: &Fields) -> bool {
     fields.find("metadata").is_some_and(|(_, metadata)| metadata.metadata().contains_key("variant"))
+}
+
+/// The metadata and the values of a column of VARIANTs.
+///
+/// # Errors
+/// If it is none.
+fn parts(column: &StructArray) -> Result<(Binaries<'_>, Binaries<'_>), ColumnError> {
+    let part = |name| column.column_by_name(name).and_then(|part| Binaries::of(name, part).ok());
+    part("metadata").zip(part("value")).ok_or_else(|| ColumnError::Input("not a column of VARIANTs".to_owned()))
 }
 
 /// Writes one variant after another, keeping what the next probably shares.

@@ -1,17 +1,20 @@
 //! Objects that are compared: equal ones have equal bytes, whatever they are held in.
 
-use arrow_array::{Array, BinaryArray, BooleanArray, builder::BinaryBuilder, cast::AsArray};
+use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, builder::BinaryBuilder, cast::AsArray};
 use serde_json::Value as Json;
 
-use super::reading::{Value, Variant};
-use crate::ColumnError;
+use super::{
+    parts,
+    reading::{Value, Variant},
+};
+use crate::{ColumnError, input::texts};
 
 /// Of each object in a column of VARIANTs or of JSON text: whether it has the member `flag`, and it is true, and bytes that
 /// are equal for objects whose other members are; null where there is none.
 ///
 /// # Errors
 /// If the column is of another type, or a VARIANT cannot be read.
-pub fn flagged_objects(column: &dyn Array, flag: &str) -> Result<(BooleanArray, BinaryArray), ColumnError> {
+pub fn flagged_objects(name: &str, column: &ArrayRef, flag: &str) -> Result<(BooleanArray, BinaryArray), ColumnError> {
     let mut flags = Vec::with_capacity(column.len());
     let mut others = BinaryBuilder::new();
     let mut add = |value: Option<Value<'_>>| {
@@ -23,22 +26,17 @@ pub fn flagged_objects(column: &dyn Array, flag: &str) -> Result<(BooleanArray, 
         }
         others.append_option(value.is_some().then_some(bytes));
     };
-    if let Some(texts) = column.as_string_opt::<i32>() {
-        for text in texts {
+    if let Some(column) = column.as_struct_opt() {
+        let (metadata, value) = parts(column)?;
+        for row in 0..column.len() {
+            let read = || Variant::at(metadata, value, row).read().map_err(ColumnError::Input);
+            add(column.is_valid(row).then(read).transpose()?);
+        }
+    } else {
+        for text in &texts(name, column)? {
             let json: Option<Json> = text.and_then(|text| serde_json::from_str(text).ok());
             // What is no JSON is a text like any other.
             add(json.as_ref().map(of_json).or_else(|| text.map(Value::Text)));
-        }
-    } else {
-        let parts = column.as_struct_opt().and_then(|column| {
-            let part = |name| column.column_by_name(name).and_then(|part| part.as_binary_opt::<i32>());
-            Some((part("metadata")?, part("value")?))
-        });
-        let (metadata, values) =
-            parts.ok_or_else(|| ColumnError::Input("neither a column of VARIANTs nor of JSON".to_owned()))?;
-        for row in 0..column.len() {
-            let read = || Variant::of(metadata.value(row), values.value(row)).read().map_err(ColumnError::Input);
-            add(column.is_valid(row).then(read).transpose()?);
         }
     }
     Ok((flags.into(), others.finish()))

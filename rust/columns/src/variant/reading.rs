@@ -4,6 +4,8 @@ use std::{cmp::Reverse, str};
 
 use trunkline_wire::msgpack::MAX_DEPTH;
 
+use crate::input::Binaries;
+
 use super::{
     ARRAY, BINARY, DECIMAL4, DECIMAL8, DECIMAL16, DOUBLE, FALSE, FLOAT, INT8, INT16, INT32, INT64, NULL, OBJECT,
     SHORT_STRING, STRING, TIMESTAMP, TRUE,
@@ -36,6 +38,11 @@ pub(crate) enum Value<'a> {
 impl<'a> Variant<'a> {
     pub(crate) const fn of(metadata: &'a [u8], value: &'a [u8]) -> Self {
         Self { metadata, value }
+    }
+
+    /// The one in a row of a column of these parts.
+    pub(crate) fn at(metadata: Binaries<'a>, value: Binaries<'a>, row: usize) -> Self {
+        Self::of(metadata.get(row).unwrap_or_default(), value.get(row).unwrap_or_default())
     }
 
     /// The value; null if damaged.
