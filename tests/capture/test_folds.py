@@ -121,6 +121,19 @@ def test_the_type_of_a_property_tells_contents_apart(recorded):
     assert some(found, "redelivered", "attempts") == [(False, 1), (True, 1)]
 
 
+def test_properties_in_another_order_are_the_same(recorded):
+    one = mtl.encode_table({"a": 1, "b": 2})
+    other = mtl.encode_table({"b": 2, "redelivered": True, "a": 1})
+    sent = [("out", b"r", content(at, "jobs", b"b", table)) for at, table in enumerate((one, other), 1)]
+    assert some(recorded("mtl", sent).contents(), "attempts") == [(1,), (2,)]
+
+
+def test_a_response_refuses_the_second_content_of_a_sequence_when_the_first_is_confirmed(recorded):
+    twice = [("in", b"r", content(1, "jobs", body)) for body in (b"a", b"bb")]
+    settled = [("out", b"r", confirm(1, multiple=True)), ("out", b"r", response(1, 400))]
+    assert some(recorded("mtl", [*twice, *settled]).contents(), "fate") == [("confirmed",), ("refused",)]
+
+
 def test_a_lease_that_is_refused_ends_no_connection(recorded):
     found = recorded(
         "mtl",

@@ -12,6 +12,7 @@ from test_folds import batches, flows, rows_of_all
 
 from peers.mtl import confirm, content, lease, reject, response
 from peers.together import ALPHABET, START_NS, STEP_NS, dat, event, message, put, reply, request
+from trunkline import mtl
 from trunkline._native.analysis import Fold
 
 BUCKETS = 16
@@ -164,6 +165,75 @@ def test_a_bucket_keeps_its_share():
 
 
 FEW = 40
+
+
+LEASE, REFUSED = ("in", b"r", lease(7, "one")), ("out", b"r", response(7, 403))
+JOB, REJECTED = ("out", b"r", content(1, "jobs", b"a")), ("in", b"r", reject(1))
+OF_ANOTHER = [("out", b"s", content(1, "jobs", b"a")), ("in", b"s", reject(1))]
+DEAD = "out", b"q", content(1, "jobs.dead", b"a")
+
+
+def as_they_stand(rows):
+    return [(row["seq"], row["fate"]) for row in sorted(rows, key=lambda row: row["seq"])]
+
+
+@pytest.mark.parametrize(
+    ("messages", "fates"),
+    [
+        # Its connection has not begun anew, so that it was rejected before the dead letter.
+        ([JOB, LEASE, REJECTED, DEAD, REFUSED], [(0, "dead_lettered"), (3, "open")]),
+        # Its connection has a higher sequence, so that nothing could reject it.
+        ([("out", b"r", content(5, "jobs", b"b")), LEASE, JOB, REJECTED, DEAD, REFUSED], None),
+        # The dead letter is that of another one then.
+        (
+            [*OF_ANOTHER, ("out", b"r", content(5, "jobs", b"b")), LEASE, JOB, REJECTED, DEAD, REFUSED],
+            [(0, "dead_lettered"), (2, "open"), (4, "open"), (6, "open")],
+        ),
+        ([*OF_ANOTHER, JOB, LEASE, REJECTED, DEAD, REFUSED], [(0, "rejected"), (2, "dead_lettered"), (5, "open")]),
+    ],
+)
+def test_a_dead_letter_is_paired_anew_when_a_lease_is_answered_late(messages, fates):
+    stream = Stream("contents")
+    for each in messages:
+        stream.take([each])
+    assert as_they_stand(stream.rows.values()) == as_they_stand(rows_of_all("contents", messages))
+    assert as_they_stand(stream.rows.values()) == (fates or [(0, "open"), (2, "open"), (4, "open")])
+    assert (stream.evicted, stream.left_out) == (0, 0)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    messages=st.lists(
+        st.sampled_from(
+            [
+                *(LEASE, REFUSED, ("out", b"r", response(7, 200)), JOB, REJECTED, DEAD, *OF_ANOTHER),
+                *(("out", b"r", content(2, "jobs", b"a")), ("in", b"r", reject(2, multiple=True))),
+            ]
+        ),
+        max_size=30,
+    ),
+    is_divided=st.booleans(),
+)
+def test_dead_letters_around_leases_are_those_of_a_batch(messages, is_divided):
+    stream = Stream("contents", is_divided=is_divided)
+    for each in messages:
+        stream.take([each])
+    assert in_any_order(stream.rows.values()) == in_any_order(rows_of_all("contents", messages))
+    assert (stream.evicted, stream.left_out) == (0, 0)
+
+
+def test_which_delivery_one_is_of_what_was_forgotten_is_unknown():
+    redelivered = mtl.encode_table({"redelivered": True})
+    stream = Stream("contents", max_bytes=6_000)
+    for number in range(1, FEW + 1):
+        stream.take([("out", b"r", content(number, "jobs", b"x" * number)), ("in", b"r", confirm(number))])
+    known, forgotten = (b"x" * number for number in (FEW, 1))
+    stream.take(
+        [("out", b"r", content(FEW + at, "jobs", body, redelivered)) for at, body in enumerate((known, forgotten), 1)]
+    )
+    attempts = {row["sequence"]: row["attempts"] for row in stream.rows.values()}
+    assert (attempts[FEW + 1], attempts[FEW + 2]) == (2, None)
+    assert stream.left_out == 1
 
 
 def sent_and_then(*settled):

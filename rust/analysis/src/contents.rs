@@ -28,7 +28,7 @@ impl Fold for Contents {
     const STEPS: &'static [&'static str] = &[Settlements::NAME, Deliveries::NAME];
 
     fn ingest(&mut self, batch: &RecordBatch) -> Result<(), ColumnError> {
-        self.settlements.ingest(batch)
+        self.settlements.ingest(&Settlements::prepare(batch)?)
     }
 
     fn emit(&mut self, is_end: bool) -> Option<Vec<Cell>> {
@@ -70,6 +70,7 @@ impl Contents {
         while let Some(content) = self.settlements.next(is_end) {
             self.deliveries.add(content);
         }
+        self.deliveries.pair_dead_letters();
         self.deliveries.next(is_end)
     }
 }

@@ -1,6 +1,9 @@
 //! The deliveries of each content, one after the other, and those that ended as dead letters.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::{
+    collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque},
+    mem,
+};
 
 use arrow_array::RecordBatch;
 use foldhash::quality::RandomState;
@@ -34,33 +37,48 @@ pub(crate) struct Deliveries {
     known: HashMap<u128, Known, RandomState>,
     /// Their fingerprints, oldest first.
     order: VecDeque<u128>,
+    /// Whether some were forgotten.
+    #[serde(default)]
+    has_forgotten: bool,
+    /// The fingerprints of contents whose dead letters are to be paired, and the first one that is new.
+    #[serde(skip)]
+    unpaired: BTreeMap<u128, i64>,
     /// The contents of a stream that may still be settled, by the fingerprint of their capture and number.
     open: HashMap<u128, Open, RandomState>,
     /// Their fingerprints, oldest first, and of some that are not open any more.
     opened: VecDeque<u128>,
-    /// Rejected deliveries of a stream that are emitted at the end of this part.
+    /// Rejected deliveries of a stream that are emitted at the end of this part, if they have changed.
     #[serde(skip)]
     changed: Vec<Id>,
     /// Deliveries of a stream to emit now.
     #[serde(skip)]
     ready: VecDeque<Delivered>,
     evicted: u64,
-    /// How many dead letters came when what they are of had left.
+    /// How many dead letters came when what they are of had left, and redeliveries of what was forgotten.
     left_out: u64,
 }
 
 /// What is known of equal contents, of one resource and direction.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Known {
-    /// The number of the last delivery.
-    attempts: i64,
-    /// Rejected deliveries, one of which may become a dead letter.
+    /// The number of the last delivery; None if contents were forgotten before it.
+    attempts: Option<i64>,
+    /// Rejected deliveries, each of which may become a dead letter.
     rejected: Vec<Id>,
+    /// The dead letters, each with the delivery that ended as it: as long as that may change.
+    #[serde(default)]
+    dead: Vec<(i64, Option<Id>)>,
+    /// How many may still be settled: also before a dead letter, where the answer to a lease comes late.
+    #[serde(default)]
+    open: u32,
 }
 
 /// A content of a stream that may still be settled.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Open {
+    /// The fingerprint of what it has in common with equal ones.
+    #[serde(default)]
+    key: u128,
     attempts: Option<i64>,
     at_ns: i64,
     /// The delivery, if it counts as rejected for now.
@@ -119,6 +137,7 @@ impl Fold for Deliveries {
                 self.add(content);
             }
         }
+        self.pair_dead_letters();
         Ok(())
     }
 
@@ -139,7 +158,10 @@ impl Fold for Deliveries {
     /// Ends the wait for dead letters of deliveries that are older than this moment, which were emitted.
     fn forget(&mut self, before_ns: i64) {
         self.delivered.complete_where(|delivered| delivered.content.expire(before_ns));
-        self.open.retain(|_, open| open.at_ns >= before_ns);
+        let before: Vec<_> = self.open.iter().filter(|(_, open)| open.at_ns < before_ns).map(|(at, _)| *at).collect();
+        for message in before {
+            self.close(message);
+        }
     }
 
     fn resize(&mut self, budget: Budget) {
@@ -165,9 +187,9 @@ impl Deliveries {
     pub(crate) fn add(&mut self, content: Content) {
         let attempts = self.number(&content);
         if content.may_die() {
-            self.reject(content, Some(attempts));
+            self.reject(content, attempts);
         } else {
-            let id = self.delivered.begin(Delivered::of(content, Some(attempts)));
+            let id = self.delivered.begin(Delivered::of(content, attempts));
             self.delivered.complete(id);
         }
     }
@@ -178,12 +200,13 @@ impl Deliveries {
             hasher.write_i64(content.seq);
             hasher.write(content.capture_id.as_bytes());
         });
-        let (at_ns, before) = (content.at_ns, self.open.remove(&message));
-        let attempts = if news.is_new { Some(self.number(&content)) } else { before.and_then(|open| open.attempts) };
+        let (key, at_ns) = (own_key(&content), content.at_ns);
+        let before = self.close(message);
+        let attempts = if news.is_new { self.number(&content) } else { before.and_then(|open| open.attempts) };
         let mut rejected = before.and_then(|open| open.rejected);
         if news.is_changed {
             rejected = match rejected {
-                Some(id) => self.replace(id, content).then_some(id),
+                Some(id) => self.replace(id, key, content).then_some(id),
                 None if content.may_die() => Some(self.reject(content, attempts)),
                 None => {
                     self.ready.push_back(Delivered::of(content, attempts));
@@ -193,21 +216,31 @@ impl Deliveries {
             self.changed.extend(rejected);
         }
         if !news.is_over {
-            self.open.insert(message, Open { attempts, at_ns, rejected });
+            let known = self.known(key);
+            known.open = known.open.saturating_add(1);
+            self.open.insert(message, Open { key, attempts, at_ns, rejected });
             self.opened.push_back(message);
             self.forget_open();
         }
     }
 
-    /// Numbers a delivery, and ends another if this is its dead letter.
-    fn number(&mut self, content: &Content) -> i64 {
+    /// Numbers a delivery, and notes it if it is a dead letter.
+    fn number(&mut self, content: &Content) -> Option<i64> {
         let resource = content.resource.as_deref().unwrap_or_default();
         if let Some(of) = resource.strip_suffix(DEAD).filter(|_| content.is_delivered()) {
             self.bury(key(content, of), content.seq);
         }
-        let known = self.known(key(content, resource));
-        known.attempts = if content.is_redelivered { known.attempts.saturating_add(1) } else { 1 };
-        known.attempts
+        let has_forgotten = self.has_forgotten;
+        let known = self.known(own_key(content));
+        let before = known.attempts;
+        known.attempts = match before {
+            Some(attempts) if content.is_redelivered => Some(attempts.saturating_add(1)),
+            None if content.is_redelivered && has_forgotten => None,
+            _ => Some(1),
+        };
+        let attempts = known.attempts;
+        self.left_out = self.left_out.saturating_add(u64::from(attempts.is_none()));
+        attempts
     }
 
     /// What is known of contents that are equal to one.
@@ -223,53 +256,77 @@ impl Deliveries {
 
     /// Keeps a rejected delivery, which may become a dead letter.
     fn reject(&mut self, content: Content, attempts: Option<i64>) -> Id {
-        let key = key(&content, content.resource.as_deref().unwrap_or_default());
+        let key = own_key(&content);
         let id = self.delivered.begin(Delivered::of(content, attempts));
         self.known(key).rejected.push(id);
+        self.pair_again(key);
         id
     }
 
-    /// A delivery that counted as rejected is settled anew, unless it has ended as a dead letter.
-    fn replace(&mut self, id: Id, content: Content) -> bool {
+    /// A delivery that counted as rejected is settled anew: whether it still does.
+    fn replace(&mut self, id: Id, key: u128, content: Content) -> bool {
         let may_die = content.may_die();
         let Some(delivered) = self.delivered.get(id) else { return false };
         delivered.is_emitted &= delivered.content.settled == content.settled;
         delivered.content = content;
         if !may_die {
+            delivered.is_emitted &= !mem::take(&mut delivered.is_dead);
             self.delivered.complete(id);
+            if let Some(known) = self.known.get_mut(&key) {
+                known.rejected.retain(|rejected| *rejected != id);
+                for (_, of) in known.dead.iter_mut().filter(|(_, of)| *of == Some(id)) {
+                    *of = None;
+                }
+            }
         }
+        self.pair_again(key);
         may_die
     }
 
-    /// A dead letter is sent: pairs it with the latest delivery that was rejected before, and has none.
-    fn bury(&mut self, key: u128, seq: i64) {
-        let Self { delivered, known, left_out, .. } = self;
-        let Some(known) = known.get_mut(&key) else { return };
-        let rejected = known.rejected.len();
-        known.rejected.retain(|id| delivered.get(*id).is_some());
-        let gone = rejected > known.rejected.len();
-        let mut latest = None;
-        for (at, id) in known.rejected.iter().enumerate() {
-            if let Some(found) = delivered.get(*id)
-                && found.content.is_rejected_before(seq)
-            {
-                latest = latest.max(Some((found.content.seq, at)));
-            }
+    /// A content of a stream is no longer among those that may be settled.
+    fn close(&mut self, message: u128) -> Option<Open> {
+        let open = self.open.remove(&message)?;
+        if let Some(known) = self.known.get_mut(&open.key) {
+            known.open = known.open.saturating_sub(1);
+            self.pair_again(open.key);
         }
-        if let Some((_, at)) = latest {
-            let id = known.rejected.remove(at);
-            if let Some(found) = delivered.get(id) {
-                (found.is_dead, found.is_emitted) = (true, false);
+        Some(open)
+    }
+
+    /// A dead letter is sent.
+    fn bury(&mut self, key: u128, seq: i64) {
+        if let Some(known) = self.known.get_mut(&key) {
+            known.dead.push((seq, None));
+            let first = self.unpaired.entry(key).or_insert(seq);
+            *first = seq.min(*first);
+        }
+    }
+
+    /// What dead letters are paired with has changed.
+    fn pair_again(&mut self, key: u128) {
+        if self.known.get(&key).is_some_and(|known| !known.dead.is_empty()) {
+            self.unpaired.entry(key).or_insert(i64::MAX);
+        }
+    }
+
+    /// Pairs dead letters each with the latest delivery that was rejected before it, and has none.
+    pub(crate) fn pair_dead_letters(&mut self) {
+        for (key, first) in mem::take(&mut self.unpaired) {
+            let Some(known) = self.known.get_mut(&key) else { continue };
+            let is_lost = known.pair(&mut self.delivered, &mut self.changed);
+            let lost = known.dead.iter().filter(|(seq, of)| is_lost && of.is_none() && *seq >= first).count();
+            self.left_out = self.left_out.saturating_add(lost as u64);
+            if known.open == 0 {
+                known.end_dead(&mut self.delivered);
             }
-            delivered.complete(id);
-        } else if gone {
-            *left_out = left_out.saturating_add(1);
         }
     }
 
     /// Forgets the oldest content: it is unknown when it comes again.
     fn forget_oldest(&mut self) {
-        if let Some(known) = self.order.pop_front().and_then(|oldest| self.known.remove(&oldest)) {
+        self.has_forgotten = true;
+        if let Some(mut known) = self.order.pop_front().and_then(|oldest| self.known.remove(&oldest)) {
+            known.end_dead(&mut self.delivered);
             for id in known.rejected {
                 self.evicted = self.evicted.saturating_add(u64::from(self.delivered.get(id).is_some()));
                 self.delivered.complete(id);
@@ -281,7 +338,7 @@ impl Deliveries {
     fn forget_open(&mut self) {
         while self.open.len() > self.budget.share(OPEN) {
             let Some(oldest) = self.opened.pop_front() else { return };
-            self.evicted = self.evicted.saturating_add(u64::from(self.open.remove(&oldest).is_some()));
+            self.evicted = self.evicted.saturating_add(u64::from(self.close(oldest).is_some()));
         }
         if self.opened.len() > self.open.len().saturating_mul(2).max(1024) {
             // One that is open again comes twice: it stays as old as it was.
@@ -302,6 +359,56 @@ impl Deliveries {
             }
         }
     }
+}
+
+impl Known {
+    /// Pairs dead letters with rejected deliveries; gives whether some of these had left.
+    fn pair(&mut self, delivered: &mut Ordered<Delivered>, changed: &mut Vec<Id>) -> bool {
+        let rejected = self.rejected.len();
+        self.rejected.retain(|id| delivered.get(*id).is_some());
+        // A delivery that has left keeps its dead letter.
+        self.dead.retain(|(_, of)| of.is_none_or(|id| delivered.get(id).is_some()));
+        self.dead.sort_unstable_by_key(|(seq, _)| *seq);
+        let mut rejections = Vec::new();
+        for id in &self.rejected {
+            if let Some(Delivered { content, .. }) = delivered.get(*id) {
+                rejections.push((content.settled.map(|settled| settled.seq), content.seq, *id));
+            }
+        }
+        rejections.sort_unstable();
+        let mut rejections = rejections.into_iter().peekable();
+        let (mut latest, mut dead) = (BinaryHeap::new(), HashSet::<Id, RandomState>::default());
+        for (seq, of) in &mut self.dead {
+            while let Some((_, sent, id)) = rejections.next_if(|(settled, ..)| *settled < Some(*seq)) {
+                latest.push((sent, id));
+            }
+            *of = latest.pop().map(|(_, id)| id);
+            dead.extend(*of);
+        }
+        for id in &self.rejected {
+            if let Some(delivery) = delivered.get(*id)
+                && delivery.is_dead != dead.contains(id)
+            {
+                (delivery.is_dead, delivery.is_emitted) = (!delivery.is_dead, false);
+                changed.push(*id);
+            }
+        }
+        rejected > self.rejected.len()
+    }
+
+    /// The dead letters stay with the deliveries that they are paired with.
+    fn end_dead(&mut self, delivered: &mut Ordered<Delivered>) {
+        let dead: HashSet<Id, RandomState> = self.dead.drain(..).filter_map(|(_, of)| of).collect();
+        self.rejected.retain(|id| !dead.contains(id));
+        for id in dead {
+            delivered.complete(id);
+        }
+    }
+}
+
+/// A fingerprint of what a content has in common with equal ones.
+fn own_key(content: &Content) -> u128 {
+    key(content, content.resource.as_deref().unwrap_or_default())
 }
 
 /// A fingerprint of what equal contents of one resource have in common.

@@ -110,7 +110,7 @@ pub trait Folding: Send {
 }
 
 /// The versions of states that are read: the last one is written.
-const VERSIONS: RangeInclusive<u16> = 4..=6;
+const VERSIONS: RangeInclusive<u16> = 4..=7;
 
 /// A fold, and the open rows that it has emitted.
 #[derive(Serialize, Deserialize)]

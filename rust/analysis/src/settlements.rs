@@ -367,6 +367,15 @@ impl Connection {
     }
 }
 
+impl Flow {
+    /// A content is settled: a Response to its sequence refuses another, if one of that sequence came later.
+    fn forget_latest(&mut self, sequence: u64, id: Id) {
+        if self.latest.get(&sequence) == Some(&id) {
+            self.latest.remove(&sequence);
+        }
+    }
+}
+
 impl Gone {
     fn add(&mut self, sequence: u64) {
         self.first = if self.count == 0 { sequence } else { self.first.min(sequence) };
@@ -680,14 +689,12 @@ impl Settlements {
                     let up_to = sequence.min(flow.last);
                     let after = up_to.checked_add(1).map(|after| flow.open.split_off(&after)).unwrap_or_default();
                     for (number, id) in mem::replace(&mut flow.open, after) {
-                        flow.latest.remove(&number);
+                        flow.forget_latest(number, id);
                         settle(id);
                     }
                     *left_out = left_out.saturating_add(flow.gone.settle_to(up_to));
                 } else if let Some(id) = flow.open.remove(&sequence) {
-                    if flow.latest.get(&sequence) == Some(&id) {
-                        flow.latest.remove(&sequence);
-                    }
+                    flow.forget_latest(sequence, id);
                     settle(id);
                 } else {
                     *left_out = left_out.saturating_add(flow.gone.settle(sequence));
