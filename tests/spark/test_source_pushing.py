@@ -66,6 +66,19 @@ def test_times_are_compared_in_microseconds(session, ten_segments, tmp_path):
     assert [row.seq for row in messages.where(at == is_second(50)).collect()] == [50]
 
 
+@pytest.mark.parametrize("condition", ["topic = 'b'", "topic in ('b', 'no') and direction = 'in'"])
+def test_segments_without_a_name_that_filters_want_are_not_read(session, tmp_path, condition):
+    frames = [(b"MESSAGE", b"TOPIC", topic, b"", b"x") for topic in (b"a", b"b", b"c") for _ in range(3)]
+    (tmp_path / "lines.jsonl").write_text("".join(line(each, at, protocol="mc0") for at, each in enumerate(frames)))
+    capture.import_(tmp_path / "lines.jsonl", tmp_path / "c", segment_bytes=3 * len(b"".join(frames[0])))
+    (tmp_path / "left").mkdir()
+    messages = session.read.format("trunkline").options(
+        decode="true", protocol="mc0", columns="seq,topic,direction,error"
+    )
+    some = messages.load(without_pages(tmp_path / "c", [1], tmp_path / "left")).where(condition)
+    assert [row.seq for row in some.orderBy("seq").collect()] == [3, 4, 5]
+
+
 def test_explain_shows_them(session, ten_segments, capsys):
     session.read.format("trunkline").load(str(ten_segments)).where("seq > 5 and n_bytes > 3").explain("formatted")
     shown = capsys.readouterr().out
@@ -86,12 +99,19 @@ def test_a_session_that_hands_over_none_reads_all(session, ten_segments):
 
 def test_what_spark_must_apply_is_given_back():
     reader = PushingReader(None)
+    names = [
+        EqualTo(("sender",), "a"),
+        In(("sender",), ("a", "b")),
+        EqualTo(("sender",), None),
+        EqualTo(("type",), "x"),
+    ]
     column, other = ("seq",), ("n_bytes",)
     left = [Not(EqualTo(column, 3)), In(column, (1, 2)), LessThan(other, 5), GreaterThan(("received_at",), 5)]
     taken = [IsNotNull(column), GreaterThan(column, 3), LessThan(column, 1 << 62)]
-    assert list(reader.pushFilters([*left, *taken])) == left
-    assert reader._numbers == [(4, (1 << 62) - 1)]
-    assert reader._times_ns == pruning.EVERY
+    assert list(reader.pushFilters([*left, *taken, *names])) == [*left, *names]
+    assert reader._wanted.numbers == [(4, (1 << 62) - 1)]
+    assert reader._wanted.times_ns == pruning.EVERY
+    assert reader._wanted.names == {"subject": pruning.Names(frozenset({"a"}))}
 
 
 def test_only_a_worker_of_filters_has_a_reader_that_takes_them():

@@ -1,17 +1,21 @@
-"""What a condition says of the numbers and times of rows: segments and row groups that cannot have such rows are not read.
+"""What a condition says of the numbers, times and names of rows: what cannot have such rows is not read.
 
 Spans are inclusive, in order, and do not overlap.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-__all__ = ["EVERY", "ROWS", "Spans", "at_least", "both", "compared", "moment_ns", "spans"]
+from trunkline._protocols import RECORDED
+
+__all__ = ["EVERY", "ROWS", "Names", "Spans", "Wanted", "at_least", "both", "compared", "moment_ns", "named", "within"]
 
 Spans = Sequence[tuple[int, int]]
 
@@ -29,21 +33,70 @@ _SWAPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+# The columns of which segments note the names, by what they note them as: one is called differently by each protocol.
+_NOTED = {
+    **{name: name for name in ("protocol", "endpoint", "direction")},
+    **dict.fromkeys(("sender", *(protocol.subject for protocol in RECORDED if protocol.subject)), "subject"),
+}
+
 
 @dataclass(frozen=True)
-class _May:
-    """The rows for which a condition may be true, and those for which it may be false; it may also be null."""
+class Names:
+    """Some names of a column, or all others; None stands for no name."""
 
-    be_true: Spans
-    be_false: Spans
+    names: frozenset[str | None]
+    is_others: bool = False
+
+    def __or__(self, other: Names) -> Names:
+        if self.is_others:
+            return Names(self.names & other.names if other.is_others else self.names - other.names, is_others=True)
+        return other | self if other.is_others else Names(self.names | other.names)
+
+    def __and__(self, other: Names) -> Names:
+        return ~(~self | ~other)
+
+    def __invert__(self) -> Names:
+        return Names(self.names, is_others=not self.is_others)
 
 
-_ANY = _May(EVERY, EVERY)
+_ALL_NAMES = Names(frozenset(), is_others=True)
 
 
-def spans(tree: Any, column: str) -> Spans:
-    """The values of a column of the rows for which a condition may be true; the column is ``seq`` or ``received_at_ns``."""
-    return _may(tree, column).be_true
+@dataclass(frozen=True)
+class Wanted:
+    """The rows that are wanted: what has none of them need not be read.
+
+    Attributes:
+        numbers: Their numbers.
+        times_ns: When they were received, in nanoseconds since 1970.
+        names: Their names, by the column as segments note it.
+    """
+
+    numbers: Spans = field(default_factory=lambda: ROWS)
+    times_ns: Spans = field(default_factory=lambda: EVERY)
+    names: Mapping[str, Names] = field(default_factory=dict)
+
+    def __and__(self, other: Wanted) -> Wanted:
+        names = dict(self.names)
+        for column, wanted in other.names.items():
+            names[column] = wanted & names.get(column, _ALL_NAMES)
+        return Wanted(both(self.numbers, other.numbers), both(self.times_ns, other.times_ns), names)
+
+
+def within(tree: Any) -> Wanted:
+    """The rows for which a condition may be true."""
+    names = {noted: _may(tree, _of_names(noted), _ANY_NAME).be_true for noted in dict.fromkeys(_NOTED.values())}
+    return Wanted(
+        _may(tree, _of_seq, _ANY_NUMBER).be_true.spans,
+        _may(tree, _of_moment, _ANY_NUMBER).be_true.spans,
+        {noted: wanted for noted, wanted in names.items() if wanted != _ALL_NAMES},
+    )
+
+
+def named(column: str, *names: str) -> Wanted:
+    """The rows that have one of these names in a column; all, if its names are not noted."""
+    noted = _NOTED.get(column)
+    return Wanted(names={} if noted is None else {noted: Names(frozenset(names))})
 
 
 def at_least(number: int) -> Spans:
@@ -94,73 +147,112 @@ def _others(given: Spans) -> Spans:
     return [(last + 1, first - 1) for last, first in zip(edges[::2], edges[1::2], strict=True) if last + 1 < first]
 
 
-def _may(tree: Any, column: str) -> _May:
+@dataclass(frozen=True)
+class _Numbers:
+    """Numbers of rows, or times."""
+
+    spans: Spans
+
+    def __or__(self, other: _Numbers) -> _Numbers:
+        return _Numbers(_either(self.spans, other.spans))
+
+    def __and__(self, other: _Numbers) -> _Numbers:
+        return _Numbers(both(self.spans, other.spans))
+
+
+@dataclass(frozen=True)
+class _May:
+    """The rows for which a condition may be true, and those for which it may be false; it may also be null."""
+
+    be_true: Any
+    be_false: Any
+
+    def __or__(self, other: _May) -> _May:
+        return _May(self.be_true | other.be_true, self.be_false & other.be_false)
+
+    def __and__(self, other: _May) -> _May:
+        return ~(~self | ~other)
+
+    def __invert__(self) -> _May:
+        return _May(self.be_false, self.be_true)
+
+
+_ANY_NUMBER = _May(_Numbers(EVERY), _Numbers(EVERY))
+_ANY_NAME = _May(_ALL_NAMES, _ALL_NAMES)
+
+# What the comparison of a column with a token says; None if it says nothing.
+_Compares = Callable[[str, str, Any], _May | None]
+
+
+def _may(tree: Any, compares: _Compares, anything: _May) -> _May:
+    def of(part: Any) -> _May:
+        return _may(part, compares, anything)
+
+    def compared(left: Any, how: str, right: Any) -> _May:
+        if left.data == "literal":
+            left, how, right = right, _SWAPPED.get(how, how), left
+        if left.data != "column" or right.data != "literal" or len(left.children) != 1:
+            return anything
+        return compares(left.children[0].strip('"'), how, right.children[0]) or anything
+
     parts = tree.children
     match tree.data.replace("is_not_", "is_"):
         case "either":
-            found = _any([_may(part, column) for part in parts])
+            found = functools.reduce(operator.or_, map(of, parts))
         case "both":
-            found = _all([_may(part, column) for part in parts])
+            found = functools.reduce(operator.and_, map(of, parts))
         case "negation":
-            found = _not(_may(parts[0], column))
+            found = ~of(parts[0])
         case "compares":
-            found = _compared(parts[0], parts[1], parts[2], column)
+            found = compared(*parts)
         case "is_in":
-            found = _any([_compared(parts[0], "=", part, column) for part in parts[1:]])
+            found = functools.reduce(operator.or_, (compared(parts[0], "=", part) for part in parts[1:]))
         case "is_between":
-            found = _all([_compared(parts[0], how, part, column) for how, part in ((">=", parts[1]), ("<=", parts[2]))])
+            found = compared(parts[0], ">=", parts[1]) & compared(parts[0], "<=", parts[2])
         case _:
-            return _ANY
-    return _not(found) if tree.data.startswith("is_not_") else found
+            return anything
+    return ~found if tree.data.startswith("is_not_") else found
 
 
-def _any(parts: Sequence[_May]) -> _May:
-    true, false = parts[0].be_true, parts[0].be_false
-    for part in parts[1:]:
-        true, false = _either(true, part.be_true), both(false, part.be_false)
-    return _May(true, false)
+def _of_names(noted: str) -> _Compares:
+    def compares(column: str, how: str, token: Any) -> _May | None:
+        if _NOTED.get(column) != noted or token.type != "TEXT" or how not in ("=", "==", "!=", "<>"):
+            return None
+        name = token[1:-1].replace("''", "'")
+        # Without a name a comparison is null.
+        equal = _May(Names(frozenset({name})), Names(frozenset({name, None}), is_others=True))
+        return ~equal if how in ("!=", "<>") else equal
+
+    return compares
 
 
-def _all(parts: Sequence[_May]) -> _May:
-    return _not(_any([_not(part) for part in parts]))
+def _of_seq(column: str, how: str, token: Any) -> _May | None:
+    return _of_number(how, token) if column == "seq" else None
 
 
-def _not(part: _May) -> _May:
-    return _May(part.be_false, part.be_true)
-
-
-def _compared(left: Any, how: str, right: Any, column: str) -> _May:
-    if left.data == "literal":
-        left, how, right = right, _SWAPPED.get(how, how), left
-    if left.data != "column" or right.data != "literal" or len(left.children) != 1:
-        return _ANY
-    name = left.children[0].strip('"')
-    if name == column:
-        return _of_number(how, right.children[0])
-    if name == "received_at" and column == "received_at_ns":
-        return _of_moment(how, right.children[0])
-    return _ANY
-
-
-def _of_number(how: str, token: Any) -> _May:
+def _of_number(how: str, token: Any) -> _May | None:
     if token.type != "NUMBER":
-        return _ANY
+        return None
     text = str(token)
     if text.lstrip("+-").isdigit():
         return _exactly(how, int(text), int(text))
     value = float(text)
     if not math.isfinite(value) or abs(value) > _EXACT:
-        return _ANY
+        return None
     return _exactly(how, math.ceil(value), math.floor(value))
 
 
-def _of_moment(how: str, token: Any) -> _May:
+def _of_moment(column: str, how: str, token: Any) -> _May | None:
+    if column == "received_at_ns":
+        return _of_number(how, token)
+    if column != "received_at":
+        return None
     moment = datetime.fromisoformat(token[1:-1].replace("''", "'"))
     return _exactly(how, *moment_ns(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)))
 
 
 def _exactly(how: str, first: int, last: int) -> _May:
     if how in ("!=", "<>"):
-        return _not(_exactly("=", first, last))
+        return ~_exactly("=", first, last)
     true = compared(how, first, last)
-    return _May(true, _others(true))
+    return _May(_Numbers(true), _Numbers(_others(true)))

@@ -296,7 +296,7 @@ class Capture:
         """A selection of the rows from this number on."""
         need_selection(selection)
         need_number("first_seq", first_seq, least=-(2**63))
-        return (selection or Selection()).of(self, pruning.at_least(first_seq))
+        return (selection or Selection()).of(self, pruning.Wanted(pruning.at_least(first_seq)))
 
     def info(self) -> CaptureInfo:
         """Counts what the capture holds."""

@@ -65,6 +65,9 @@ _OF_ONE = {
     **{subject: names[0] for subject, names in _SUBJECTS.items() if len(names) == 1},
 }
 
+# The criteria whose names segments note.
+_NAMED = ("direction", "sender", *_SUBJECTS)
+
 _LAST = (1 << 63) - 1
 
 
@@ -195,10 +198,8 @@ class Selection:
         """The protocols that have the given criteria."""
         return {protocol for name, protocol in _OF_ONE.items() if getattr(self, name) is not None}
 
-    def of(
-        self, capture: Source, numbers: pruning.Spans = pruning.ROWS, times_ns: pruning.Spans = pruning.EVERY
-    ) -> Selected:
-        """The selection in a capture, of rows with these numbers and times; looks up the runs if one is wanted."""
+    def of(self, capture: Source, rows: pruning.Wanted | None = None) -> Selected:
+        """The selection in a capture, of these rows; looks up the runs if one is wanted."""
         topics = (getattr(self, name) for name in _SUBJECTS)
         native: dict[str, Any] = {
             "protocol": self.spoken,
@@ -209,16 +210,21 @@ class Selection:
             "until_ns": self.until_ns,
         }
         spans = None if self.run is None else _spans(capture, self.sender, self.run)
+        rows = rows or pruning.Wanted()
         if spans is not None:
-            numbers = pruning.both([span for of_sender in spans.values() for span in of_sender], numbers)
+            rows &= pruning.Wanted(sorted(span for of_sender in spans.values() for span in of_sender))
         if (condition := self.condition()) is not None:
-            numbers = pruning.both(condition.numbers, numbers)
-            times_ns = pruning.both(condition.times_ns, times_ns)
-        if times_ns != pruning.EVERY:
-            native |= self._within(times_ns)
-        numbers = pruning.both(numbers, pruning.ROWS)
+            rows &= condition.wanted
+        for column in ("protocol", *_NAMED):
+            if (name := native.get(column, getattr(self, column))) is not None:
+                rows &= pruning.named(column, name)
+        if rows.times_ns != pruning.EVERY:
+            native |= self._within(rows.times_ns)
+        numbers = pruning.both(rows.numbers, pruning.ROWS)
         if numbers != pruning.ROWS:
             native["numbers"] = numbers
+        if rows.names:
+            native["names"] = {column: (list(names.names), names.is_others) for column, names in rows.names.items()}
         return Selected(self, {name: value for name, value in native.items() if value is not None}, spans)
 
     def _within(self, times_ns: pruning.Spans) -> dict[str, int | None]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trunkline import columns
 from trunkline.capture.conditions import Binder, has_fields, parse
-from trunkline.capture.pruning import Spans, spans
+from trunkline.capture.pruning import Wanted, within
 from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
@@ -61,14 +61,9 @@ class Where:
         self.protocols = tuple(found)
 
     @functools.cached_property
-    def numbers(self) -> Spans:
-        """The numbers of the rows that may match."""
-        return spans(self._tree, "seq")
-
-    @functools.cached_property
-    def times_ns(self) -> Spans:
-        """The times of receipt of the rows that may match."""
-        return spans(self._tree, "received_at_ns")
+    def wanted(self) -> Wanted:
+        """The rows that may match."""
+        return within(self._tree)
 
     def of(self, protocol: str, **options: Any) -> Condition:
         """The condition over the columns of one of its protocols, decoded with these options.

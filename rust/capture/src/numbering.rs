@@ -23,6 +23,7 @@ use crate::disk::Files;
 use crate::files::Span;
 use crate::journal::Header;
 use crate::layout::open;
+use crate::names;
 use crate::notes::Sum;
 use crate::schema::{HEADER_COLUMNS, schema};
 use crate::segment::properties;
@@ -92,11 +93,15 @@ fn numbered(metadata: &ParquetMetaData, staged: &Staged, header: &Header) -> Res
     });
     let groups = groups.collect::<Result<Vec<RowGroupMetaData>, _>>()?;
     let file = metadata.file_metadata();
+    // What is noted of rows stays.
+    let numbered = properties.key_value_metadata().into_iter().flatten().cloned();
+    let noted = file.key_value_metadata().into_iter().flatten().filter(|pair| names::is_note(pair)).cloned();
+    let described = numbered.chain(noted).collect();
     let file = FileMetaData::new(
         file.version(),
         file.num_rows(),
         file.created_by().map(str::to_owned),
-        properties.key_value_metadata().cloned(),
+        Some(described),
         file.schema_descr_ptr(),
         file.column_orders().cloned(),
     );

@@ -20,6 +20,7 @@ use crate::columns::MESSAGE_BYTES_MAX;
 use crate::files::Span;
 use crate::guard::guarded;
 use crate::load::{BATCH_BYTES, batch_rows};
+use crate::names::Noted;
 use crate::runs::RUN_COLUMNS;
 use crate::schema::{N_HEAD, schema};
 use crate::selection::Selection;
@@ -57,7 +58,8 @@ impl SegmentReader {
             let metadata = metadata.map_err(|error| file.failure(&path, error))?;
             let names = wanted.fields().iter().map(|field| field.name().as_str());
             let columns = ProjectionMask::columns(metadata.parquet_schema(), names);
-            let is_wanted = |group: &usize| selection.may_have(metadata.metadata().row_group(*group));
+            let noted = Noted::of(metadata.metadata());
+            let is_wanted = |group: &usize| selection.may_have(metadata.metadata(), &noted, *group);
             let groups: Vec<usize> = (0..metadata.metadata().num_row_groups()).filter(is_wanted).collect();
             Ok((metadata, columns, groups))
         })?;

@@ -23,6 +23,7 @@ use crate::files::Span;
 use crate::guard::guarded;
 use crate::journal::Header;
 use crate::manifest::capture_id;
+use crate::names::Gathered;
 use crate::notes::Sum;
 use crate::schema::{journal_schema, schema};
 use crate::source::Source;
@@ -56,6 +57,7 @@ pub(crate) struct SegmentWriter {
     next_seq: u64,
     row_group_bytes: u64,
     frame_bytes: u64,
+    names: Gathered,
 }
 
 impl SegmentWriter {
@@ -77,6 +79,7 @@ impl SegmentWriter {
             capture_id,
             row_group_bytes: 0,
             frame_bytes: 0,
+            names: Gathered::default(),
         })
     }
 
@@ -87,17 +90,25 @@ impl SegmentWriter {
 
     fn write(&mut self, batch: &Batch, rows: &RecordBatch) -> Result<(), CaptureError> {
         let bytes = batch.frame_bytes + ROW_BYTES * batch.rows() + LISTED_BYTES * batch.listed();
-        let appended = (|| {
-            if self.row_group_bytes + bytes > ROW_GROUP_BYTES {
-                self.parquet.flush()?;
-                self.row_group_bytes = 0;
-            }
-            self.parquet.write(rows)
-        })();
-        self.row_group_bytes += bytes;
+        self.write_rows(rows, bytes)?;
         self.frame_bytes += batch.frame_bytes;
         self.next_seq += batch.rows();
-        appended.map_err(|error: ParquetError| failure(&self.path, &self.disk_error, &error))
+        Ok(())
+    }
+
+    /// Writes rows that take so many bytes before encoding, in a row group that has room for them.
+    fn write_rows(&mut self, rows: &RecordBatch, bytes: u64) -> Result<(), CaptureError> {
+        let written = (|| {
+            if self.row_group_bytes.saturating_add(bytes) > ROW_GROUP_BYTES && self.row_group_bytes > 0 {
+                self.parquet.flush()?;
+                self.names.end_group();
+                self.row_group_bytes = 0;
+            }
+            self.row_group_bytes = self.row_group_bytes.saturating_add(bytes);
+            self.names.add(rows);
+            self.parquet.write(rows)
+        })();
+        written.map_err(|error: ParquetError| failure(&self.path, &self.disk_error, &error))
     }
 
     /// Appends rows that keep the numbers they have in their captures.
@@ -122,20 +133,18 @@ impl SegmentWriter {
     pub(crate) fn append_rows(&mut self, rows: &RecordBatch) -> Result<(), CaptureError> {
         let n_bytes = rows["n_bytes"].as_primitive::<Int64Type>().values().iter();
         let frames = n_bytes.filter_map(|bytes| u64::try_from(*bytes).ok()).fold(0, u64::saturating_add);
-        let bytes = frames + ROW_BYTES * rows.num_rows() as u64;
-        if self.row_group_bytes.saturating_add(bytes) > ROW_GROUP_BYTES {
-            self.parquet.flush().map_err(|error| failure(&self.path, &self.disk_error, &error))?;
-            self.row_group_bytes = 0;
-        }
-        self.row_group_bytes = self.row_group_bytes.saturating_add(bytes);
+        self.write_rows(rows, frames + ROW_BYTES * rows.num_rows() as u64)?;
         self.frame_bytes = self.frame_bytes.saturating_add(frames);
         self.next_seq += rows.num_rows() as u64;
-        self.parquet.write(rows).map_err(|error| failure(&self.path, &self.disk_error, &error))
+        Ok(())
     }
 
     /// Writes the footer and syncs: from here on a rename makes it a segment. Gives the checksum of what was written.
     pub(crate) fn finish(self) -> Result<Sum, CaptureError> {
-        let Self { path, parquet, disk_error, header, next_seq, frame_bytes, .. } = self;
+        let Self { path, mut parquet, disk_error, header, next_seq, frame_bytes, names, .. } = self;
+        if let Some(names) = names.finish() {
+            parquet.append_key_value_metadata(names);
+        }
         let counts = Some((next_seq - header.first_seq, frame_bytes));
         let written = parquet.into_inner().map_err(|error| failure(&path, &disk_error, &error))?;
         let WatchedFile { mut file, bytes, crc, .. } = written;

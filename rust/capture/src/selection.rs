@@ -6,11 +6,12 @@ use std::path::Path;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array as _, BooleanArray, RecordBatch};
-use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
 
 use crate::CaptureError;
 use crate::guard::guarded;
+use crate::names::{Names, Noted};
 use crate::source::Source;
 use crate::thrift::check_footer;
 
@@ -31,6 +32,8 @@ pub struct Selection {
     pub numbers: Option<Vec<RangeInclusive<i64>>>,
     /// The number of its segment is in one of these.
     pub segments: Option<Vec<RangeInclusive<i64>>>,
+    /// Its names are among these, by column: row groups that have none are not read, others as a whole.
+    pub names: Vec<(String, Names)>,
 }
 
 impl Selection {
@@ -50,8 +53,9 @@ impl Selection {
         .filter_map(|(is_needed, name)| is_needed.then_some(name))
     }
 
-    /// Whether any row of this group may be selected, by its statistics.
-    pub(crate) fn may_have(&self, group: &RowGroupMetaData) -> bool {
+    /// Whether any row of a row group may be selected, by its statistics and the names noted of it.
+    pub(crate) fn may_have(&self, metadata: &ParquetMetaData, noted: &Noted, number: usize) -> bool {
+        let group = metadata.row_group(number);
         let times = bounds(group, "received_at_ns");
         let is_too_early = times.is_some_and(|(_, last)| self.since_ns.is_some_and(|since| last < since));
         let is_too_late = times.is_some_and(|(first, _)| self.until_ns.is_some_and(|until| first >= until));
@@ -60,7 +64,9 @@ impl Selection {
                 !wanted.iter().any(|range| *range.start() <= last && *range.end() >= first)
             })
         };
-        !(is_too_early || is_too_late || has_none("seq", &self.numbers) || has_none("segment", &self.segments))
+        let is_outside =
+            is_too_early || is_too_late || has_none("seq", &self.numbers) || has_none("segment", &self.segments);
+        !is_outside && noted.may_have(number, &self.names)
     }
 
     /// Which rows of a batch are selected; `None` for all of them.
@@ -193,6 +199,7 @@ mod tests {
                 until_ns,
                 numbers: spans.clone(),
                 segments: None,
+                names: Vec::new(),
             };
             let expected: Vec<i64> = (0_i64..100).filter(|seq| {
                 let time = seq * 10;

@@ -1,6 +1,7 @@
 //! `trunkline._native.capture`: captures on disk, as Python's objects.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +16,7 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3_arrow::{PyRecordBatchReader, PySchema};
 use trunkline_capture::{
-    Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Position, Published, Row, Rows,
+    Access, Batches, Capture, CaptureError as CaptureFault, Direction, Import, Names, Position, Published, Row, Rows,
     RunRecord, Selection, compact as compact_capture, existing as existing_segments, groups as row_groups,
     is_capture as is_capture_there, mark_variants as mark, need_unlocked as need_capture_unlocked,
     published as published_segments, put_back as put_capture_back, read_file as read_capture_file,
@@ -154,10 +155,15 @@ fn get<'py, T: FromPyObjectOwned<'py>>(given: &Bound<'py, PyDict>, name: &str) -
     }
 }
 
+/// Some names, or all others.
+type GivenNames = (Vec<Option<String>>, bool);
+
 /// A selection from Python's dictionary.
 fn selection(given: Option<&Bound<'_, PyDict>>) -> PyResult<Selection> {
     let Some(given) = given else { return Ok(Selection::default()) };
     let numbers: Option<Vec<(i64, i64)>> = get(given, "numbers")?;
+    let names: Option<BTreeMap<String, GivenNames>> = get(given, "names")?;
+    let named_names = |(column, (names, is_others))| (column, Names { names, is_others });
     Ok(Selection {
         protocol: get(given, "protocol")?,
         direction: get(given, "direction")?,
@@ -167,6 +173,7 @@ fn selection(given: Option<&Bound<'_, PyDict>>) -> PyResult<Selection> {
         until_ns: get(given, "until_ns")?,
         numbers: numbers.map(|spans| spans.into_iter().map(|(first, last)| first..=last).collect()),
         segments: None,
+        names: names.unwrap_or_default().into_iter().map(named_names).collect(),
     })
 }
 

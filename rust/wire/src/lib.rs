@@ -43,7 +43,7 @@ pub use machine::{
 };
 pub use names::{NAME_BYTES, shortened};
 pub use pattern::Pattern;
-pub use protocol::{Protocol, Split};
+pub use protocol::{Protocol, Split, UnknownSubject};
 
 protocol::framings! {
     /// Endpoint configuration over NATS.

@@ -41,6 +41,10 @@ impl Split {
     }
 }
 
+/// A message is invalid, but may be valid with other settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownSubject;
+
 /// A framing of a protocol, represented by a type without values.
 pub trait Protocol: 'static {
     /// Its stable name, also in the rows of a capture.
@@ -59,6 +63,22 @@ pub trait Protocol: 'static {
     ///
     /// A message that some reader may refuse has no body, as captures then keep all its frames.
     fn split(frames: &[impl AsRef<[u8]>]) -> Split;
+
+    /// Which sender, service, topic or resource a message names, if its recorded topic does not say it. Without one
+    /// every reader finds none, whatever its settings.
+    ///
+    /// # Errors
+    /// If some settings may find one.
+    fn subject<'a>(frames: &[&'a [u8]], topic: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
+        if topic.is_some() {
+            return Ok(None);
+        }
+        match Self::split(frames).topic {
+            Some(at) => Ok(Some(frames[at])),
+            None if Self::decode(frames, &Self::Settings::default()).is_ok() => Ok(None),
+            None => Err(UnknownSubject),
+        }
+    }
 
     /// Decodes the frames of one message.
     fn decode(frames: &[impl AsRef<[u8]>], settings: &Self::Settings) -> Result<Self::Layout, DecodeError>;
@@ -97,6 +117,21 @@ macro_rules! framings {
             pub fn split(self, frames: &[impl AsRef<[u8]>]) -> $crate::Split {
                 match self {
                     $(Self::$name => <$framing as $crate::Protocol>::split(frames),)*
+                }
+            }
+
+            /// [`Protocol::subject`].
+            ///
+            /// # Errors
+            /// As it says.
+            #[inline]
+            pub fn subject<'a>(
+                self,
+                frames: &[&'a [u8]],
+                topic: Option<&str>,
+            ) -> Result<Option<&'a [u8]>, $crate::UnknownSubject> {
+                match self {
+                    $(Self::$name => <$framing as $crate::Protocol>::subject(frames, topic),)*
                 }
             }
 

@@ -12,7 +12,7 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from trunkline.capture import pruning
-from trunkline.capture.pruning import Spans
+from trunkline.capture.pruning import Wanted
 from trunkline.spark.source import reading
 from trunkline.spark.source.captures import find, published
 from trunkline.spark.source.options import Settings
@@ -47,7 +47,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._numbers, self._times_ns = pruning.ROWS, pruning.EVERY
+        self._wanted = Wanted()
 
     def partitions(self) -> list[InputPartition]:
         """The segments, several per task."""
@@ -58,31 +58,46 @@ class BatchReader(DataSourceReader):
         """The rows of the segments of a task."""
         if not isinstance(partition, reading.Part):  # Spark's own, where no segment has been published
             return iter(())
-        return reading.read(self._settings, partition, self._numbers, self._times_ns)
+        return reading.read(self._settings, partition, self._wanted)
 
 
 class PushingReader(BatchReader):
-    """The same, of rows whose number and time of receipt are as filters want them."""
+    """The same, of rows whose number, time of receipt and names are as filters want them."""
 
     def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802 - as Spark calls it
         """Takes filters that compare a number or a time of receipt; gives back those that Spark must apply."""
         for each in filters:
             if isinstance(each, spark.IsNotNull) and each.attribute in _NEVER_NULL:
                 continue
-            name, wanted = _wanted(each)
+            wanted = _compared(each)
             if wanted is None:
+                # Names tell what need not be read, and not which rows have them.
+                self._wanted &= _named(each)
                 yield each
-            elif name == "seq":
-                self._numbers = pruning.both(self._numbers, wanted)
             else:
-                self._times_ns = pruning.both(self._times_ns, wanted)
+                self._wanted &= wanted
 
 
-def _wanted(given: spark.Filter) -> tuple[str, Spans | None]:
-    """The column that a filter compares, and the values that it lets through; None if Spark must look."""
-    name, how = ".".join(getattr(given, "attribute", ())), _HOW.get(type(given))
+def _compared(given: spark.Filter) -> Wanted | None:
+    """The rows that a filter lets through; None if Spark must look."""
+    name, how = _column(given), _HOW.get(type(given))
     ends = _ends(name, getattr(given, "value", None))
-    return name, None if how is None or ends is None else pruning.compared(how, *ends)
+    if how is None or ends is None:
+        return None
+    values = pruning.compared(how, *ends)
+    return Wanted(numbers=values) if name == "seq" else Wanted(times_ns=values)
+
+
+def _named(given: spark.Filter) -> Wanted:
+    """The rows that may have the names of a filter."""
+    names = given.value if isinstance(given, spark.In) else [getattr(given, "value", None)]
+    is_equal = isinstance(given, spark.EqualTo | spark.EqualNullSafe | spark.In)
+    texts = [name for name in names if isinstance(name, str)]
+    return pruning.named(_column(given), *texts) if is_equal and len(texts) == len(names) else Wanted()
+
+
+def _column(given: spark.Filter) -> str:
+    return ".".join(getattr(given, "attribute", ()))
 
 
 def _ends(name: str, value: Any) -> tuple[int, int] | None:

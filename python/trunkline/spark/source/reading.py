@@ -16,10 +16,9 @@ from pyspark.sql.types import StructType
 from trunkline import capture as _capture
 from trunkline._locations import Location
 from trunkline._text import did_you_mean
-from trunkline.capture import pruning
 from trunkline.capture.decoding import Decoding, read_batches
 from trunkline.capture.passed import Span, missing
-from trunkline.capture.pruning import Spans
+from trunkline.capture.pruning import Wanted
 from trunkline.capture.reading import Capture, native, of_known
 from trunkline.capture.selecting import Selection, of_rows, wanted
 from trunkline.columns import EVERY
@@ -125,16 +124,14 @@ def lost(settings: Settings, what: str) -> None:
     _logger.warning("%s", what)
 
 
-def read(
-    settings: Settings, part: Part, numbers: Spans = pruning.ROWS, times_ns: Spans = pruning.EVERY
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, with these numbers and times of receipt.
+def read(settings: Settings, part: Part, wanted: Wanted | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, but for some that are not wanted.
 
     Raises:
         CaptureError: A segment cannot be read, or was deleted before it was.
         DecodeError: A message is malformed, and the mode is FAILFAST.
     """
-    rows = _decoded(settings, numbers, times_ns) if settings.is_decoded else _rows(settings, numbers, times_ns)
+    rows = _decoded(settings, wanted) if settings.is_decoded else _rows(settings, wanted)
     for piece in part.pieces:
         capture = piece.opened()
         yield from (batch for batch in rows(capture) if batch.num_rows)
@@ -142,19 +139,19 @@ def read(
             lost(settings, missing(piece.place, sorted(set(gone))))
 
 
-def _decoded(settings: Settings, numbers: Spans, times_ns: Spans) -> _Rows:
+def _decoded(settings: Settings, rows: Wanted | None) -> _Rows:
     decoding = _decoding(settings)
     selection = of_rows(settings.selection or Selection(), settings.protocol or EVERY)
-    return lambda capture: decoding.batches(capture, selection.of(capture, numbers, times_ns))
+    return lambda capture: decoding.batches(capture, selection.of(capture, rows))
 
 
-def _rows(settings: Settings, numbers: Spans, times_ns: Spans) -> _Rows:
+def _rows(settings: Settings, of: Wanted | None) -> _Rows:
     """Recorded rows that have any selected message."""
     given = _arrow_schema(settings)
     selection = settings.selection or Selection()
 
     def rows(capture: Capture) -> Iterator[pa.RecordBatch]:
-        selected = selection.of(capture, numbers, times_ns)
+        selected = selection.of(capture, of)
         if selected.is_decided_by_rows and selection.where is None:
             return read_batches(native(capture).reader(given.names, selected.native))
         from pyarrow import compute

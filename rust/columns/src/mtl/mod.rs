@@ -179,7 +179,7 @@ impl<'a> Row<'a> {
             status: is(&[Kind::Response]).then_some(layout.status),
             message_type: Some(kind.name()),
             sequence: (!is(&[Kind::Ping, Kind::Pong])).then_some(layout.sequence),
-            resource: meant.or_else(|| is(&[Kind::Summon, Kind::Dismiss, Kind::Content]).then_some(name)),
+            resource: meant.or_else(|| kind.names_resource().then_some(name)),
             // The decoder has checked that it is text.
             lease: is(&[Kind::Lease]).then(|| str::from_utf8(name).unwrap_or_default()),
             multiple: is(&[Kind::Confirm, Kind::Reject]).then_some(layout.multiple),

@@ -39,6 +39,14 @@ pub fn decode_header(header: &[u8], frames: Option<usize>, settings: &Settings) 
     Ok(layout)
 }
 
+/// The sender of a header, whatever follows.
+#[inline]
+pub(super) fn sender(header: &[u8]) -> Option<Range<usize>> {
+    let mut reader = Reader::new(header, ErrorKind::BadHeader);
+    version(&mut reader, Settings::default()).ok()?;
+    text(&mut reader).ok()
+}
+
 #[inline]
 fn layout(header: &[u8], settings: Settings) -> Result<Layout, Fault> {
     let mut reader = Reader::new(header, ErrorKind::BadHeader);

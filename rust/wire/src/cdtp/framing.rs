@@ -1,5 +1,5 @@
-use super::{Layout, Settings, decode};
-use crate::{DecodeError, ErrorKind, Protocol, Split};
+use super::{Layout, Settings, decode, decode::sender};
+use crate::{DecodeError, ErrorKind, Protocol, Split, UnknownSubject};
 
 /// CDTP as a framing: a header, and a payload that is the user's.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,12 @@ impl Protocol for Cdtp {
     #[inline]
     fn split(frames: &[impl AsRef<[u8]>]) -> Split {
         Split::after(0, frames.len()).opaque()
+    }
+
+    /// Its sender, also of a header that is invalid after it.
+    #[inline]
+    fn subject<'a>(frames: &[&'a [u8]], _: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
+        Ok(frames.first().and_then(|header| header.get(sender(header)?)))
     }
 
     #[inline]

@@ -51,6 +51,11 @@ impl Kind {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
+    /// Whether a message of this kind names a resource.
+    pub const fn names_resource(self) -> bool {
+        matches!(self, Self::Summon | Self::Dismiss | Self::Content)
+    }
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lease => "lease",

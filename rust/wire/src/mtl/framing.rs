@@ -1,7 +1,7 @@
 use super::FIRST_OF_CONTROL;
 use super::control::{Command, Reply, command, reply};
 use super::data::{self, Layout};
-use crate::{DecodeError, ErrorKind, Protocol, Split};
+use crate::{DecodeError, ErrorKind, Protocol, Split, UnknownSubject};
 
 const NAME: &str = "mtl";
 
@@ -67,6 +67,10 @@ impl Protocol for Control {
         Split::after(envelope(frames), frames.len())
     }
 
+    fn subject<'a>(_: &[&'a [u8]], _: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
+        Ok(None)
+    }
+
     fn decode(frames: &[impl AsRef<[u8]>], (): &()) -> Result<Spoken, DecodeError> {
         control(frames, envelope(frames))
     }
@@ -101,6 +105,12 @@ impl Protocol for Data {
         }
     }
 
+    /// Its resource, which the topic does not replace.
+    fn subject<'a>(frames: &[&'a [u8]], _: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
+        let layout = data::decode(frames).ok().filter(|layout| layout.kind.names_resource());
+        Ok(layout.and_then(|layout| frames.first()?.get(layout.name)))
+    }
+
     #[inline]
     fn decode(frames: &[impl AsRef<[u8]>], (): &()) -> Result<Layout, DecodeError> {
         data::decode(frames)
@@ -131,6 +141,10 @@ impl Protocol for Mtl {
 
     fn split(frames: &[impl AsRef<[u8]>]) -> Split {
         if is_data(frames) { Data::split(frames) } else { Control::split(frames) }
+    }
+
+    fn subject<'a>(frames: &[&'a [u8]], topic: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
+        if is_data(frames) { Data::subject(frames, topic) } else { Control::subject(frames, topic) }
     }
 
     #[inline]
