@@ -131,18 +131,31 @@ fn add_subjects(subjects: &mut Column, rows: &RecordBatch) {
     let (envelope, payload) = (rows["envelope"].as_list::<i32>(), rows["payload"].as_list::<i32>());
     let header: &BinaryArray = rows["header"].as_binary();
     let mut message: Vec<&[u8]> = Vec::new();
+    // The beginning of a header up to its subject: one that begins so has the same.
+    let mut same: Option<(Framing, &[u8])> = None;
     for row in 0..rows.num_rows() {
         let topic = topics.is_valid(row).then(|| topics.value(row));
         if let Some(topic) = topic {
             subjects.add(Some(topic.as_bytes()));
         }
         let Some(framing) = framings[keys.as_ref().map_or(row, |keys| keys[row])] else { continue };
+        if let Some((of, begin)) = same
+            && of == framing
+            && header.is_valid(row)
+            && header.value(row).starts_with(begin)
+        {
+            continue;
+        }
         message.clear();
         message.extend(frames(envelope, row));
         message.extend(header.is_valid(row).then(|| header.value(row)));
         message.extend(frames(payload, row));
         match framing.of(&message).subject(&message, topic) {
-            Ok(Some(subject)) => subjects.add(Some(subject)),
+            Ok(Some(subject)) => {
+                subjects.add(Some(subject));
+                same =
+                    header.is_valid(row).then(|| up_to(header.value(row), subject)).flatten().map(|up| (framing, up));
+            }
             Ok(None) if topic.is_none() => subjects.add(None),
             Ok(None) => {}
             Err(_) => subjects.is_open = true,
@@ -153,6 +166,12 @@ fn add_subjects(subjects: &mut Column, rows: &RecordBatch) {
 /// Whether it holds the names of a segment.
 pub(crate) fn is_note(pair: &KeyValue) -> bool {
     pair.key == KEY
+}
+
+/// The bytes up to the end of some of them; None if these are no part of them.
+fn up_to<'a>(bytes: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
+    let end = part.as_ptr_range().end.addr().checked_sub(bytes.as_ptr().addr())?;
+    (bytes.as_ptr() <= part.as_ptr()).then(|| bytes.get(..end)).flatten()
 }
 
 /// The names noted in a segment, by row group.
