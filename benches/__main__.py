@@ -25,6 +25,7 @@ BENCHES = [
     "benches.spark.payload",
     "benches.spark.planning",
     "benches.spark.report",
+    "benches.spark.selective",
     "benches.spark.source",
     "benches.spark.together",
     "benches.spark.writing",
