@@ -9,7 +9,7 @@ trunkline_wire::kinds! {
     Zmtp1 "zmtp_1" "it speaks ZMTP 1",
     Zmtp2 "zmtp_2" "it speaks ZMTP 2",
     BadMechanism "bad_mechanism" "its security mechanism is none that is known here",
-    OtherMechanism "other_mechanism" "its security mechanism is another than the one required",
+    OtherMechanism "other_mechanism" "it offers another security mechanism than this end requires",
     SameRole "same_role" "both sides are the server of the security handshake",
     BadFlags "bad_flags" "a frame with reserved flags, or a command that is said to go on",
     BadLength "bad_length" "a frame of 2^63 bytes or more",
