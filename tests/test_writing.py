@@ -91,6 +91,24 @@ def test_recorded_messages_come_back_bit_for_bit(name):
         ]
 
 
+def widened(array):
+    """The same with texts and bytes of wide offsets, as `spark.sql.execution.arrow.useLargeVarTypes` makes them."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        parts = [widened(array.field(at)) for at in range(kind.num_fields)]
+        fields = [field.with_type(part.type) for field, part in zip(kind, parts, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
+    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    return array.cast(wide[kind]) if kind in wide else array
+
+
+@pytest.mark.parametrize("name", OF)
+def test_columns_of_wide_offsets_are_written_as_well(name):
+    protocol = OF[name]
+    structs = decoder(protocol).decode_structs(**columns(protocol, messages_of(name)))
+    assert back(protocol, widened(structs)) == back(protocol, structs)
+
+
 FRAMES = st.lists(
     st.one_of(st.just(b""), st.binary(max_size=20), st.sampled_from([b"PUT", b"DGBX\x01", b"200", b"{}"])),
     min_size=1,

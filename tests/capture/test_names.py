@@ -98,6 +98,25 @@ def test_conditions_on_names_are_joined(one_each, where):
     assert seqs(one_each[0][1], where=where) == list(range(ROWS))
 
 
+@pytest.mark.parametrize(
+    ("protocol", "message", "found"),
+    [
+        ("mc0", (b"", b"PUT", b"TOPIC", b"t", b"ID", b"1", b"", b"x"), {"where": "topic = 't'"}),
+        ("mc0", (b"", b"PUT", b"TOPIC", b"t", b"ID", b"1", b"", b"x"), {"where": "topic = 't'", "topic": "other"}),
+        ("dcp", (b"", DCP, b"\x04", b"echo", b"c", b"", b"", b"x"), {"where": "service = 'echo'"}),
+        ("dcp", (b"", DCP, b"\x04", b"echo", b"c", b"", b"", b"x"), {"where": "service = 'echo'", "service": "other"}),
+        ("cdtp", (wire.header_b(1, name="a"), b"x"), {"where": "sender = 'a' and topic = 'other'"}),
+        ("cdtp", (wire.header_b(1, name="a"), b"x"), {"where": "topic = 'other'", "sender": "a"}),
+        ("mtl", content(1, "jobs", b"x"), {"where": "resource = 'jobs' and topic = 'other'"}),
+        ("mtl", content(1, "jobs", b"x"), {"where": "resource = 'jobs'", "resource": "other"}),
+    ],
+)
+def test_a_row_whose_topic_is_another_than_its_message_names_is_found(tmp_path, protocol, message, found):
+    (tmp_path / "lines.jsonl").write_text(line(message, START_NS, protocol=protocol, topic="other"))
+    capture.import_(tmp_path / "lines.jsonl", tmp_path / "capture")
+    assert seqs(tmp_path / "capture", protocol=protocol, **found) == [0]
+
+
 def test_another_protocol_is_not_read(one_each):
     for (protocol, *_), path in one_each[2:]:
         assert seqs(path, protocol=protocol) == list(range(ROWS))

@@ -111,7 +111,7 @@ def test_what_spark_must_apply_is_given_back():
     assert list(reader.pushFilters([*left, *taken, *names])) == [*left, *names]
     assert reader._wanted.numbers == [(4, (1 << 62) - 1)]
     assert reader._wanted.times_ns == pruning.EVERY
-    assert reader._wanted.names == {"subject": pruning.Names(frozenset({"a"}))}
+    assert reader._wanted.names == tuple(("subject", pruning.Names(frozenset(each))) for each in ({"a"}, {"a", "b"}))
 
 
 def test_only_a_worker_of_filters_has_a_reader_that_takes_them():

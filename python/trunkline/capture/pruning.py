@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -69,34 +69,33 @@ class Wanted:
     Attributes:
         numbers: Their numbers.
         times_ns: When they were received, in nanoseconds since 1970.
-        names: Their names, by the column as segments note it.
+        names: Names of which each has one at least, by the column as segments note it. What is noted as one column may be
+            several of rows, so these are not joined.
     """
 
     numbers: Spans = field(default_factory=lambda: ROWS)
     times_ns: Spans = field(default_factory=lambda: EVERY)
-    names: Mapping[str, Names] = field(default_factory=dict)
+    names: tuple[tuple[str, Names], ...] = ()
 
     def __and__(self, other: Wanted) -> Wanted:
-        names = dict(self.names)
-        for column, wanted in other.names.items():
-            names[column] = wanted & names.get(column, _ALL_NAMES)
-        return Wanted(both(self.numbers, other.numbers), both(self.times_ns, other.times_ns), names)
+        numbers, times_ns = both(self.numbers, other.numbers), both(self.times_ns, other.times_ns)
+        return Wanted(numbers, times_ns, self.names + other.names)
 
 
 def within(tree: Any) -> Wanted:
     """The rows for which a condition may be true."""
-    names = {noted: _may(tree, _of_names(noted), _ANY_NAME).be_true for noted in dict.fromkeys(_NOTED.values())}
+    names = [(noted, _may(tree, _of_names(column), _ANY_NAME).be_true) for column, noted in _NOTED.items()]
     return Wanted(
         _may(tree, _of_seq, _ANY_NUMBER).be_true.spans,
         _may(tree, _of_moment, _ANY_NUMBER).be_true.spans,
-        {noted: wanted for noted, wanted in names.items() if wanted != _ALL_NAMES},
+        tuple(each for each in names if each[1] != _ALL_NAMES),
     )
 
 
 def named(column: str, *names: str) -> Wanted:
     """The rows that have one of these names in a column; all, if its names are not noted."""
     noted = _NOTED.get(column)
-    return Wanted(names={} if noted is None else {noted: Names(frozenset(names))})
+    return Wanted(names=() if noted is None else ((noted, Names(frozenset(names))),))
 
 
 def at_least(number: int) -> Spans:
@@ -214,9 +213,9 @@ def _may(tree: Any, compares: _Compares, anything: _May) -> _May:
     return ~found if tree.data.startswith("is_not_") else found
 
 
-def _of_names(noted: str) -> _Compares:
+def _of_names(wanted: str) -> _Compares:
     def compares(column: str, how: str, token: Any) -> _May | None:
-        if _NOTED.get(column) != noted or token.type != "TEXT" or how not in ("=", "==", "!=", "<>"):
+        if column != wanted or token.type != "TEXT" or how not in ("=", "==", "!=", "<>"):
             return None
         name = token[1:-1].replace("''", "'")
         # Without a name a comparison is null.

@@ -224,7 +224,7 @@ class Selection:
         if numbers != pruning.ROWS:
             native["numbers"] = numbers
         if rows.names:
-            native["names"] = {column: (list(names.names), names.is_others) for column, names in rows.names.items()}
+            native["names"] = [(noted, (list(names.names), names.is_others)) for noted, names in rows.names]
         return Selected(self, {name: value for name, value in native.items() if value is not None}, spans)
 
     def _within(self, times_ns: pruning.Spans) -> dict[str, int | None]:

@@ -14,7 +14,7 @@ use crate::rows::frames;
 
 const KEY: &str = "trunkline.names";
 
-/// The sender, service, topic, resource or subject of a message, which no column of rows holds for all protocols.
+/// The topics of rows, and what messages name: senders, services, topics and resources.
 pub(crate) const SUBJECT: &str = "subject";
 
 /// The columns of rows with few names.
@@ -48,18 +48,18 @@ struct Column {
     /// The last one, which is often the next one too.
     last: Option<Vec<u8>>,
     /// Whether there are too many, or some are unknown.
-    is_open: bool,
+    is_unknown: bool,
 }
 
 impl Column {
     fn add(&mut self, name: Option<&[u8]>) {
-        if self.is_open || self.last.as_deref() == name && !self.names.is_empty() {
+        if self.is_unknown || self.last.as_deref() == name && !self.names.is_empty() {
             return;
         }
         self.last = name.map(<[u8]>::to_vec);
         if self.names.insert(self.last.clone()) {
             self.bytes = self.bytes.saturating_add(name.map_or(0, <[u8]>::len));
-            self.is_open = self.names.len() > NAMES || self.bytes > NAMES_BYTES;
+            self.is_unknown = self.names.len() > NAMES || self.bytes > NAMES_BYTES;
         }
     }
 
@@ -67,18 +67,18 @@ impl Column {
     fn to_json(&self) -> Option<Value> {
         let texts = self.names.iter().map(|name| name.as_deref().map(str::from_utf8).transpose().ok());
         let names = texts.collect::<Option<Vec<_>>>()?;
-        (!self.is_open && !names.is_empty()).then(|| json!(names))
+        (!self.is_unknown && !names.is_empty()).then(|| json!(names))
     }
 }
 
 /// Gathers the names of a segment that is being written.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub(crate) struct NamesOfGroups {
     groups: Vec<Value>,
     columns: BTreeMap<&'static str, Column>,
 }
 
-impl Gathered {
+impl NamesOfGroups {
     /// Rows are written to the current row group.
     pub(crate) fn add(&mut self, rows: &RecordBatch) {
         for name in COLUMNS {
@@ -95,7 +95,7 @@ impl Gathered {
             }
         }
         let subjects = self.columns.entry(SUBJECT).or_default();
-        if !subjects.is_open {
+        if !subjects.is_unknown {
             add_subjects(subjects, rows);
         }
     }
@@ -150,15 +150,14 @@ fn add_subjects(subjects: &mut Column, rows: &RecordBatch) {
         message.extend(frames(envelope, row));
         message.extend(header.is_valid(row).then(|| header.value(row)));
         message.extend(frames(payload, row));
-        match framing.of(&message).subject(&message, topic) {
+        match framing.of(&message).subject(&message) {
             Ok(Some(subject)) => {
                 subjects.add(Some(subject));
                 same =
                     header.is_valid(row).then(|| up_to(header.value(row), subject)).flatten().map(|up| (framing, up));
             }
-            Ok(None) if topic.is_none() => subjects.add(None),
-            Ok(None) => {}
-            Err(_) => subjects.is_open = true,
+            Ok(None) => subjects.add(None),
+            Err(_) => subjects.is_unknown = true,
         }
     }
 }

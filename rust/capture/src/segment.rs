@@ -23,7 +23,7 @@ use crate::files::Span;
 use crate::guard::guarded;
 use crate::journal::Header;
 use crate::manifest::capture_id;
-use crate::names::Gathered;
+use crate::names::NamesOfGroups;
 use crate::notes::Sum;
 use crate::schema::{journal_schema, schema};
 use crate::source::Source;
@@ -57,7 +57,7 @@ pub(crate) struct SegmentWriter {
     next_seq: u64,
     row_group_bytes: u64,
     frame_bytes: u64,
-    names: Gathered,
+    names: NamesOfGroups,
 }
 
 impl SegmentWriter {
@@ -79,7 +79,7 @@ impl SegmentWriter {
             capture_id,
             row_group_bytes: 0,
             frame_bytes: 0,
-            names: Gathered::default(),
+            names: NamesOfGroups::default(),
         })
     }
 

@@ -32,7 +32,7 @@ pub struct Selection {
     pub numbers: Option<Vec<RangeInclusive<i64>>>,
     /// The number of its segment is in one of these.
     pub segments: Option<Vec<RangeInclusive<i64>>>,
-    /// Its names are among these, by column: row groups that have none are not read, others as a whole.
+    /// One of its names is among each of these, by column: row groups that have none are not read, others as a whole.
     pub names: Vec<(String, Names)>,
 }
 

@@ -1,7 +1,6 @@
 //! `trunkline._native.capture`: captures on disk, as Python's objects.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -162,7 +161,7 @@ type GivenNames = (Vec<Option<String>>, bool);
 fn selection(given: Option<&Bound<'_, PyDict>>) -> PyResult<Selection> {
     let Some(given) = given else { return Ok(Selection::default()) };
     let numbers: Option<Vec<(i64, i64)>> = get(given, "numbers")?;
-    let names: Option<BTreeMap<String, GivenNames>> = get(given, "names")?;
+    let names: Option<Vec<(String, GivenNames)>> = get(given, "names")?;
     let named_names = |(column, (names, is_others))| (column, Names { names, is_others });
     Ok(Selection {
         protocol: get(given, "protocol")?,

@@ -64,15 +64,12 @@ pub trait Protocol: 'static {
     /// A message that some reader may refuse has no body, as captures then keep all its frames.
     fn split(frames: &[impl AsRef<[u8]>]) -> Split;
 
-    /// Which sender, service, topic or resource a message names, if its recorded topic does not say it. Without one
-    /// every reader finds none, whatever its settings.
+    /// Which sender, service, topic or resource a message names. Without one every reader finds none in its frames,
+    /// whatever its settings.
     ///
     /// # Errors
     /// If some settings may find one.
-    fn subject<'a>(frames: &[&'a [u8]], topic: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
-        if topic.is_some() {
-            return Ok(None);
-        }
+    fn subject<'a>(frames: &[&'a [u8]]) -> Result<Option<&'a [u8]>, UnknownSubject> {
         match Self::split(frames).topic {
             Some(at) => Ok(Some(frames[at])),
             None if Self::decode(frames, &Self::Settings::default()).is_ok() => Ok(None),
@@ -125,13 +122,9 @@ macro_rules! framings {
             /// # Errors
             /// As it says.
             #[inline]
-            pub fn subject<'a>(
-                self,
-                frames: &[&'a [u8]],
-                topic: Option<&str>,
-            ) -> Result<Option<&'a [u8]>, $crate::UnknownSubject> {
+            pub fn subject<'a>(self, frames: &[&'a [u8]]) -> Result<Option<&'a [u8]>, $crate::UnknownSubject> {
                 match self {
-                    $(Self::$name => <$framing as $crate::Protocol>::subject(frames, topic),)*
+                    $(Self::$name => <$framing as $crate::Protocol>::subject(frames),)*
                 }
             }
 

@@ -8,6 +8,7 @@ use arrow_array::{
     cast::AsArray,
     types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType},
 };
+use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, TimeUnit};
 
@@ -82,12 +83,9 @@ impl<'a> Given<'a> {
     pub(crate) fn members(self, name: &str, prefix: &str) -> Result<Members, ColumnError> {
         let column = self.0.column_by_name(name);
         let rest = match column.filter(|column| *column.data_type() != DataType::Null) {
-            Some(column) if matches!(column.data_type(), DataType::Struct(fields) if fields.find("metadata").is_some()) => {
-                Some(column.as_struct().clone())
-            }
             Some(column) => {
-                let what = format!("{name} is {}, it must be a VARIANT", column.data_type());
-                return Err(ColumnError::Input(what));
+                let wrong = || ColumnError::Input(format!("{name} is {}, it must be a VARIANT", column.data_type()));
+                Some(Variants::of(column).ok_or_else(wrong)?)
             }
             None => None,
         };
@@ -187,7 +185,7 @@ pub(crate) struct Members {
     name: String,
     /// Whether there is a column of all without a field of their own: else some may have been left out.
     has_rest: bool,
-    rest: Option<StructArray>,
+    rest: Option<Variants>,
     typed: Vec<(String, Typed)>,
 }
 
@@ -209,12 +207,8 @@ impl Members {
 
     fn read(&self, row: usize) -> Result<Vec<(&str, Value<'_>)>, String> {
         let mut members: Vec<(&str, Value<'_>)> = Vec::new();
-        if let Some(rest) = self.rest.as_ref().filter(|rest| rest.is_valid(row)) {
-            let [value, metadata] = ["value", "metadata"].map(|name| {
-                rest.column_by_name(name).and_then(|part| part.as_binary_opt::<i32>()).map(|part| part.value(row))
-            });
-            let variant = Variant::of(metadata.unwrap_or_default(), value.unwrap_or_default());
-            let value = variant.read()?;
+        if let Some(rest) = self.rest.as_ref().and_then(|rest| rest.at(row)) {
+            let value = rest.read()?;
             if let Value::Object(found) = value {
                 members = found;
             } else if !matches!(value, Value::Null) {
@@ -229,6 +223,27 @@ impl Members {
             }
         }
         Ok(members)
+    }
+}
+
+/// A column of VARIANTs.
+struct Variants {
+    nulls: Option<NullBuffer>,
+    metadata: BinaryArray,
+    value: BinaryArray,
+}
+
+impl Variants {
+    /// None if it is none.
+    fn of(column: &ArrayRef) -> Option<Self> {
+        let parts = column.as_struct_opt()?;
+        let part = |name| Some(cast(parts.column_by_name(name)?, &DataType::Binary).ok()?.as_binary().clone());
+        Some(Self { nulls: parts.nulls().cloned(), metadata: part("metadata")?, value: part("value")? })
+    }
+
+    fn at(&self, row: usize) -> Option<Variant<'_>> {
+        let is_there = self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
+        is_there.then(|| Variant::of(self.metadata.value(row), self.value.value(row)))
     }
 }
 

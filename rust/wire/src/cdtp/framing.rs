@@ -35,7 +35,7 @@ impl Protocol for Cdtp {
 
     /// Its sender, also of a header that is invalid after it.
     #[inline]
-    fn subject<'a>(frames: &[&'a [u8]], _: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
+    fn subject<'a>(frames: &[&'a [u8]]) -> Result<Option<&'a [u8]>, UnknownSubject> {
         Ok(frames.first().and_then(|header| header.get(sender(header)?)))
     }
 

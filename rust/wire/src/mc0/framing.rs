@@ -1,5 +1,5 @@
 use super::{Layout, Settings, Verb, decode};
-use crate::{DecodeError, ErrorKind, Protocol, Split};
+use crate::{DecodeError, ErrorKind, Protocol, Split, UnknownSubject};
 
 /// mc0 as a framing: a verb, headers up to an empty key, and positional frames.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,11 @@ impl Protocol for Mc0 {
         // The positional frames of a SUB are topics, which readers decode.
         let has_body = matches!(layout.verb, Verb::Put | Verb::Message);
         Split { body: if has_body { layout.body } else { frames.len() }, topic: layout.topic, ..split }
+    }
+
+    fn subject<'a>(frames: &[&'a [u8]]) -> Result<Option<&'a [u8]>, UnknownSubject> {
+        let layout = decode(frames, Settings::default()).map_err(|_| UnknownSubject)?;
+        Ok(layout.topic.map(|at| frames[at]))
     }
 
     #[inline]

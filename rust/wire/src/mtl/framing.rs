@@ -67,7 +67,7 @@ impl Protocol for Control {
         Split::after(envelope(frames), frames.len())
     }
 
-    fn subject<'a>(_: &[&'a [u8]], _: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
+    fn subject<'a>(_: &[&'a [u8]]) -> Result<Option<&'a [u8]>, UnknownSubject> {
         Ok(None)
     }
 
@@ -105,8 +105,7 @@ impl Protocol for Data {
         }
     }
 
-    /// Its resource, which the topic does not replace.
-    fn subject<'a>(frames: &[&'a [u8]], _: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
+    fn subject<'a>(frames: &[&'a [u8]]) -> Result<Option<&'a [u8]>, UnknownSubject> {
         let layout = data::decode(frames).ok().filter(|layout| layout.kind.names_resource());
         Ok(layout.and_then(|layout| frames.first()?.get(layout.name)))
     }
@@ -143,8 +142,8 @@ impl Protocol for Mtl {
         if is_data(frames) { Data::split(frames) } else { Control::split(frames) }
     }
 
-    fn subject<'a>(frames: &[&'a [u8]], topic: Option<&str>) -> Result<Option<&'a [u8]>, UnknownSubject> {
-        if is_data(frames) { Data::subject(frames, topic) } else { Control::subject(frames, topic) }
+    fn subject<'a>(frames: &[&'a [u8]]) -> Result<Option<&'a [u8]>, UnknownSubject> {
+        if is_data(frames) { Data::subject(frames) } else { Control::subject(frames) }
     }
 
     #[inline]
