@@ -222,6 +222,28 @@ def test_dead_letters_around_leases_are_those_of_a_batch(messages, is_divided):
     assert (stream.evicted, stream.left_out) == (0, 0)
 
 
+def test_dead_letters_of_alike_contents_are_kept_in_bounds_while_one_is_open():
+    stream = Stream("contents")
+    stream.take([("out", b"s", content(1, "jobs", b"a"))])
+    sizes = []
+    for first in range(1, 4001, 500):
+        numbers = range(first, first + 500)
+        stream.take(
+            [
+                each
+                for number in numbers
+                for each in (("out", b"r", content(number, "jobs", b"a")), ("in", b"r", reject(number)))
+            ]
+        )
+        stream.take([("out", b"q", content(number, "jobs.dead", b"a")) for number in numbers])
+        stream.take([("in", b"q", confirm(numbers[-1], multiple=True))])
+        sizes.append(len(stream.state))
+    fates = [row["fate"] for row in stream.rows.values()]
+    assert (fates.count("dead_lettered"), fates.count("open")) == (4000, 1)
+    assert sizes[-1] < 1.2 * sizes[1]
+    assert (stream.evicted, stream.left_out) == (0, 0)
+
+
 def test_which_delivery_one_is_of_what_was_forgotten_is_unknown():
     redelivered = mtl.encode_table({"redelivered": True})
     stream = Stream("contents", max_bytes=6_000)

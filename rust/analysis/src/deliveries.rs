@@ -27,6 +27,9 @@ const REMEMBERED: usize = 1 << 20;
 /// How many open contents of a whole table are remembered, until they are settled: about as many bytes each as this.
 const OPEN: usize = 1 << 21;
 
+/// How many dead letters of equal contents may be paired anew.
+const DEAD_LETTERS: usize = 1 << 8;
+
 /// Distinguishes the deliveries of equal contents. Of a whole table each content is added once it is settled; of a stream it
 /// is when it comes, and again when it is settled.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -316,9 +319,8 @@ impl Deliveries {
             let is_lost = known.pair(&mut self.delivered, &mut self.changed);
             let lost = known.dead.iter().filter(|(seq, of)| is_lost && of.is_none() && *seq >= first).count();
             self.left_out = self.left_out.saturating_add(lost as u64);
-            if known.open == 0 {
-                known.end_dead(&mut self.delivered);
-            }
+            let latest = if known.open == 0 { 0 } else { DEAD_LETTERS };
+            known.end_dead(&mut self.delivered, latest);
         }
     }
 
@@ -326,7 +328,7 @@ impl Deliveries {
     fn forget_oldest(&mut self) {
         self.has_forgotten = true;
         if let Some(mut known) = self.order.pop_front().and_then(|oldest| self.known.remove(&oldest)) {
-            known.end_dead(&mut self.delivered);
+            known.end_dead(&mut self.delivered, 0);
             for id in known.rejected {
                 self.evicted = self.evicted.saturating_add(u64::from(self.delivered.get(id).is_some()));
                 self.delivered.complete(id);
@@ -396,9 +398,10 @@ impl Known {
         rejected > self.rejected.len()
     }
 
-    /// The dead letters stay with the deliveries that they are paired with.
-    fn end_dead(&mut self, delivered: &mut Ordered<Delivered>) {
-        let dead: HashSet<Id, RandomState> = self.dead.drain(..).filter_map(|(_, of)| of).collect();
+    /// All dead letters but the latest stay with the deliveries that they are paired with.
+    fn end_dead(&mut self, delivered: &mut Ordered<Delivered>, latest: usize) {
+        let ended = self.dead.len().saturating_sub(latest);
+        let dead: HashSet<Id, RandomState> = self.dead.drain(..ended).filter_map(|(_, of)| of).collect();
         self.rejected.retain(|id| !dead.contains(id));
         for id in dead {
             delivered.complete(id);

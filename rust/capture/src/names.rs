@@ -159,6 +159,9 @@ fn add_subjects(subjects: &mut Column, rows: &RecordBatch) {
             Ok(None) => subjects.add(None),
             Err(_) => subjects.is_unknown = true,
         }
+        if subjects.is_unknown {
+            return;
+        }
     }
 }
 
