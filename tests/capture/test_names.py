@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -170,6 +171,19 @@ def test_a_note_that_is_none_rules_nothing_out(tmp_path, note):
     assert content.count(original) == 1
     segment.write_bytes(content.replace(original, note.ljust(len(original))))
     assert seqs(path, sender="a") == list(range(ROWS))
+
+
+def test_a_note_that_another_program_has_copied_rules_nothing_out(tmp_path):
+    path = recorded_at(tmp_path, NAMED[:1])
+    segment = next(path.glob("*.parquet"))
+    table = pq.read_table(segment)
+    at = table.schema.get_field_index("header")
+    other = pa.array([wire.header_b(1, name="b")] * ROWS, pa.binary())
+    pq.write_table(table.set_column(at, table.schema.field(at), other), segment, compression="zstd")
+    assert notes(path) == [
+        b'[{"direction":["in","out"],"endpoint":[null,"tcp://0","tcp://1"],"protocol":["cdtp"],"subject":["a"]}]'
+    ]
+    assert seqs(path, sender="b") == list(range(ROWS))
 
 
 ATOMS = [

@@ -48,7 +48,7 @@ def test_there_are_messages_of_every_part_and_none_that_no_user_sees():
 def test_kinds_are_those_of_every_list():
     lists = kinds()
     assert len(lists) >= 5
-    assert lists["zmtp.reason.Reason"]["other_mechanism"].startswith("its security mechanism")
+    assert lists["zmtp.reason.Reason"]["other_mechanism"].startswith("it offers another security")
     for slugs in lists.values():
         assert len(slugs) > 5
         assert all(slugs.values())

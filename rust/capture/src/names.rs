@@ -14,6 +14,9 @@ use crate::rows::frames;
 
 const KEY: &str = "trunkline.names";
 
+/// How what is written here begins to name the program that wrote it.
+const PROGRAM: &str = "trunkline ";
+
 /// The topics of rows, and what messages name: senders, services, topics and resources.
 pub(crate) const SUBJECT: &str = "subject";
 
@@ -181,8 +184,13 @@ fn up_to<'a>(bytes: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
 pub(crate) struct Noted(Vec<BTreeMap<String, Vec<Option<String>>>>);
 
 impl Noted {
+    /// None of a file that another program wrote, which may have copied the note beside other rows.
     pub(crate) fn of(metadata: &ParquetMetaData) -> Self {
-        let noted = metadata.file_metadata().key_value_metadata().into_iter().flatten().find(|pair| is_note(pair));
+        let file = metadata.file_metadata();
+        if !file.created_by().is_some_and(|program| program.starts_with(PROGRAM)) {
+            return Self::default();
+        }
+        let noted = file.key_value_metadata().into_iter().flatten().find(|pair| is_note(pair));
         let text = noted.and_then(|pair| pair.value.as_deref()).filter(|text| text.len() <= NOTE_BYTES);
         let groups = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
         let groups = groups.as_ref().and_then(Value::as_array).map(|groups| groups.iter().map(names_of).collect());
