@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import os
@@ -170,6 +171,18 @@ def write(name: str, title: str, method: str, tables: Sequence[tuple[str, Sequen
         lines.append("")
         data[caption] = {case.name: {"rates": case.rates, "cpu_us": case.cpu_us} for case in cases}
     save(name, lines, data)
+
+
+def arguments(rows: int, fast_rows: int) -> argparse.Namespace:
+    """How many rows a bench takes, how many rounds, and whether it is to be fast."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=rows)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
+    options = parser.parse_args()
+    if options.fast:
+        options.rows, options.rounds = fast_rows, 1
+    return options
 
 
 def save(name: str, lines: Sequence[str], data: Mapping[str, object]) -> None:

@@ -5,14 +5,14 @@ The native scan reads the same columns from the Parquet files that `capture comp
 
 from __future__ import annotations
 
-import argparse
 import itertools
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.measure import machine
+from benches.measure import arguments, machine
 from benches.spark.report import cdtp
 from benches.spark.rounds import Rounds, in_turn
 from trunkline import capture, spark
@@ -97,17 +97,13 @@ def described(rounds: Rounds) -> list[str]:
 
 def main() -> None:
     """Measures in turn, and writes the medians down."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
-    options = parser.parse_args()
-    rows, rounds, warm = (10_000, 1, 0) if options.fast else (options.rows, options.rounds, 1)
+    options = arguments(10_000_000, fast_rows=10_000)
+    rows, rounds = options.rows, options.rounds
     head = machine()
     with tempfile.TemporaryDirectory(prefix="trunkline-selective-") as directory:
         scratch = Path(directory)
-        for name in ("recorded", "decoded"):
-            captured(scratch / name, rows)
+        captured(scratch / "recorded", rows)
+        shutil.copytree(scratch / "recorded", scratch / "decoded")
         capture.compact(scratch / "decoded", decode={"cdtp": {"tags": None}})
         session = spark.session(master="local[2]")
         session.sparkContext.setLogLevel("OFF")
@@ -115,7 +111,7 @@ def main() -> None:
         for by in conditions(rows):
             assert planned[SELECTIVE.format(FEW, by)].count() == FEW
         jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001 - pyspark has no other way to know
-        measured = in_turn(planned, jvm, rows, rounds, warm)
+        measured = in_turn(planned, jvm, rows, rounds, warm=0 if options.fast else 1)
         session.stop()
     lines = ["# Few rows of many, and native scans", "", f"{rows:,} rows, {rounds} rounds in turn, {head}", ""]
     lines += described(measured)

@@ -7,7 +7,6 @@ tasks as cores: each keeps a state that Spark writes with every micro-batch, wha
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import math
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benches.measure import machine, save
+from benches.measure import arguments, machine, save
 from benches.spark.report import Row, dcp
 from benches.spark.source import drained, measured
 from trunkline import capture, spark
@@ -92,13 +91,7 @@ def named(cuts: int) -> str:
 
 def main() -> None:
     """Measures in turns, and writes the medians down."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
-    options = parser.parse_args()
-    if options.fast:
-        options.rows, options.rounds = 1000, 1
+    options = arguments(2_000_000, fast_rows=1000)
     taken: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="trunkline-together-") as directory:
         session = spark.session(master="local[2]")

@@ -6,7 +6,6 @@ of Spark's workers, reading and shuffling included, and how long the commit take
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from benches.measure import machine, save
+from benches.measure import arguments, machine, save
 from benches.spark.source import captured, measured
 from trunkline import spark
 from trunkline._native import capture as _native
@@ -64,13 +63,7 @@ def commit_us(path: str, scratch: Path, rows: int) -> float:
 
 def main() -> None:
     """Measures in turns, and writes the medians down."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--fast", action="store_true", help="a short run that writes nothing: does it still work?")
-    options = parser.parse_args()
-    if options.fast:
-        options.rows, options.rounds = 1000, 1
+    options = arguments(10_000_000, fast_rows=1000)
     session = spark.session(master="local[2]")
     session.sparkContext.setLogLevel("OFF")
     with tempfile.TemporaryDirectory(prefix="trunkline-writing-") as directory:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from peers import cdtp as wire
 from peers.mtl import confirm, content
-from peers.recorded import line
+from peers.recorded import footer_alone, line
 from trunkline import capture
 from trunkline.capture import Selection
 
@@ -70,9 +70,7 @@ def one_each(tmp_path_factory):
 
 def spoil(segment):
     """Leaves the footer of a segment alone."""
-    content = segment.read_bytes()
-    footer = int.from_bytes(content[-8:-4], "little") + 8
-    segment.write_bytes(bytes(len(content) - footer) + content[-footer:])
+    segment.write_bytes(footer_alone(segment.read_bytes()))
 
 
 def seqs(path, **given):

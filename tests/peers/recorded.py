@@ -24,3 +24,9 @@ def write(path: Path, messages: Iterable[Sequence[bytes]], *, step_ns: int = 1, 
     """Writes messages so far apart, and gives the file."""
     path.write_text("".join(line(frames, AT + at * step_ns, **fields) for at, frames in enumerate(messages)))
     return path
+
+
+def footer_alone(segment: bytes) -> bytes:
+    """A segment whose rows are zeros: only its footer can be read."""
+    footer = int.from_bytes(segment[-8:-4], "little") + 8
+    return bytes(len(segment) - footer) + segment[-footer:]

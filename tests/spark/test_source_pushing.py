@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, IsNotNull, LessThan, Not
 from pyspark.sql.functions import col, lit, to_timestamp
 
-from peers.recorded import line
+from peers.recorded import footer_alone, line
 from trunkline import capture
 from trunkline.capture import pruning
 from trunkline.spark.source.batch import PushingReader, reader_of
@@ -30,10 +30,7 @@ def without_pages(path, segments, scratch):
     """A copy of a capture in which the rows of all other segments are zeros."""
     for at, segment in enumerate(sorted(path.glob("*.parquet"))):
         content = segment.read_bytes()
-        if at not in segments:
-            footer = int.from_bytes(content[-8:-4], "little") + 8
-            content = bytes(len(content) - footer) + content[-footer:]
-        (scratch / segment.name).write_bytes(content)
+        (scratch / segment.name).write_bytes(content if at in segments else footer_alone(content))
     return str(scratch)
 
 

@@ -15,7 +15,20 @@ from typing import Any
 
 from trunkline._protocols import RECORDED
 
-__all__ = ["EVERY", "ROWS", "Names", "Spans", "Wanted", "at_least", "both", "compared", "moment_ns", "named", "within"]
+__all__ = [
+    "EVERY",
+    "NOTED",
+    "ROWS",
+    "Names",
+    "Spans",
+    "Wanted",
+    "at_least",
+    "both",
+    "compared",
+    "moment_ns",
+    "named",
+    "within",
+]
 
 Spans = Sequence[tuple[int, int]]
 
@@ -34,7 +47,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 # The columns of which segments note the names, by what they note them as: one is called differently by each protocol.
-_NOTED = {
+NOTED = {
     **{name: name for name in ("protocol", "endpoint", "direction")},
     **dict.fromkeys(("sender", *(protocol.subject for protocol in RECORDED if protocol.subject)), "subject"),
 }
@@ -84,7 +97,7 @@ class Wanted:
 
 def within(tree: Any) -> Wanted:
     """The rows for which a condition may be true."""
-    names = [(noted, _may(tree, _of_names(column), _ANY_NAME).be_true) for column, noted in _NOTED.items()]
+    names = [(noted, _may(tree, _of_names(column), _ANY_NAME).be_true) for column, noted in NOTED.items()]
     return Wanted(
         _may(tree, _of_seq, _ANY_NUMBER).be_true.spans,
         _may(tree, _of_moment, _ANY_NUMBER).be_true.spans,
@@ -94,7 +107,7 @@ def within(tree: Any) -> Wanted:
 
 def named(column: str, *names: str) -> Wanted:
     """The rows that have one of these names in a column; all, if its names are not noted."""
-    noted = _NOTED.get(column)
+    noted = NOTED.get(column)
     return Wanted(names=() if noted is None else ((noted, Names(frozenset(names))),))
 
 

@@ -65,9 +65,6 @@ _OF_ONE = {
     **{subject: names[0] for subject, names in _SUBJECTS.items() if len(names) == 1},
 }
 
-# The criteria whose names segments note.
-_NAMED = ("direction", "sender", *_SUBJECTS)
-
 _LAST = (1 << 63) - 1
 
 
@@ -215,8 +212,8 @@ class Selection:
             rows &= pruning.Wanted(sorted(span for of_sender in spans.values() for span in of_sender))
         if (condition := self.condition()) is not None:
             rows &= condition.wanted
-        for column in ("protocol", *_NAMED):
-            if (name := native.get(column, getattr(self, column))) is not None:
+        for column in pruning.NOTED:
+            if (name := native.get(column, getattr(self, column, None))) is not None:
                 rows &= pruning.named(column, name)
         if rows.times_ns != pruning.EVERY:
             native |= self._within(rows.times_ns)

@@ -5,17 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::{Array as _, ArrayRef, BinaryArray, RecordBatch, StringArray};
+use arrow_array::{Array as _, BinaryArray, RecordBatch};
 use parquet::file::metadata::{KeyValue, ParquetMetaData};
-use serde_json::{Value, json};
 use trunkline_wire::Framing;
 
-use crate::rows::frames;
+use crate::rows::{frames, texts};
 
 const KEY: &str = "trunkline.names";
 
-/// How what is written here begins to name the program that wrote it.
-const PROGRAM: &str = "trunkline ";
+/// The program that writes segments, before its version.
+pub(crate) const PROGRAM: &str = "trunkline ";
 
 /// The topics of rows, and what messages name: senders, services, topics and resources.
 pub(crate) const SUBJECT: &str = "subject";
@@ -46,38 +45,42 @@ impl Names {
 /// The names of one column in a row group.
 #[derive(Debug, Default)]
 struct Column {
-    names: BTreeSet<Option<Vec<u8>>>,
+    names: BTreeSet<Vec<u8>>,
     bytes: usize,
-    /// The last one, which is often the next one too.
-    last: Option<Vec<u8>>,
+    /// Whether some rows have none.
+    has_none: bool,
     /// Whether there are too many, or some are unknown.
     is_unknown: bool,
 }
 
 impl Column {
     fn add(&mut self, name: Option<&[u8]>) {
-        if self.is_unknown || self.last.as_deref() == name && !self.names.is_empty() {
+        let Some(name) = name else {
+            self.has_none = true;
             return;
-        }
-        self.last = name.map(<[u8]>::to_vec);
-        if self.names.insert(self.last.clone()) {
-            self.bytes = self.bytes.saturating_add(name.map_or(0, <[u8]>::len));
+        };
+        if !self.is_unknown && !self.names.contains(name) {
+            self.names.insert(name.to_vec());
+            self.bytes = self.bytes.saturating_add(name.len());
             self.is_unknown = self.names.len() > NAMES || self.bytes > NAMES_BYTES;
         }
     }
 
     /// None if a name is no text, or there are too many.
-    fn to_json(&self) -> Option<Value> {
-        let texts = self.names.iter().map(|name| name.as_deref().map(str::from_utf8).transpose().ok());
-        let names = texts.collect::<Option<Vec<_>>>()?;
-        (!self.is_unknown && !names.is_empty()).then(|| json!(names))
+    fn texts(self) -> Option<Vec<Option<String>>> {
+        let names = self.names.into_iter().map(|name| String::from_utf8(name).ok().map(Some));
+        let names = self.has_none.then_some(Some(None)).into_iter().chain(names).collect::<Option<Vec<_>>>()?;
+        (!self.is_unknown && !names.is_empty()).then_some(names)
     }
 }
+
+/// The names that are noted of a row group, by column.
+type Group = BTreeMap<String, Vec<Option<String>>>;
 
 /// Gathers the names of a segment that is being written.
 #[derive(Debug, Default)]
 pub(crate) struct NamesOfGroups {
-    groups: Vec<Value>,
+    groups: Vec<Group>,
     columns: BTreeMap<&'static str, Column>,
 }
 
@@ -106,24 +109,15 @@ impl NamesOfGroups {
     /// The current row group ends.
     pub(crate) fn end_group(&mut self) {
         let columns = std::mem::take(&mut self.columns);
-        let noted = columns.into_iter().filter_map(|(name, column)| Some((name.to_owned(), column.to_json()?)));
-        self.groups.push(Value::Object(noted.collect()));
+        let noted = columns.into_iter().filter_map(|(name, column)| Some((name.to_owned(), column.texts()?)));
+        self.groups.push(noted.collect());
     }
 
     /// What to note in the footer.
     pub(crate) fn finish(mut self) -> Option<KeyValue> {
         self.end_group();
-        let note = Value::Array(self.groups).to_string();
-        (note.len() <= NOTE_BYTES).then(|| KeyValue::new(KEY.into(), note))
-    }
-}
-
-/// The texts of a column, and which of them each row has, if that is not its own.
-fn texts(column: &ArrayRef) -> (Option<Vec<usize>>, &StringArray) {
-    match column.as_any_dictionary_opt() {
-        Some(dictionary) if dictionary.values().is_empty() => (Some(Vec::new()), dictionary.values().as_string()),
-        Some(dictionary) => (Some(dictionary.normalized_keys()), dictionary.values().as_string()),
-        None => (None, column.as_string()),
+        let note = serde_json::to_string(&self.groups).ok().filter(|note| note.len() <= NOTE_BYTES);
+        note.map(|note| KeyValue::new(KEY.into(), note))
     }
 }
 
@@ -181,7 +175,7 @@ fn up_to<'a>(bytes: &'a [u8], part: &[u8]) -> Option<&'a [u8]> {
 
 /// The names noted in a segment, by row group.
 #[derive(Debug, Default)]
-pub(crate) struct Noted(Vec<BTreeMap<String, Vec<Option<String>>>>);
+pub(crate) struct Noted(Vec<Group>);
 
 impl Noted {
     /// None of a file that another program wrote, which may have copied the note beside other rows.
@@ -192,9 +186,8 @@ impl Noted {
         }
         let noted = file.key_value_metadata().into_iter().flatten().find(|pair| is_note(pair));
         let text = noted.and_then(|pair| pair.value.as_deref()).filter(|text| text.len() <= NOTE_BYTES);
-        let groups = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
-        let groups = groups.as_ref().and_then(Value::as_array).map(|groups| groups.iter().map(names_of).collect());
-        Self(groups.filter(|groups: &Vec<_>| groups.len() == metadata.num_row_groups()).unwrap_or_default())
+        let groups = text.and_then(|text| serde_json::from_str::<Vec<Group>>(text).ok());
+        Self(groups.filter(|groups| groups.len() == metadata.num_row_groups()).unwrap_or_default())
     }
 
     /// Whether a row group may have a name that is wanted of each column.
@@ -204,12 +197,4 @@ impl Noted {
             noted.get(column).is_none_or(|names| names.iter().any(|name| wanted.has(name.as_deref())))
         })
     }
-}
-
-fn names_of(group: &Value) -> BTreeMap<String, Vec<Option<String>>> {
-    let name = |name: &Value| if name.is_null() { Some(None) } else { Some(Some(name.as_str()?.to_owned())) };
-    let column = |(column, names): (&String, &Value)| {
-        Some((column.clone(), names.as_array()?.iter().map(name).collect::<Option<Vec<_>>>()?))
-    };
-    group.as_object().into_iter().flatten().filter_map(column).collect()
 }

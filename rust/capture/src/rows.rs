@@ -1,7 +1,7 @@
 //! The messages in rows of a capture.
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::{Array as _, BinaryArray, ListArray, RecordBatch, StringArray};
+use arrow_array::{Array as _, ArrayRef, BinaryArray, ListArray, RecordBatch, StringArray};
 
 /// The messages of a batch's rows.
 #[derive(Debug)]
@@ -49,6 +49,15 @@ impl<'a> Rows<'a> {
         let header = self.header;
         let header = header.is_valid(row).then(|| header.value(row));
         frames(self.envelope, row).chain(header).chain(frames(self.payload, row))
+    }
+}
+
+/// The texts of a column, and which of them each row has, if that is not its own.
+pub(crate) fn texts(column: &ArrayRef) -> (Option<Vec<usize>>, &StringArray) {
+    match column.as_any_dictionary_opt() {
+        Some(dictionary) if dictionary.values().is_empty() => (Some(Vec::new()), dictionary.values().as_string()),
+        Some(dictionary) => (Some(dictionary.normalized_keys()), dictionary.values().as_string()),
+        None => (None, column.as_string()),
     }
 }
 

@@ -21,6 +21,7 @@ use trunkline_wire::cdtp::{Boundary, Cdtp, Closed, Condition, MAP_BYTES, Run, Ru
 
 use crate::CaptureError;
 use crate::account::Account;
+use crate::rows::texts;
 
 /// The most gaps of all senders that are written down together.
 const GAPS_MAX: usize = 1 << 16;
@@ -118,11 +119,8 @@ fn record(book: &mut RunBook, segment: u64, first_seq: u64, batch: &RecordBatch)
 }
 
 fn cdtp_rows(protocol: &ArrayRef) -> impl Fn(usize) -> bool {
-    let (keys, names) = match protocol.as_any_dictionary_opt() {
-        Some(dictionary) => (Some(dictionary.normalized_keys()), dictionary.values()),
-        None => (None, protocol),
-    };
-    let is_cdtp: Vec<bool> = names.as_string::<i32>().iter().map(|name| name == Some(Cdtp::NAME)).collect();
+    let (keys, names) = texts(protocol);
+    let is_cdtp: Vec<bool> = names.iter().map(|name| name == Some(Cdtp::NAME)).collect();
     move |row| is_cdtp[keys.as_ref().map_or(row, |keys| keys[row])]
 }
 

@@ -23,7 +23,7 @@ use crate::files::Span;
 use crate::guard::guarded;
 use crate::journal::Header;
 use crate::manifest::capture_id;
-use crate::names::NamesOfGroups;
+use crate::names::{NamesOfGroups, PROGRAM};
 use crate::notes::Sum;
 use crate::schema::{journal_schema, schema};
 use crate::source::Source;
@@ -216,7 +216,7 @@ fn failure(path: &Path, disk_error: &Mutex<Option<io::Error>>, error: &ParquetEr
 
 pub(crate) fn properties(header: &Header) -> WriterProperties {
     let mut builder = WriterProperties::builder()
-        .set_created_by(concat!("trunkline ", env!("CARGO_PKG_VERSION")).into())
+        .set_created_by(format!("{PROGRAM}{}", env!("CARGO_PKG_VERSION")))
         .set_compression(compression())
         .set_dictionary_enabled(false)
         .set_statistics_enabled(EnabledStatistics::None)

@@ -81,7 +81,7 @@ pub(crate) fn is_variant(fields: &Fields) -> bool {
 ///
 /// # Errors
 /// If it is none.
-fn parts(column: &StructArray) -> Result<(Binaries<'_>, Binaries<'_>), ColumnError> {
+pub(crate) fn parts(column: &StructArray) -> Result<(Binaries<'_>, Binaries<'_>), ColumnError> {
     let part = |name| column.column_by_name(name).and_then(|part| Binaries::of(name, part).ok());
     part("metadata").zip(part("value")).ok_or_else(|| ColumnError::Input("not a column of VARIANTs".to_owned()))
 }

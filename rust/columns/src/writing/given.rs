@@ -8,13 +8,15 @@ use arrow_array::{
     cast::AsArray,
     types::{Decimal128Type, Float64Type, Int64Type, TimestampMicrosecondType},
 };
-use arrow_buffer::NullBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, TimeUnit};
 
 use crate::{
     ColumnError,
-    variant::reading::{Value, Variant},
+    variant::{
+        parts,
+        reading::{Value, Variant},
+    },
 };
 
 /// The fields of structs, by their names.
@@ -85,7 +87,8 @@ impl<'a> Given<'a> {
         let rest = match column.filter(|column| *column.data_type() != DataType::Null) {
             Some(column) => {
                 let wrong = || ColumnError::Input(format!("{name} is {}, it must be a VARIANT", column.data_type()));
-                Some(Variants::of(column).ok_or_else(wrong)?)
+                let variants = column.as_struct_opt().filter(|column| parts(column).is_ok());
+                Some(variants.ok_or_else(wrong)?.clone())
             }
             None => None,
         };
@@ -185,7 +188,7 @@ pub(crate) struct Members {
     name: String,
     /// Whether there is a column of all without a field of their own: else some may have been left out.
     has_rest: bool,
-    rest: Option<Variants>,
+    rest: Option<StructArray>,
     typed: Vec<(String, Typed)>,
 }
 
@@ -207,8 +210,9 @@ impl Members {
 
     fn read(&self, row: usize) -> Result<Vec<(&str, Value<'_>)>, String> {
         let mut members: Vec<(&str, Value<'_>)> = Vec::new();
-        if let Some(rest) = self.rest.as_ref().and_then(|rest| rest.at(row)) {
-            let value = rest.read()?;
+        if let Some(rest) = self.rest.as_ref().filter(|rest| rest.is_valid(row)) {
+            let (metadata, value) = parts(rest).map_err(|error| error.to_string())?;
+            let value = Variant::at(metadata, value, row).read()?;
             if let Value::Object(found) = value {
                 members = found;
             } else if !matches!(value, Value::Null) {
@@ -223,27 +227,6 @@ impl Members {
             }
         }
         Ok(members)
-    }
-}
-
-/// A column of VARIANTs.
-struct Variants {
-    nulls: Option<NullBuffer>,
-    metadata: BinaryArray,
-    value: BinaryArray,
-}
-
-impl Variants {
-    /// None if it is none.
-    fn of(column: &ArrayRef) -> Option<Self> {
-        let parts = column.as_struct_opt()?;
-        let part = |name| Some(cast(parts.column_by_name(name)?, &DataType::Binary).ok()?.as_binary().clone());
-        Some(Self { nulls: parts.nulls().cloned(), metadata: part("metadata")?, value: part("value")? })
-    }
-
-    fn at(&self, row: usize) -> Option<Variant<'_>> {
-        let is_there = self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row));
-        is_there.then(|| Variant::of(self.metadata.value(row), self.value.value(row)))
     }
 }
 

@@ -1,5 +1,5 @@
 use super::{Layout, Settings, decode};
-use crate::{DecodeError, ErrorKind, Protocol, Split, UnknownSubject};
+use crate::{DecodeError, ErrorKind, Protocol, Split, UnknownSubject, protocol::up_to_empty};
 
 /// DCP as a framing: an envelope that ends in an empty frame, the protocol frame, the type and its content.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +22,7 @@ impl Protocol for Dcp {
     type Layout = Layout;
 
     fn split(frames: &[impl AsRef<[u8]>]) -> Split {
-        let split = Split::after(envelope(frames), frames.len());
+        let split = Split::after(up_to_empty(frames), frames.len());
         let topic = service(frames, split.payload.start);
         // The parts of the data. A message that only some readers accept, such as the wide types of DCP-11, has none.
         let layout = decode(frames, Settings::default()).ok();
@@ -31,7 +31,7 @@ impl Protocol for Dcp {
     }
 
     fn subject<'a>(frames: &[&'a [u8]]) -> Result<Option<&'a [u8]>, UnknownSubject> {
-        match service(frames, Split::after(envelope(frames), frames.len()).payload.start) {
+        match service(frames, Split::after(up_to_empty(frames), frames.len()).payload.start) {
             Some(at) => Ok(Some(frames[at])),
             None => decode(frames, Settings::default()).map(|_| None).map_err(|_| UnknownSubject),
         }
@@ -41,11 +41,6 @@ impl Protocol for Dcp {
     fn decode(frames: &[impl AsRef<[u8]>], settings: &Settings) -> Result<Layout, DecodeError> {
         decode(frames, *settings)
     }
-}
-
-/// The frames up to the first empty one.
-fn envelope(frames: &[impl AsRef<[u8]>]) -> usize {
-    frames.iter().position(|frame| frame.as_ref().is_empty()).map_or(0, |empty| empty + 1)
 }
 
 /// The service follows the type frame of a registration (1) or request (4). A type is one byte, or four in the

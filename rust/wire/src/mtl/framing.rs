@@ -1,7 +1,7 @@
 use super::FIRST_OF_CONTROL;
 use super::control::{Command, Reply, command, reply};
 use super::data::{self, Layout};
-use crate::{DecodeError, ErrorKind, Protocol, Split, UnknownSubject};
+use crate::{DecodeError, ErrorKind, Protocol, Split, UnknownSubject, protocol::up_to_empty};
 
 const NAME: &str = "mtl";
 
@@ -48,7 +48,7 @@ fn control(frames: &[impl AsRef<[u8]>], at: usize) -> Result<Spoken, DecodeError
 pub(super) fn envelope(frames: &[impl AsRef<[u8]>]) -> usize {
     match frames {
         [first, _] if !first.as_ref().is_empty() => 0,
-        _ => frames.iter().position(|frame| frame.as_ref().is_empty()).map_or(0, |empty| empty + 1),
+        _ => up_to_empty(frames),
     }
 }
 
@@ -65,10 +65,6 @@ impl Protocol for Control {
 
     fn split(frames: &[impl AsRef<[u8]>]) -> Split {
         Split::after(envelope(frames), frames.len())
-    }
-
-    fn subject<'a>(_: &[&'a [u8]]) -> Result<Option<&'a [u8]>, UnknownSubject> {
-        Ok(None)
     }
 
     fn decode(frames: &[impl AsRef<[u8]>], (): &()) -> Result<Spoken, DecodeError> {
