@@ -20,6 +20,8 @@ from trunkline import cdtp
 from trunkline.options import Transport
 
 PAYLOAD = 100
+# Copies decide what these cost.
+LARGE = 4096
 TRANSPORTS: tuple[Transport, ...] = ("zmtp", "libzmq")
 
 
@@ -55,11 +57,11 @@ def receiver(count: int, transport: Transport, sender: str = "send") -> tuple[fl
         return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def recorder(count: int, transport: Transport) -> tuple[float, float]:
+def recorder(count: int, transport: Transport, payload: int = PAYLOAD) -> tuple[float, float]:
     """From the socket to durable Parquet."""
     with tempfile.TemporaryDirectory() as directory:
         with cdtp.Recorder(Path(directory) / "capture", bind="tcp://127.0.0.1:*", transport=transport) as recorder:
-            with sending(recorder.endpoints[0], count, PAYLOAD):
+            with sending(recorder.endpoints[0], count, payload):
                 recorder.wait(count=1)
                 wall, cpu = time.perf_counter(), time.process_time()
                 recorder.wait(count=count)
@@ -91,13 +93,13 @@ def _exactly(peer: socket.socket, count: int) -> bytes:
     return peer.recv(count, socket.MSG_WAITALL)
 
 
-def native_loop(count: int, sender: str = "send") -> tuple[float, float]:
+def native_loop(count: int, sender: str = "send", payload: int = PAYLOAD) -> tuple[float, float]:
     """A native loop that receives and does nothing else."""
     command = [native(), "receive", "tcp://127.0.0.1:*", str(count)]
     with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         endpoint = process.stdout.readline().strip()
-        with sending(endpoint, count, PAYLOAD, sender):
+        with sending(endpoint, count, payload, sender):
             wall, cpu = map(float, process.stdout.readline().split())
         return wall, cpu
 
@@ -126,20 +128,29 @@ def main(*, fast: bool) -> None:
         },
     }
     cases |= poured
+    large: dict[str, Callable[[int], tuple[float, float]]] = {
+        "native loop, 4 KiB": functools.partial(native_loop, payload=LARGE),
+        **{
+            f"Recorder, 4 KiB, {transport}": functools.partial(recorder, transport=transport, payload=LARGE)
+            for transport in TRANSPORTS
+        },
+    }
+    cases |= large
+    counts = {name: count // (8 if name in large else 4 if "pyzmq" in name else 1) for name in cases}
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name, case in cases.items():
-            measured[name].append(case(count if "pyzmq" not in name else count // 4))
+            measured[name].append(case(counts[name]))
     done = []
     for name, results in measured.items():
-        n = count if "pyzmq" not in name else count // 4
+        n = counts[name]
         done.append(Case(name, [n / wall for wall, _ in results], [cpu / n * 1e6 for _, cpu in results]))
     method = (
         f"Messages of a 64-byte header and {PAYLOAD} bytes of payload, from a native libzmq sender over loopback TCP, or poured "
-        f"by one that writes to TCP by itself; sender and receiver share the cores. {rounds} rounds of {count:,} messages (pyzmq: a quarter), the cases in turn; medians (min-max)."
+        f"by one that writes to TCP by itself; sender and receiver share the cores. {rounds} rounds of {count:,} messages (pyzmq: a quarter; 4 KiB: an eighth), the cases in turn; medians (min-max)."
     )
     by_name = {case.name: case for case in done}
-    receiving = [case for case in done if case.name not in recorders and case.name not in poured]
+    receiving = [case for case in done if case.name not in {*recorders, *poured, *large}]
     recording = [by_name["native loop, receives only"], *(by_name[name] for name in recorders)]
     tables = [
         ("Receiving in Python", receiving, "pyzmq recv_multipart, decodes nothing"),
@@ -149,6 +160,7 @@ def main(*, fast: bool) -> None:
             "pyzmq recv_multipart, poured at",
         ),
         ("Recording", recording, "native loop, receives only"),
+        ("Recording 4096 bytes of payload", [by_name[name] for name in large], "native loop, 4 KiB"),
     ]
     if fast:
         assert all(case.rate > 0 for case in done)

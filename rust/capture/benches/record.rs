@@ -22,21 +22,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let scratch = tempfile::tempdir()?;
     let directory = arguments.next().map_or_else(|| scratch.path().to_owned(), PathBuf::from);
     println!("payload  ns/message: appending   all  (user + system)   M/s  bytes/message on disk");
-    for (name, payload) in [("zeros", zeros as fn(i64) -> _), ("samples", samples), ("noise", noise)] {
-        record(&directory.join(name), name, messages, payload)?;
+    for (name, payload) in [("zeros", zeros as fn(i64, usize) -> _), ("samples", samples), ("noise", noise)] {
+        for (size, messages) in [(104, messages), (4096, messages / 8)] {
+            let directory = directory.join(format!("{name}-{size}"));
+            let payloads: Vec<_> = (0..4096).map(|seed| payload(seed, size)).collect();
+            record(&directory, &format!("{size} B of {name}"), messages, &payloads)?;
+        }
     }
     Ok(())
 }
 
-fn record(directory: &Path, name: &str, messages: i64, payload: fn(i64) -> [u8; 104]) -> Result<(), Box<dyn Error>> {
-    let payloads: Vec<_> = (0..4096).map(payload).collect();
+fn record(directory: &Path, name: &str, messages: i64, payloads: &[Vec<u8>]) -> Result<(), Box<dyn Error>> {
     let (wake, woken) = sync_channel(1);
     let mut writer = Writer::open(directory, Settings::default(), move || {
         let _ = wake.try_send(());
     })?;
     let started = Instant::now();
     let [process, thread] = usage()?;
-    append(&mut writer, messages, &payloads, &woken)?;
+    append(&mut writer, messages, payloads, &woken)?;
     let [_, appended] = usage()?;
     writer.close()?;
     let elapsed = started.elapsed().as_secs_f64();
@@ -49,7 +52,7 @@ fn record(directory: &Path, name: &str, messages: i64, payload: fn(i64) -> [u8; 
     let (user, system) = each(process, closed);
     let appending = each(thread, appended);
     println!(
-        "{name:8} {:>21} {:>5}  ({user:>4} + {system:>4})     {:>5.2}  {:>5.1}",
+        "{name:17} {:>12} {:>5}  ({user:>4} + {system:>4})     {:>5.2}  {:>5.1}",
         appending.0 + appending.1,
         user + system,
         1e-6 * f64::from(i32::try_from(messages)?) / elapsed,
@@ -61,7 +64,7 @@ fn record(directory: &Path, name: &str, messages: i64, payload: fn(i64) -> [u8; 
 fn append(
     writer: &mut Writer,
     messages: i64,
-    payloads: &[[u8; 104]],
+    payloads: &[Vec<u8>],
     woken: &Receiver<()>,
 ) -> Result<(), Box<dyn Error>> {
     for at in 0..messages {
@@ -106,13 +109,13 @@ fn usage() -> Result<[(i64, i64); 2], nix::Error> {
     Ok(times)
 }
 
-fn zeros(_: i64) -> [u8; 104] {
-    [0; 104]
+fn zeros(_: i64, size: usize) -> Vec<u8> {
+    vec![0; size]
 }
 
 /// Sixteen-bit samples with a few bits of noise, as a digitiser makes them.
-fn samples(seed: i64) -> [u8; 104] {
-    let mut bytes = noise(seed);
+fn samples(seed: i64, size: usize) -> Vec<u8> {
+    let mut bytes = noise(seed, size);
     for sample in bytes.chunks_exact_mut(2) {
         sample[0] &= 0x1f;
         sample[1] = 0;
@@ -121,9 +124,9 @@ fn samples(seed: i64) -> [u8; 104] {
 }
 
 /// Bytes that do not compress.
-fn noise(seed: i64) -> [u8; 104] {
+fn noise(seed: i64, size: usize) -> Vec<u8> {
     let mut state = seed.cast_unsigned().wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut bytes = [0; 104];
+    let mut bytes = vec![0; size];
     for word in bytes.chunks_exact_mut(8) {
         state ^= state << 13;
         state ^= state >> 7;

@@ -22,6 +22,15 @@ pub const MESSAGE_TOO_LARGE: &str = "message_too_large";
 /// The most frame bytes of a message: a batch, handed over at a fraction of this, then fits offsets of 31 bits.
 pub(crate) const MESSAGE_BYTES_MAX: u64 = (1 << 31) - (1 << 16);
 
+/// A batch is full with so many frame bytes: fewer large frames, and encoding a batch costs more than their bytes.
+pub(crate) const BATCH_BYTES: u64 = 1 << 20;
+/// It is full with so many rows.
+const BATCH_ROWS: usize = 8192;
+/// It is full when its rows cost so much: nothing else limits empty frames.
+const BATCH_COST: u64 = 8 << 20;
+/// About what a row takes in memory besides its frames.
+const ROW_COST: u64 = 64;
+
 /// One message to be recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a, F> {
@@ -88,6 +97,7 @@ pub(crate) struct Columns {
     n_bytes: Vec<i64>,
     error: Names,
     frame_bytes: u64,
+    cost: u64,
 }
 
 impl Columns {
@@ -99,8 +109,19 @@ impl Columns {
         self.frame_bytes
     }
 
+    /// About what the rows so far take in memory.
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Whether it is time to encode a batch of at most so many frame bytes.
+    pub(crate) fn is_full(&self, batch_bytes: u64) -> bool {
+        self.rows() >= BATCH_ROWS || self.frame_bytes >= batch_bytes || self.cost >= BATCH_COST
+    }
+
     pub(crate) fn push<F: AsRef<[u8]>>(&mut self, row: &Row<'_, F>, n_bytes: u64) {
         let at = self.rows();
+        self.cost += ROW_COST + n_bytes + (FRAME_COST * row.frames.len()) as u64;
         self.received_at_ns.push(row.received_at_ns);
         self.protocol.push(row.framing as i8);
         self.endpoint.push(at, row.endpoint);
@@ -153,6 +174,7 @@ impl Columns {
             self.error.finish(rows)?,
         ];
         let columns = RecordBatch::try_new(journal_schema(), columns)?;
+        self.cost = 0;
         Ok(Batch { columns, frame_bytes: std::mem::take(&mut self.frame_bytes) })
     }
 }

@@ -13,9 +13,9 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array as _, BinaryArray, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow_cast::cast;
 use arrow_schema::{ArrowError, DataType};
-use trunkline_wire::{ErrorKind, FRAME_COST, Framing};
+use trunkline_wire::{ErrorKind, Framing};
 
-use crate::columns::{Columns, Names};
+use crate::columns::{BATCH_BYTES, Columns, Names};
 use crate::disk::Disk;
 use crate::interleaving::in_order;
 use crate::journal::Header;
@@ -34,11 +34,6 @@ const HELD_BYTES: usize = 64 << 20;
 /// in between, and are then merged.
 const SHARED_ROWS: u64 = 8192;
 const SHARED_BYTES: u64 = 1 << 20;
-
-/// Rows are encoded when they have so many frame bytes, when they are so many, or when they cost so much.
-const BATCH_BYTES: u64 = 256 << 10;
-const BATCH_ROWS: usize = 8192;
-const BATCH_COST: u64 = 2 << 20;
 
 /// A file ends when its rows cost so many times the frame bytes it may have: nothing else limits empty frames.
 const COST_OF_BYTES: u64 = 4;
@@ -227,7 +222,6 @@ pub(crate) struct Out {
     columns: Columns,
     ids: Names,
     seqs: Vec<i64>,
-    cost: u64,
     first: Option<Key>,
     /// The latest row, if there is a file or there will be one.
     last: Option<Key>,
@@ -254,7 +248,6 @@ impl Out {
             columns: Columns::default(),
             ids: Names::default(),
             seqs: Vec::new(),
-            cost: 0,
             first: None,
             last: None,
             file: None,
@@ -318,7 +311,6 @@ impl Out {
         self.ids.push(self.columns.rows(), Some(id));
         self.seqs.push(seq);
         self.columns.push(&row, n_bytes);
-        self.cost += n_bytes + (FRAME_COST * (1 + room.len())) as u64;
         match &mut self.last {
             Some(last) if *last.capture_id == *id => last.seq = seq,
             last => *last = Some(Key { capture_id: id.to_owned(), seq }),
@@ -326,8 +318,7 @@ impl Out {
         if self.first.is_none() {
             self.first.clone_from(&self.last);
         }
-        let is_full = self.columns.rows() >= BATCH_ROWS || self.columns.frame_bytes() >= BATCH_BYTES;
-        if is_full || self.cost >= BATCH_COST { self.encode() } else { Ok(()) }
+        if self.columns.is_full(BATCH_BYTES) { self.encode() } else { Ok(()) }
     }
 
     /// Whether rows of another capture may come behind the last one.
@@ -375,7 +366,6 @@ impl Out {
         file.rows += batch.rows();
         file.frame_bytes += batch.frame_bytes;
         file.cost += batch.cost();
-        self.cost = 0;
         self.last = Some(last);
         Ok(())
     }

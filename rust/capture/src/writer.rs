@@ -9,9 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use trunkline_wire::FRAME_COST;
-
-use crate::columns::{Batch, Columns};
+use crate::columns::{BATCH_BYTES, Batch, Columns};
 use crate::disk::Disk;
 use crate::layout::need_room;
 use crate::local::{LocalDisk, make_directory};
@@ -20,15 +18,6 @@ use crate::patient::Patient;
 use crate::retention::Now;
 use crate::store::{Recovery, Store};
 use crate::{CaptureError, Row, Settings, import};
-
-/// A batch is handed over before it has more frame bytes than this; one larger message is a batch alone.
-const BATCH_BYTES: u64 = 256 << 10;
-/// A batch is handed over when it has this many rows.
-const BATCH_ROWS: usize = 8192;
-/// A batch is handed over when its rows cost so much: nothing else limits empty frames.
-const BATCH_COST: u64 = 2 << 20;
-/// About what a row takes in memory besides its frames.
-const ROW_BYTES: u64 = 64;
 
 /// How often to check for segments that are too old: a tenth of the time they are kept, between these.
 const TIDY_MIN: Duration = Duration::from_millis(100);
@@ -82,8 +71,6 @@ pub struct Writer {
     first_seq: u64,
     recorded: u64,
     batch_bytes: u64,
-    /// What the rows of the batch cost.
-    batch_cost: u64,
     hand_over_age: Duration,
     backlog_bytes: u64,
     tickets: Ticket,
@@ -138,7 +125,6 @@ impl Writer {
             first_seq,
             recorded: 0,
             batch_bytes,
-            batch_cost: 0,
             hand_over_age,
             backlog_bytes,
             tickets: Ticket::default(),
@@ -167,9 +153,7 @@ impl Writer {
         }
         self.columns.push(row, n_bytes);
         self.recorded += 1;
-        self.batch_cost += ROW_BYTES + n_bytes + (FRAME_COST * row.frames.len()) as u64;
-        let is_full = self.columns.rows() >= BATCH_ROWS || self.columns.frame_bytes() >= self.batch_bytes;
-        if is_full || self.batch_cost >= BATCH_COST {
+        if self.columns.is_full(self.batch_bytes) {
             self.hand_over();
         }
         self.first_seq + self.recorded - 1
@@ -239,7 +223,7 @@ impl Writer {
         if self.columns.rows() == 0 {
             return;
         }
-        let cost = std::mem::take(&mut self.batch_cost);
+        let cost = self.columns.cost();
         let command = match self.columns.finish() {
             Ok(batch) => Command::Append { batch, cost },
             Err(error) => Command::Fail(CaptureError::columns(Path::new("batch"), &error)),
