@@ -9,7 +9,7 @@ import pyarrow as pa
 from trunkline._native import Protocol
 from trunkline.columns import Dtype
 
-__all__ = ["Decoder", "Layout", "RowBatches", "column_kinds", "variant_json"]
+__all__ = ["Decoder", "Layout", "RowBatches", "Shredding", "column_kinds", "unshredded", "variant_json"]
 
 def variant_json(column: pa.Array) -> pa.StringArray:
     """A column of VARIANTs as JSON text.
@@ -17,6 +17,29 @@ def variant_json(column: pa.Array) -> pa.StringArray:
     Raises:
         TypeError: It is none.
         ValueError: One cannot be read.
+    """
+
+@final
+class Shredding:
+    """Which fields of a column of VARIANTs become columns of Parquet."""
+
+    @staticmethod
+    def of(column: pa.Array | pa.ChunkedArray) -> Shredding | None:
+        """Those that the objects of a column often have; None if there are none.
+
+        Raises:
+            TypeError: It is no column of VARIANTs.
+        """
+
+    def shredded(self, column: pa.Array | pa.ChunkedArray) -> pa.StructArray:
+        """A column of VARIANTs as Parquet has them shredded: `metadata`, `value` and `typed_value`."""
+
+def unshredded(column: pa.Array | pa.ChunkedArray) -> pa.StructArray:
+    """A shredded column of VARIANTs, put together again: the same bytes. Any other column of VARIANTs as it is.
+
+    Raises:
+        TypeError: It is none.
+        ValueError: It is damaged.
     """
 
 def column_kinds() -> list[str]:

@@ -1,7 +1,8 @@
 """Decoded messages beside the segments of a capture: Parquet files that any engine reads, and that decoding reads too.
 
 A segment ``0000000000-0000000133.parquet`` has its messages of CDTP in ``_decoded/cdtp/0000000000-0000000133.parquet``, one row a
-message, with the columns of `Capture.decode`. The footer says how they were decoded, and of which bytes.
+message, with the columns of `Capture.decode`; VARIANTs are shredded, so that a reader takes one of their fields alone. The footer
+says how they were decoded, and of which bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from trunkline import columns
 from trunkline._native import capture as _native
-from trunkline._native.columns import Layout
+from trunkline._native.columns import Layout, unshredded
 from trunkline.capture.reading import DECODED, Capture, is_limited, native
 from trunkline.errors import CaptureError
 
@@ -36,6 +37,9 @@ _VERSION = 1
 
 # Where the footer has the marks.
 _KEY = b"trunkline"
+
+# A column of VARIANTs.
+_VARIANT = pa.struct([pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)])
 
 # The most rows of a batch.
 _ROWS = 8 << 10
@@ -168,7 +172,11 @@ class Decoded:
             raise self._unreadable(error) from None
         try:
             self._fragment = dataset.ParquetFileFormat().make_fragment(self._file)
-            self.schema: pa.Schema = self._fragment.physical_schema
+            schema: pa.Schema = self._fragment.physical_schema
+            self._shredded = frozenset(field.name for field in schema if _is_shredded(field.type))
+            self.schema = pa.schema([
+                field.with_type(_VARIANT) if field.name in self._shredded else field for field in schema
+            ])
             self.marks = Marks.of(self._fragment.metadata.metadata)
         except (OSError, pa.ArrowException) as error:
             self._file.close()
@@ -206,6 +214,10 @@ class Decoded:
             and all(self.schema.field(one.name).type == one.type for one in wanted)
         )
 
+    def is_shredded(self, wanted: Sequence[pa.Field]) -> bool:
+        """Whether one of these columns is of VARIANTs that have to be put together: reading them costs more than decoding frames."""
+        return not self._shredded.isdisjoint(one.name for one in wanted)
+
     def batches(
         self, names: Sequence[str], conditions: Sequence[dataset.Expression | None]
     ) -> Iterator[pa.RecordBatch]:
@@ -216,7 +228,7 @@ class Decoded:
         """
         some = [condition for condition in conditions if condition is not None]
         try:
-            yield from self._fragment.to_batches(
+            for batch in self._fragment.to_batches(
                 columns=[*names],
                 filter=functools.reduce(operator.and_, some) if some else None,
                 batch_readahead=1,
@@ -224,12 +236,29 @@ class Decoded:
                 use_threads=False,
                 # A value that a dictionary has once may be in each row.
                 batch_size=_ROWS,
-            )
-        except (OSError, pa.ArrowException) as error:
+            ):
+                yield self._joined(batch)
+        except (OSError, pa.ArrowException, ValueError) as error:
             raise self._unreadable(error) from error
+
+    def _joined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch, VARIANTs that were shredded put together again."""
+        if self._shredded.isdisjoint(batch.schema.names):
+            return batch
+        columns = [
+            # Arrow's import of a slice of nested structs fails, so it is copied.
+            unshredded(pa.concat_arrays([column])) if name in self._shredded else column
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        ]
+        return pa.record_batch(columns, schema=pa.schema([self.schema.field(name) for name in batch.schema.names]))
 
     def _unreadable(self, error: Exception) -> CaptureError:
         return CaptureError(f"{self.path}: cannot be read: {error}; delete it, and its segment is decoded instead")
+
+
+def _is_shredded(kind: pa.DataType) -> bool:
+    """Whether a column is of VARIANTs the fields of which are columns."""
+    return pa.types.is_struct(kind) and [field.name for field in kind] == ["metadata", "value", "typed_value"]
 
 
 def _are_part(asked: Any, ours: Any) -> bool:

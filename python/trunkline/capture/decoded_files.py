@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -15,6 +16,7 @@ from pyarrow import parquet
 from trunkline._locations import begun_path, whole_or_none
 from trunkline._native import capture as _native
 from trunkline._native.capture import mark_variants
+from trunkline._native.columns import Shredding
 from trunkline._processes import runs
 from trunkline.capture.decoded import Decoded, Marks, all_options, is_linked, stamp_of
 from trunkline.capture.decoding import Decoding
@@ -188,22 +190,33 @@ def _is_there(target: Path, marks: Marks) -> bool:
 def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks: Marks) -> int:
     """Writes the messages of a segment, and what they were decoded of; returns how many there are."""
     rows, errors = 0, 0
+    variants = [field.name for field in decoding.schema if is_variant(field)]
+    tables = _row_groups(_messages(decoding, part))
+    first = next(tables, decoding.schema.empty_table())
+    # What the first row group often has are columns in all of them.
+    shreddings = {name: shredding for name in variants if (shredding := Shredding.of(first[name]))}
     with parquet.ParquetWriter(
-        scratch, decoding.schema, compression="zstd", write_page_index=True, write_page_checksum=True
+        scratch, _shredded(first, shreddings).schema, compression="zstd", write_page_index=True, write_page_checksum=True
     ) as writer:
-        for table in _row_groups(_messages(decoding, part)):
-            writer.write_table(table, row_group_size=len(table))
+        for table in itertools.chain([first], tables):
+            writer.write_table(_shredded(table, shreddings), row_group_size=max(1, len(table)))
             rows += len(table)
             errors += len(table) - table["error"].null_count
         marks = replace(marks, errors=errors, mismatches=dict(decoding.mismatches))
         writer.add_key_value_metadata(marks.metadata())
-    variants = [field.name for field in decoding.schema if is_variant(field)]
     if variants:
         mark_variants(scratch, variants)
     # Until the rename is on disk, the file of another name is the one that counts.
     with scratch.open("rb") as file:
         os.fsync(file.fileno())
     return rows
+
+
+def _shredded(table: pa.Table, shreddings: Mapping[str, Shredding]) -> pa.Table:
+    """The table, fields of its VARIANTs as columns."""
+    for name, shredding in shreddings.items():
+        table = table.set_column(table.schema.get_field_index(name), name, shredding.shredded(table[name]))
+    return table
 
 
 def _row_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -106,7 +106,9 @@ class Decoding:
             return None
         wanted, options = [self._fields[name] for name in self._names(selected)], self._options
         has_all = decoded.has(wanted, self.protocol, options)
-        if has_all and condition is not None:
+        if condition is None:
+            has_all = has_all and not decoded.is_shredded(wanted)
+        elif has_all:
             [layer] = condition.layers
             rows = [self._fields[name] for name in condition.of_rows & self._fields.keys()]
             has_all = len(rows) == len(condition.of_rows) and decoded.has(

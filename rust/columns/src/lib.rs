@@ -36,7 +36,7 @@ pub use table::{
     BATCH_BYTES, Batches, Builder, Mismatches, Rows, Table, decode_rows, decode_structs, row_fields, struct_fields,
 };
 pub use tags::Maps;
-pub use variant::{flagged_objects, variant_field, variant_json};
+pub use variant::{Shredding, flagged_objects, unshredded, variant_field, variant_json};
 pub use writing::{Given, Writer, encode_structs, frames_fields};
 
 use trunkline_wire::{cdt::Cdt, cdtp::Cdtp, dcp::Dcp, mc0::Mc0, mtl::Mtl};

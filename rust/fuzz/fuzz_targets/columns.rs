@@ -7,8 +7,8 @@ use arrow_array::{Array, BinaryArray, RecordBatch, cast::AsArray};
 use libfuzzer_sys::fuzz_target;
 use parquet_variant::{Variant, VariantMetadata};
 use trunkline_columns::{
-    ColumnError, Mode, Parts, Payload, RestType, Rows, TagType, Tags, cdtp::Options, decode_rows, decode_structs,
-    encode_structs,
+    ColumnError, Mode, Parts, Payload, RestType, Rows, Shredding, TagType, Tags, cdtp::Options, decode_rows,
+    decode_structs, encode_structs, unshredded,
 };
 use trunkline_wire::cdtp::{Cdtp, Settings, decode_header};
 
@@ -84,6 +84,10 @@ fn check_variants(batch: &RecordBatch) {
         if VariantMetadata::new(bytes(1)).iter().all(|name| !name.is_empty()) {
             Variant::try_new(bytes(1), bytes(0)).expect("a variant by the rules");
         }
+    }
+    if let Some(shredding) = Shredding::of(tags).expect("variants") {
+        let shredded = shredding.shredded(tags).expect("variants");
+        assert_eq!(&unshredded(&shredded).expect("shredded"), tags);
     }
 }
 

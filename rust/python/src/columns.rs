@@ -14,7 +14,8 @@ use pyo3_arrow::input::AnyArray;
 use pyo3_arrow::{PyArray, PyRecordBatch, PySchema};
 use trunkline_columns::{
     ColumnError, ColumnKind, Decoder, Description, EVERY, Layout, Mismatches, Mode, Need, PROTOCOLS, Parts, Payload,
-    PlanError, RestType, RowBatches, Tags, Types, Value, ddl, frames_fields, variant_json as variants_as_json,
+    PlanError, RestType, RowBatches, Shredding, Tags, Types, Value, ddl, frames_fields, unshredded as unshredded_of,
+    variant_json as variants_as_json,
 };
 
 use crate::errors::{DecodeError, LocalProtocolError, decode_error};
@@ -29,10 +30,38 @@ pub(crate) fn column_kinds() -> Vec<&'static str> {
 /// A column of VARIANTs as JSON text.
 #[pyfunction]
 pub(crate) fn variant_json(py: Python<'_>, column: AnyArray) -> PyResult<Bound<'_, PyAny>> {
-    let column = whole(column)?;
-    let column = column.as_struct_opt().ok_or_else(|| PyTypeError::new_err("not a column of VARIANTs"))?;
-    let text = variants_as_json(column).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let text = variants_as_json(&variants(column)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
     array(py, &PyArray::from_array_ref(Arc::new(text)))
+}
+
+fn variants(column: AnyArray) -> PyResult<StructArray> {
+    let column = whole(column)?;
+    column.as_struct_opt().cloned().ok_or_else(|| PyTypeError::new_err("not a column of VARIANTs"))
+}
+
+/// A shredded column of VARIANTs, put together again.
+#[pyfunction]
+pub(crate) fn unshredded(py: Python<'_>, column: AnyArray) -> PyResult<Bound<'_, PyAny>> {
+    let column = unshredded_of(&variants(column)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    array(py, &PyArray::from_array_ref(Arc::new(column)))
+}
+
+/// Which fields of a column of VARIANTs become columns of Parquet.
+#[pyclass(frozen, module = "trunkline._native", name = "Shredding")]
+pub(crate) struct PyShredding(Shredding);
+
+#[pymethods]
+impl PyShredding {
+    #[staticmethod]
+    fn of(column: AnyArray) -> PyResult<Option<Self>> {
+        let found = Shredding::of(&variants(column)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(found.map(Self))
+    }
+
+    fn shredded<'py>(&self, py: Python<'py>, column: AnyArray) -> PyResult<Bound<'py, PyAny>> {
+        let column = self.0.shredded(&variants(column)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        array(py, &PyArray::from_array_ref(Arc::new(column)))
+    }
 }
 
 /// Every protocol whose messages can be decoded into columns.

@@ -132,12 +132,12 @@ mod _native {
     #[pymodule]
     mod columns {
         #[pymodule_export]
-        use crate::columns::{PyDecoder, PyRowBatches};
+        use crate::columns::{PyDecoder, PyRowBatches, PyShredding};
         #[pymodule_export]
         use crate::layouts::PyLayout;
 
         #[pymodule_export]
-        use crate::columns::{column_kinds, variant_json};
+        use crate::columns::{column_kinds, unshredded, variant_json};
     }
 
     #[pymodule]

@@ -6,6 +6,7 @@
 mod cells;
 mod objects;
 pub(crate) mod reading;
+mod shredding;
 mod text;
 
 use std::{cmp::Ordering, sync::Arc};
@@ -17,6 +18,7 @@ use trunkline_wire::{
     msgpack::{MAX_DEPTH, Reader, Timestamp, Value},
 };
 
+use self::reading::Value as Read;
 use crate::{
     ColumnError,
     input::Binaries,
@@ -25,6 +27,7 @@ use crate::{
 };
 
 pub use objects::flagged_objects;
+pub use shredding::{Shredding, unshredded};
 pub use text::variant_json;
 
 /// The most bytes of a variant that Spark accepts everywhere.
@@ -184,6 +187,24 @@ impl VariantWriter {
             Item::Object(fields) => self.fields(fields, |_, item| Some(item))?,
         }
         Ok(())
+    }
+
+    /// Writes a value of one of the types that shredded columns have; whether it is of one.
+    fn typed(&mut self, value: &Read<'_>) -> bool {
+        match value {
+            Read::Boolean(value) => self.primitive(if *value { TRUE } else { FALSE }, []),
+            Read::Signed(value) => self.integer(*value),
+            Read::Float(value) => self.primitive(FLOAT, value.to_le_bytes()),
+            Read::Double(value) => self.primitive(DOUBLE, value.to_le_bytes()),
+            Read::Text(value) => return self.string(value.as_bytes()).is_ok(),
+            Read::Null
+            | Read::Decimal(..)
+            | Read::Timestamp(_)
+            | Read::Binary(_)
+            | Read::Array(_)
+            | Read::Object(_) => return false,
+        }
+        true
     }
 
     /// Writes any value.
@@ -360,20 +381,8 @@ impl VariantWriter {
             }
         }
         let bytes = self.value.len() - start;
-        let ids = width(fields.iter().map(|field| field.name).max().unwrap_or(0) as usize);
-        let offsets = width(bytes);
-        let large = fields.len() > 0xff;
-        let first = u8::from(large) << 6 | (ids - 1) << 4 | (offsets - 1) << 2 | OBJECT;
         self.header.clear();
-        self.header.push(first);
-        push(&mut self.header, fields.len(), if large { 4 } else { 1 });
-        for field in &*fields {
-            push(&mut self.header, field.name as usize, ids);
-        }
-        for field in &*fields {
-            push(&mut self.header, field.start as usize - start, offsets);
-        }
-        push(&mut self.header, bytes, offsets);
+        put_object_header(fields, start, bytes, &mut self.header);
         self.put_header(start, open);
     }
 
@@ -400,6 +409,22 @@ impl VariantWriter {
         self.value[start..start + length].copy_from_slice(&self.header);
         self.fields.truncate(open);
     }
+}
+
+/// Writes what an object has in front of the values of its fields, which begin at `start` and take so many bytes.
+fn put_object_header(fields: &[Member], start: usize, bytes: usize, header: &mut Vec<u8>) {
+    let ids = width(fields.iter().map(|field| field.name).max().unwrap_or(0) as usize);
+    let offsets = width(bytes);
+    let large = fields.len() > 0xff;
+    header.push(u8::from(large) << 6 | (ids - 1) << 4 | (offsets - 1) << 2 | OBJECT);
+    push(header, fields.len(), if large { 4 } else { 1 });
+    for field in fields {
+        push(header, field.name as usize, ids);
+    }
+    for field in fields {
+        push(header, field.start as usize - start, offsets);
+    }
+    push(header, bytes, offsets);
 }
 
 /// Moves the last of each run of equal members to the front, and gives their number.

@@ -90,6 +90,11 @@ impl<'a> Variant<'a> {
 
     /// The members of an object, with their names, or of an array.
     pub(super) fn members(self) -> impl Iterator<Item = (Option<&'a [u8]>, Self)> {
+        self.numbered().map(move |(number, member)| (number.map(|number| self.name(number)), member))
+    }
+
+    /// The same, with the numbers of the names.
+    pub(super) fn numbered(self) -> impl Iterator<Item = (Option<usize>, Self)> {
         let value = self.value;
         let first = value.first().copied().unwrap_or_default();
         let is_object = first & 3 == OBJECT;
@@ -102,19 +107,42 @@ impl<'a> Variant<'a> {
         let at_offsets = 1 + counted + ids * count;
         let data = at_offsets + offsets * (count + 1);
         (0..count).map(move |at| {
-            let name = is_object.then(|| self.name(number(value, 1 + counted + ids * at, ids)));
+            let name = is_object.then(|| number(value, 1 + counted + ids * at, ids));
             let start = data + number(value, at_offsets + offsets * at, offsets);
             (name, Self { metadata: self.metadata, value: value.get(start..).unwrap_or_default() })
         })
     }
 
+    pub(super) const fn metadata(self) -> &'a [u8] {
+        self.metadata
+    }
+
+    /// How many names there are; each takes a byte at least.
+    pub(super) fn names(self) -> usize {
+        number(self.metadata, 1, self.name_width()).min(self.metadata.len())
+    }
+
+    fn name_width(self) -> usize {
+        usize::from(self.metadata.first().copied().unwrap_or_default() >> 6) + 1
+    }
+
     /// The name with a number.
-    fn name(self, at: usize) -> &'a [u8] {
-        let width = usize::from(self.metadata.first().copied().unwrap_or_default() >> 6) + 1;
+    pub(super) fn name(self, at: usize) -> &'a [u8] {
+        let width = self.name_width();
         let count = number(self.metadata, 1, width);
         let offset = |at: usize| number(self.metadata, 1 + width * (1 + at), width);
         let text = 1 + width * (count + 2);
         self.metadata.get(text + offset(at)..text + offset(at + 1)).unwrap_or_default()
+    }
+}
+
+/// The value of these bytes, which has no members.
+pub(super) fn alone(bytes: &[u8]) -> Option<Value<'_>> {
+    let (first, rest) = bytes.split_first()?;
+    match first & 3 {
+        SHORT_STRING => Some(text(rest)),
+        OBJECT | ARRAY => None,
+        _ => primitive(first >> 2, rest).ok(),
     }
 }
 

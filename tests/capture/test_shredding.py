@@ -1,0 +1,169 @@
+"""VARIANTs in files of decoded messages: their fields are columns, which other readers take alone."""
+
+import random
+from pathlib import Path
+
+import duckdb
+import msgpack
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from peers.commands import release, spec
+from peers.decoded_files import alter
+from peers.recorded import write
+from trunkline import CaptureError, capture, columns
+from trunkline._native.columns import Shredding, unshredded
+
+TYPES = {"run": int, "label": str, "ok": bool, "gain": float}
+
+
+def some_tags(rng, at):
+    """Tags as devices have them, now and then of another type, order or depth."""
+    tags = {"run": at, "label": f"a{at % 7}", "ok": at % 2 == 0, "gain": at / 3, "raw": bytes([at % 256])}
+    tags |= {"deep": {"x": [1, {"y": None}]}} if rng.random() < 0.3 else {}
+    tags |= {"later": rng.choice([1, "x", None, 1.5, 1 << 40, -3, {}])} if rng.random() < 0.3 else {}
+    tags |= {"run": rng.choice([1 << 63, "seven", None, -1 << 40])} if rng.random() < 0.2 else {}
+    tags |= {"label": rng.choice(["", "ü" * 40, 7])} if rng.random() < 0.2 else {}
+    names = list(tags)
+    if rng.random() < 0.5:
+        rng.shuffle(names)
+    return {name: tags[name] for name in names[: rng.randint(0, 99)]}
+
+
+@pytest.fixture
+def tags():
+    rng = random.Random(7)
+    return [some_tags(rng, at) for at in range(400)] + [{}]
+
+
+@pytest.fixture
+def decoded(tmp_path, tags):
+    """A capture, and the file of its decoded messages; the last but one is malformed."""
+    messages = [release("D", 0, at, b"x" * 100, tags=each) for at, each in enumerate(tags)]
+    messages.insert(-1, [b"nonsense", b"x"])
+    capture.import_(write(tmp_path / "lines.jsonl", messages), tmp_path / "run")
+    capture.compact(tmp_path / "run", decode={"cdtp": {}})
+    (file,) = (tmp_path / "run" / "_decoded" / "cdtp").iterdir()
+    return tmp_path / "run", file
+
+
+def read(directory, where=None):
+    selection = capture.Selection(where=where) if where else None
+    found = capture.open(directory).decode("cdtp", columns=["seq", "tags"], tags="variant", selection=selection)
+    return found.read_all()
+
+
+def test_fields_are_columns_of_their_types(decoded, tags):
+    _, file = decoded
+    table = pyarrow.parquet.read_table(file)
+    typed = table["tags"].combine_chunks().field("typed_value")
+    assert {"deep", "raw", "later"}.isdisjoint(TYPES)
+    assert {"run", "label", "ok", "gain"} <= {field.name for field in typed.type}
+    messages = [*tags[:-1], None, tags[-1]]
+    for name, kind in TYPES.items():
+        found = typed.field(name).field("typed_value").to_pylist()
+        expected = [
+            value if type(value) is kind and not (kind is int and value >= 1 << 63) else None
+            for value in ((each or {}).get(name) for each in messages)
+        ]
+        assert found == expected, name
+        # Never in both.
+        others = typed.field(name).field("value").to_pylist()
+        assert [value is not None for value in others] == [
+            name in (each or {}) and value is None for each, value in zip(messages, expected, strict=True)
+        ]
+
+
+def test_the_same_bytes_are_read_again(decoded):
+    directory, file = decoded
+    after = read(directory, where="seq >= 0")
+    assert capture.verify(directory).problems == ()
+    # To put all of them together costs more than to decode them: the segment is read.
+    assert read(directory) == after
+    alter(file, "seq", 5)
+    assert read(directory) == after
+    assert set(read(directory, where="seq >= 0")["seq"].to_pylist()) == {5}
+
+
+def test_duckdb_puts_them_together(decoded, tmp_path):
+    directory, file = decoded
+    whole = tmp_path / "whole.parquet"
+    capture.export(directory, whole, "cdtp", tags="variant")
+    said = "select seq, tags::varchar, tags.run::varchar, tags.deep.x[1]::varchar from '{}' order by seq"
+    assert duckdb.sql(said.format(file)).fetchall() == duckdb.sql(said.format(whole)).fetchall()
+
+
+def test_the_order_of_fields_is_kept(tmp_path):
+    """Where names would not tell it, the VARIANT stays whole."""
+    tags = [{"run": 1, "ok": True}, {"ok": True, "run": 2}, {"deep": {"run": 1}, "ok": True, "run": 3}]
+    capture.import_(write(tmp_path / "lines.jsonl", [spec("D", tags=each) for each in tags]), tmp_path / "run")
+    before = read(tmp_path / "run")
+    capture.compact(tmp_path / "run", decode={"cdtp": {}})
+    (file,) = (tmp_path / "run" / "_decoded" / "cdtp").iterdir()
+    shredded = pyarrow.parquet.read_table(file)["tags"].combine_chunks()
+    assert [value is None for value in shredded.field("value").to_pylist()] == [True, True, False]
+    assert shredded.field("typed_value").is_valid().to_pylist() == [True, True, False]
+    assert read(tmp_path / "run") == before
+
+
+def test_without_fields_nothing_is_shredded(tmp_path):
+    messages = [spec("D", tags={}), spec("D", tags={})]
+    capture.import_(write(tmp_path / "lines.jsonl", messages), tmp_path / "run")
+    capture.compact(tmp_path / "run", decode={"cdtp": {}})
+    (file,) = (tmp_path / "run" / "_decoded" / "cdtp").iterdir()
+    kind = pyarrow.parquet.read_schema(file).field("tags").type
+    assert [field.name for field in kind] == ["value", "metadata"]
+    assert read(tmp_path / "run")["tags"].null_count == 0
+
+
+def test_a_damaged_file_is_named(decoded):
+    directory, file = decoded
+    table = pyarrow.parquet.read_table(file)
+    shredded = table["tags"].combine_chunks()
+    names = pa.array([b"\x01\x00\x00"] * len(table), pa.binary())
+    broken = pa.StructArray.from_arrays(
+        [names, shredded.field("value"), shredded.field("typed_value")], fields=list(shredded.type)
+    )
+    marks = pyarrow.parquet.read_metadata(file).metadata[b"trunkline"]
+    with pyarrow.parquet.ParquetWriter(file, table.schema) as writer:
+        writer.write_table(table.set_column(table.schema.get_field_index("tags"), table.schema.field("tags"), broken))
+        writer.add_key_value_metadata({"trunkline": marks})
+    with pytest.raises(CaptureError, match=f"{Path(file).name}.*delete it"):
+        read(directory, where="seq >= 0")
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats(width=32)
+    | st.text(max_size=70)
+    | st.binary(max_size=5)
+    | st.just(msgpack.Timestamp(1, 5)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcde"), inner, max_size=4),
+    max_leaves=8,
+)
+TAGS = st.dictionaries(st.sampled_from(["a", "b", "c", "A", "é", ""]) | st.text(max_size=3), VALUES, max_size=7)
+
+
+@given(st.lists(TAGS | st.none(), max_size=8), st.lists(TAGS | st.none(), max_size=8), st.booleans())
+def test_what_is_shredded_is_put_together_again(first, second, is_single):
+    """By the fields of other rows, too."""
+    packed = msgpack.Packer(use_single_float=is_single).pack
+
+    def variants(rows):
+        begin = b"".join(map(packed, ("CDTP\x01", "D", msgpack.Timestamp(1, 5))))
+        headers = pa.array([None if tags is None else begin + packed(tags) for tags in rows], pa.binary())
+        return columns.Decoder("cdtp", tags="variant").decode_structs(header=headers).field("tags")
+
+    shredding = Shredding.of(variants(first))
+    for rows in (first, second) if shredding else ():
+        column = variants(rows)
+        shredded = shredding.shredded(column)
+        assert shredded.null_count == column.null_count
+        assert unshredded(shredded).equals(column)
+        assert unshredded(column).equals(column)
+
