@@ -166,4 +166,3 @@ def test_what_is_shredded_is_put_together_again(first, second, is_single):
         assert shredded.null_count == column.null_count
         assert unshredded(shredded).equals(column)
         assert unshredded(column).equals(column)
-

@@ -1,13 +1,18 @@
 """The data source reading captures of a store that speaks S3, and captures that are merged meanwhile."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from peers.commands import release
 from peers.recorded import AT, line
 from peers.s3 import S3
 from trunkline import capture, spark
-from trunkline._native.capture import published
+from trunkline._native.capture import Import, published
+from trunkline.spark.source.options import Settings
+from trunkline.spark.source.stream import StreamReader
 
 
 @pytest.fixture
@@ -92,6 +97,25 @@ def test_a_segment_of_a_store_takes_one_request(session, s3, add, streamed):
     with s3.counting() as requests:
         assert streamed(url, maxBytesPerTrigger=1 << 30, maxSegmentsPerTrigger=50) == [150] * 4
     assert len(requests) <= 1.2 * SEGMENTS, requests
+
+
+def test_a_store_is_listed_once_for_a_micro_batch(s3, tmp_path):
+    """However many segments there are: a page of a listing has a thousand names."""
+    segments = 2100
+    writing = Import(tmp_path / "long", segment_bytes=1)
+    for at in range(segments):
+        writing.append(AT + at, release("D", 0, at, b"x"), protocol="cdtp", direction="in")
+    writing.commit()
+    with ThreadPoolExecutor(8) as pool:
+        names = [path.relative_to(tmp_path) for path in (tmp_path / "long").rglob("*.parquet")]
+        list(pool.map(lambda name: s3.put(str(name), (tmp_path / name).read_bytes()), names))
+    reader = StreamReader(Settings.of({"path": s3.url("long"), "maxSegmentsPerTrigger": "2050"}))
+    with s3.counting() as requests:
+        start = reader.initialOffset()
+        end = reader.latestOffset(start, ReadAllAvailable())
+        assert reader.reportLatestOffset()["segmentsBehind"] == segments - 2050
+        assert sum(len(part.pieces[0].segments) for part in reader.partitions(start, end)) == 2050
+    assert sum("continuation-token" in request for request in requests) == segments // 1000
 
 
 def test_captures_are_found_in_a_folder_of_a_store(session, s3, add):

@@ -39,7 +39,9 @@ _VERSION = 1
 _KEY = b"trunkline"
 
 # A column of VARIANTs.
-_VARIANT = pa.struct([pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)])
+_VARIANT = pa.struct(
+    [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)]
+)
 
 # The most rows of a batch.
 _ROWS = 8 << 10
@@ -174,9 +176,9 @@ class Decoded:
             self._fragment = dataset.ParquetFileFormat().make_fragment(self._file)
             schema: pa.Schema = self._fragment.physical_schema
             self._shredded = frozenset(field.name for field in schema if _is_shredded(field.type))
-            self.schema = pa.schema([
-                field.with_type(_VARIANT) if field.name in self._shredded else field for field in schema
-            ])
+            self.schema = pa.schema(
+                [field.with_type(_VARIANT) if field.name in self._shredded else field for field in schema]
+            )
             self.marks = Marks.of(self._fragment.metadata.metadata)
         except (OSError, pa.ArrowException) as error:
             self._file.close()

@@ -196,7 +196,11 @@ def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks:
     # What the first row group often has are columns in all of them.
     shreddings = {name: shredding for name in variants if (shredding := Shredding.of(first[name]))}
     with parquet.ParquetWriter(
-        scratch, _shredded(first, shreddings).schema, compression="zstd", write_page_index=True, write_page_checksum=True
+        scratch,
+        _shredded(first, shreddings).schema,
+        compression="zstd",
+        write_page_index=True,
+        write_page_checksum=True,
     ) as writer:
         for table in itertools.chain([first], tables):
             writer.write_table(_shredded(table, shreddings), row_group_size=max(1, len(table)))

@@ -39,7 +39,8 @@ def contents(decoded: DataFrame) -> DataFrame:
     - `redelivered`: whether it says that it may have been delivered before (MTL-54);
     - `attempts`: which delivery of the content it is, from 1: how many there were in this direction, of this resource and
       alike, since the last one that was not `redelivered`. Alike are contents of the same properties and size, and of the
-      same body where `decoded` has the column `body`; null where those before made way in a stream;
+      same body where `decoded` has the column `body`, a property with a column of its own as that has it: null if it is of another
+      type; null where those before made way in a stream;
     - `fate`: ``"confirmed"``; ``"rejected"``, for good, and ``"recycled"``, to be sent again; ``"refused"``, by a Response;
       ``"dead_lettered"``: rejected or recycled, and one alike went out later of the resource named likewise and ``.dead``;
       ``"open"``, without any of these, as where nothing is confirmed; or ``"evicted"``: it made way for others before it had any;

@@ -32,9 +32,9 @@ __all__ = ["StreamReader"]
 
 _logger = logging.getLogger("trunkline.spark")
 
-# How many segments are looked up at a time, before it is known how many fit into a batch.
+# How many segments are looked up at a time, before it is known how many fit into a batch. A store is listed as a whole each time.
 _LOOKED_FOR = 64
-_LOOKED_FOR_IN_STORES = 1024
+_LOOKED_FOR_IN_STORES = 1 << 17
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
