@@ -147,7 +147,7 @@ def test_native_objects_cannot_be_changed(tmp_path):
             broker._native,
             mc0.Message("NOOP"),
             connector._native,
-            connector._native.told,
+            connector._native.notice_queue,
             mtl.Command("A.B"),
             mtl.Reply(200),
             mtl.Message("ping"),

@@ -67,7 +67,7 @@ ROLE_UP = Metric("trunkline_role_up", GAUGE, "Whether the role serves: 1 or 0.",
 LEFT_OUT = Metric(
     "trunkline_rows_left_out",
     GAUGE,
-    f"Services, topics, resources or senders beyond the {MOST_ROWS} that are told one by one.",
+    f"Services, topics, resources or senders beyond the {MOST_ROWS} that are listed one by one.",
     ("counter",),
     "",
     "",

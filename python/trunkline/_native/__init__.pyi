@@ -11,12 +11,12 @@ from trunkline._frames import Frame
 __all__ = [
     "Caller",
     "Guard",
+    "NoticeQueue",
     "Outgoing",
     "Peer",
     "Protocol",
     "Role",
     "Simulation",
-    "Told",
     "__version__",
     "analysis",
     "build_profile",
@@ -323,7 +323,7 @@ class Caller(Role):
         """Ends a wait on `outcomes_fileno`."""
 
 @final
-class Told:
+class NoticeQueue:
     """The notices of a role, apart from its messages."""
 
     @property

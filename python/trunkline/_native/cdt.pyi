@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NoReturn, Self, TypeAlias, final
 
 from trunkline._frames import Bytes
-from trunkline._native import Caller, Outgoing, Role, Told
+from trunkline._native import Caller, NoticeQueue, Outgoing, Role
 
 __all__ = [
     "ConfigNewAvailable",
@@ -21,7 +21,6 @@ __all__ = [
     "decode",
     "encode",
     "is_token",
-    "told",
 ]
 
 _Buffer: TypeAlias = Bytes
@@ -526,9 +525,6 @@ def _restore(kind: str, body: bytes, read: tuple[_Codec, _Bytes, bool, str | Non
 def is_token(text: str) -> bool:
     """Whether a text is one token of a subject (CDT-11)."""
 
-def told(subject: str) -> tuple[str | None, str | None, str | None, str | None]:
-    """The message type of a subject, and the instance, the replica or the originator in it."""
-
 _Event: TypeAlias = ConfigNewAvailable | ConfigUpdated
 
 @final
@@ -537,7 +533,7 @@ class Source(Caller):
 
     def __new__(cls, options: dict[str, Any], taking: dict[str, Any], *, target: str, resync_s: float) -> Self: ...
     @property
-    def told(self) -> Told:
+    def notice_queue(self) -> NoticeQueue:
         """The notices, to be reported."""
     @property
     def max_payload(self) -> int:
@@ -605,10 +601,10 @@ class Target(Role):
         store_timeout_s: float,
     ) -> Self: ...
     @property
-    def told(self) -> Told:
+    def notice_queue(self) -> NoticeQueue:
         """The notices, to be reported."""
     @property
-    def asked(self) -> Told:
+    def asked(self) -> NoticeQueue:
         """What is for the store, to be answered or recorded."""
     @property
     def max_payload(self) -> int:
@@ -647,7 +643,7 @@ class Recorder(Role):
         limit: int | None,
     ) -> Self: ...
     @property
-    def told(self) -> Told:
+    def notice_queue(self) -> NoticeQueue:
         """The notices, to be reported."""
     def receive(self, timeout_s: float | None = None) -> NoReturn:
         """Waits for its end: a recorder takes no events."""

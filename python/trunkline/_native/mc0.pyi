@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias, final
 
 from trunkline._frames import Frame
-from trunkline._native import Caller, Outgoing, Role, Told
+from trunkline._native import Caller, NoticeQueue, Outgoing, Role
 
 __all__ = [
     "Connector",
@@ -155,7 +155,7 @@ class Connector(Caller):
         cls, options: Mapping[str, Any], *, ttl_ms: int | None, leading_delimiter: bool, max_message_bytes: int
     ) -> Self: ...
     @property
-    def told(self) -> Told:
+    def notice_queue(self) -> NoticeQueue:
         """The notices, to be reported."""
 
     def subscribe(self, topics: Iterable[_Text], timeout_s: float | None) -> Outgoing:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeAlias, final
 
 from trunkline._frames import Frame
-from trunkline._native import Caller, Outgoing, Role, Told
+from trunkline._native import Caller, NoticeQueue, Outgoing, Role
 
 __all__ = [
     "Client",
@@ -275,11 +275,11 @@ class Server(Role):
 
     def __new__(cls, options: Mapping[str, Any], given: Mapping[str, Any]) -> Server: ...
     @property
-    def told(self) -> Told:
+    def notice_queue(self) -> NoticeQueue:
         """The notices, to be logged."""
 
     @property
-    def asked(self) -> Told:
+    def asked(self) -> NoticeQueue:
         """The questions to be answered."""
 
     @property
@@ -324,11 +324,11 @@ class Client(Caller):
         capture_secrets: bool,
     ) -> Client: ...
     @property
-    def told(self) -> Told:
+    def notice_queue(self) -> NoticeQueue:
         """The notices, to be logged."""
 
     @property
-    def asked(self) -> Told:
+    def asked(self) -> NoticeQueue:
         """The questions to be answered."""
 
     @property
@@ -357,11 +357,11 @@ class Flow(Caller):
 
     def __new__(cls, options: Mapping[str, Any], given: Mapping[str, Any], client: Role) -> Flow: ...
     @property
-    def told(self) -> Told:
+    def notice_queue(self) -> NoticeQueue:
         """The notices, to be logged."""
 
     @property
-    def asked(self) -> Told:
+    def asked(self) -> NoticeQueue:
         """The questions for a new lease, to be answered."""
 
     @property
@@ -407,8 +407,8 @@ class Flow(Caller):
     def times(self) -> list[float]:
         """Seconds from sending a content until it was settled: those of the last ten thousand."""
 
-    def rejects(self, told: int) -> tuple[int, list[int]]:
-        """How many contents were rejected, and the numbers of those beyond the first `told`, the last hundred thousand."""
+    def rejects(self, known: int) -> tuple[int, list[int]]:
+        """How many contents were rejected, and the numbers of those beyond the first `known`, the last hundred thousand."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""

@@ -177,7 +177,7 @@ class RoleWithQuestions(Role):
     """A role with an engine that asks questions; the answering thread holds the engine."""
 
     def _notices_of(self, native: Any) -> Any:
-        return native.told
+        return native.notice_queue
 
     def _let_go(self, native: Any) -> None:
         super()._let_go(native)

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from trunkline._native import Told
+from trunkline._native import NoticeQueue
 from trunkline._roles.pool import Pool
 from trunkline._roles.threads import Thread
 from trunkline.errors import ClosedError
@@ -52,7 +52,7 @@ def poll_engine(engine: _Engine, look: Callable[[], None], name: str, end: Calla
 
 
 def answer_questions(
-    asked: Told, answer: Callable[..., None], name: str, threads: int, *, apart: Sequence[str] = ()
+    asked: NoticeQueue, answer: Callable[..., None], name: str, threads: int, *, apart: Sequence[str] = ()
 ) -> None:
     """Calls `answer` with each question, `(kind, *details)`, in one of so many threads; it must not raise.
 
@@ -78,7 +78,7 @@ def answer_questions(
     poll_engine(asked, look, f"{name}-questions", end)
 
 
-def _answer_all(asked: Told, answer: Callable[..., None]) -> None:
+def _answer_all(asked: NoticeQueue, answer: Callable[..., None]) -> None:
     for kind, *details in asked.read():
         # An answer may advance the clock of the simulation, and its engine may crash meanwhile.
         if not asked.closed:

@@ -43,15 +43,15 @@ def give_up_opening() -> None:
 
 
 def _await(native: Any, servers: Sequence[str], end_s: float, notices: Notices) -> None:
-    told = native.told
+    queue = native.notice_queue
     poll = select.poll()
-    poll.register(told.fileno(), select.POLLIN)
+    poll.register(queue.fileno(), select.POLLIN)
     where = ", ".join(map(without_credentials, servers))
     why = f"{where}: no NATS server answers there"
     refusals: list[str] = []
     while True:
-        is_over = told.closed
-        for kind, *details in told.read():
+        is_over = queue.closed
+        for kind, *details in queue.read():
             if kind == "connected":
                 if refusals:
                     raise AuthenticationError(refusals[0])
@@ -72,9 +72,9 @@ def _await(native: Any, servers: Sequence[str], end_s: float, notices: Notices) 
         left_s = end_s - time.monotonic()
         if left_s <= 0:
             raise PeerLostError(why)
-        if not told.arm():
+        if not queue.arm():
             poll.poll(math.ceil(left_s * 1000))
-        told.disarm()
+        queue.disarm()
 
 
 def _denied(endpoint: str, reason: str) -> str:

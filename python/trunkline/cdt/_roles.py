@@ -22,7 +22,7 @@ from trunkline._arguments import (
     refuse,
 )
 from trunkline._metrics.counters import NO_FAULTS
-from trunkline._native import Told
+from trunkline._native import NoticeQueue
 from trunkline._native.cdt import ConfigNewAvailable, ConfigResponse, ConfigUpdated, encode, is_token
 from trunkline._roles.base import AsyncRole, BlockingRole, Role
 from trunkline._roles.iteration import AsyncReceiving, Receiving
@@ -171,7 +171,7 @@ class _Engine(Protocol):
     @property
     def simulation(self) -> Any: ...
     @property
-    def told(self) -> Told: ...
+    def notice_queue(self) -> NoticeQueue: ...
 
 
 class CdtRole(Role):
@@ -249,8 +249,8 @@ class CdtRole(Role):
                 )
             finally:
                 self._opening = None
-        told = engine.told
-        watch(told, lambda: _report_all(told, notices, connected))
+        queue = engine.notice_queue
+        watch(queue, lambda: _report_all(queue, notices, connected))
         self._notices = notices
         self._native = native
 
@@ -258,7 +258,7 @@ class CdtRole(Role):
         return Notices("cdt", self._who, self._chosen["on_drop"])
 
     def _notices_of(self, native: Any) -> Any:
-        return native.told
+        return native.notice_queue
 
     @property
     def _metrics(self) -> str | None:
@@ -285,8 +285,8 @@ class CdtRole(Role):
         return event
 
 
-def _report_all(told: Told, notices: Notices, connected: Any) -> None:
-    for kind, *details in told.read():
+def _report_all(queue: NoticeQueue, notices: Notices, connected: Any) -> None:
+    for kind, *details in queue.read():
         report(notices, kind, *details)
         if kind == "connected" and connected is not None:
             connected()

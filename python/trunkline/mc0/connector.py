@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, Unpack, get_args
 from trunkline._arguments import need_callable, need_choice, need_flag, need_number
 from trunkline._frames import Parts
 from trunkline._metrics.counters import Count, Latencies, Level, TransportName, measured
-from trunkline._native import Told
+from trunkline._native import NoticeQueue
 from trunkline._native.mc0 import Connector as _Connector
 from trunkline._native.mc0 import Message, OutgoingPut
 from trunkline._roles.base import AsyncStream, BlockingRole, Role
@@ -108,7 +108,7 @@ class ConnectorBase(Role):
         native = _Connector(options, max_message_bytes=options["max_message_bytes"], **self._settings)
         notices = Notices("mc0", "connector", self._on_drop)
         self._link = _Link(is_ours=self._options.get("socket") is None)
-        pending, link, on_error = native.told, self._link, self._on_error
+        pending, link, on_error = native.notice_queue, self._link, self._on_error
         watch(pending, lambda: _report_all(pending, notices, link, on_error))
         self._native = opened(native, self._options, notices)
 
@@ -139,7 +139,7 @@ class ConnectorBase(Role):
         return self._connector.prepare_put(topic, body, headers)
 
     def _notices_of(self, native: Any) -> Any:
-        return native.told
+        return native.notice_queue
 
 
 class _Link:
@@ -150,7 +150,7 @@ class _Link:
         self.is_lost = False
 
 
-def _report_all(pending: Told, notices: Notices, link: _Link, on_error: OnError | None) -> None:
+def _report_all(pending: NoticeQueue, notices: Notices, link: _Link, on_error: OnError | None) -> None:
     for kind, *details in pending.read():
         if kind in ("silent", "found"):
             link.is_lost = kind == "silent" and not link.is_ours

@@ -106,7 +106,7 @@ class ClientBase(RoleWithQuestions):
         options = native_options({**self._options, "queue_messages": _COMMANDS}, grace_s=0.0)
         native = _Client(options, **self._settings)
         notices = Notices("mtl", "client", self._on_drop)
-        pending = native.told
+        pending = native.notice_queue
         watch(pending, lambda: _report_all(pending, notices))
         answerer = _Answerer(native, self._credentials, notices)
         answer_questions(native.asked, answerer.answer, "trunkline-mtl-login", 1)

@@ -98,7 +98,7 @@ class FlowBase(RoleWithQuestions):
         settings = terms.settings(endpoint, lease, most)
         native = _Flow(options, settings, terms.control())
         notices = Notices("mtl", terms.who, terms.on_drop, is_simulated=native.simulation is not None)
-        pending = native.told
+        pending = native.notice_queue
         watch(pending, lambda: _report_all(pending, notices))
         self._keeper.keep(native)
         self._opening = native

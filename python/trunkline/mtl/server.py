@@ -238,7 +238,7 @@ class ServerBase(RoleWithQuestions):
             self._proved.update(curve.names.values())
         native = _Server(options, self._settings)
         self._notices = notices = Notices("mtl", "server", self._on_drop)
-        pending = native.told
+        pending = native.notice_queue
         watch(pending, lambda: _report_all(pending, notices))
         answerer = _Answerer(native, self._authenticator, self._handlers, notices)
         answer_questions(native.asked, answerer.answer, "trunkline-mtl-server", _THREADS, apart=["login"])

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crate::disk::Files;
 use crate::files::{self, Listing, Span};
 use crate::local::LocalDisk;
+use crate::location::Location;
 use crate::manifest::Manifest;
 use crate::notes::{self, Sum};
-use crate::place::Place;
 use crate::sealed::unseal;
 use crate::source::Source;
 use crate::{Access, CaptureError, CaptureErrorKind};
@@ -24,9 +24,9 @@ const LIST_TRIES: usize = 3;
 pub(crate) const NOTES_BYTES: u64 = 256 << 20;
 
 /// The files of a place that holds a capture.
-pub(crate) fn look_for_capture(place: &Place) -> Result<Arc<dyn Files>, CaptureError> {
-    let files = place.files()?;
-    need_capture(&*files, place.root())?;
+pub(crate) fn look_for_capture(location: &Location) -> Result<Arc<dyn Files>, CaptureError> {
+    let files = location.files()?;
+    need_capture(&*files, location.root())?;
     Ok(files)
 }
 
@@ -44,11 +44,12 @@ pub(crate) fn need_capture(files: &dyn Files, directory: &Path) -> Result<(), Ca
 }
 
 /// Whether there is a capture.
-pub fn is_capture(place: impl Into<Place>) -> bool {
-    let place = place.into();
+pub fn is_capture(location: impl Into<Location>) -> bool {
+    let location = location.into();
     // With a manifest the directory need not be listed, which may have a million names.
-    let has_manifest = |files: &dyn Files| read_manifest(files, place.root()).is_ok_and(|manifest| manifest.is_some());
-    place.files().is_ok_and(|files| has_manifest(&*files) || need_capture(&*files, place.root()).is_ok())
+    let has_manifest =
+        |files: &dyn Files| read_manifest(files, location.root()).is_ok_and(|manifest| manifest.is_some());
+    location.files().is_ok_and(|files| has_manifest(&*files) || need_capture(&*files, location.root()).is_ok())
 }
 
 /// Refuses a directory that holds other files and no capture.

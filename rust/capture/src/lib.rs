@@ -31,13 +31,13 @@ mod local;
 #[cfg(not(unix))]
 #[path = "elsewhere.rs"]
 mod local;
+mod location;
 mod lock;
 mod manifest;
 mod names;
 mod notes;
 mod numbering;
 mod patient;
-mod place;
 mod published;
 mod publishing;
 mod reader;
@@ -69,8 +69,8 @@ pub use error::{CaptureError, CaptureErrorKind};
 pub use folder::{Folder, FolderFile, NewFile};
 pub use import::Import;
 pub use layout::is_capture;
+pub use location::{Location, Object, ObjectStore};
 pub use names::Names;
-pub use place::{Object, ObjectStore, Place};
 pub use published::{Position, Published, existing, groups, published, read_file, segments, sizes};
 pub use publishing::{QueryBatch, publish};
 pub use reader::{Capture, Info};

@@ -8,8 +8,8 @@ use std::thread;
 use crate::disk::Files;
 use crate::files::{self, Listing, Span};
 use crate::layout::{NOTES_BYTES, list, list_if_there, look_for_capture, open, read_manifest, read_notes, read_sums};
+use crate::location::Location;
 use crate::notes::{self, Sum};
-use crate::place::Place;
 use crate::segment::SegmentSummary;
 use crate::selection::row_groups;
 use crate::{CaptureError, CaptureErrorKind};
@@ -25,11 +25,11 @@ pub struct Position {
 
 impl Position {
     /// The position of a capture. Takes as long for a million segments as for one, unless its manifest is missing.
-    pub fn of(place: impl Into<Place>) -> Result<Self, CaptureError> {
-        let place = place.into();
-        let (files, directory) = (place.files()?, place.root());
+    pub fn of(location: impl Into<Location>) -> Result<Self, CaptureError> {
+        let location = location.into();
+        let (files, directory) = (location.files()?, location.root());
         let Some(manifest) = read_manifest(&*files, directory)? else {
-            let files = look_for_capture(&place)?;
+            let files = look_for_capture(&location)?;
             let Some(last) = list(&*files, directory)?.segments.last().copied() else {
                 return Ok(Self { capture_id: None, next_segment: 0 });
             };
@@ -50,21 +50,21 @@ impl Position {
 }
 
 /// The published segments of a capture, in order: the numbers of the first and the last in each file.
-pub fn published(place: impl Into<Place>) -> Result<Vec<(u64, u64)>, CaptureError> {
-    let place = place.into();
-    let segments = list(&*place.files()?, place.root())?.segments;
+pub fn published(location: impl Into<Location>) -> Result<Vec<(u64, u64)>, CaptureError> {
+    let location = location.into();
+    let segments = list(&*location.files()?, location.root())?.segments;
     if segments.is_empty() {
         // Then an empty capture must be distinguished from a missing one.
-        look_for_capture(&place)?;
+        look_for_capture(&location)?;
     }
     Ok(segments.into_iter().map(|span| (span.first, span.last)).collect())
 }
 
 /// The existing files of some segments of a capture, given and returned as by [`published`], in order; consecutive ones
 /// in one file are returned as one. The capture is only listed if one of them does not exist as it is given.
-pub fn existing(place: impl Into<Place>, wanted: &[(u64, u64)]) -> Result<Vec<(u64, u64)>, CaptureError> {
-    let place = place.into();
-    let found = there(&*place.files()?, place.root(), wanted)?;
+pub fn existing(location: impl Into<Location>, wanted: &[(u64, u64)]) -> Result<Vec<(u64, u64)>, CaptureError> {
+    let location = location.into();
+    let found = there(&*location.files()?, location.root(), wanted)?;
     Ok(found.into_iter().map(|(span, _)| (span.first, span.last)).collect())
 }
 
@@ -110,19 +110,19 @@ pub struct Published {
 /// notes say of their rows, evenly spread if there are more. In a directory, the bytes of many are estimated. In a store, no
 /// more files of notes are read than one for so many segments, and what others have is estimated.
 pub fn segments(
-    place: impl Into<Place>,
+    location: impl Into<Location>,
     wanted: Option<&[(u64, u64)]>,
     notes: usize,
 ) -> Result<Vec<Published>, CaptureError> {
-    let place = place.into();
-    let (files, directory) = (place.files()?, place.root());
+    let location = location.into();
+    let (files, directory) = (location.files()?, location.root());
     let files = &*files;
     let found = if let Some(wanted) = wanted {
         there(files, directory, wanted)?
     } else {
         let segments = list(files, directory)?.segments;
         if segments.is_empty() {
-            look_for_capture(&place)?;
+            look_for_capture(&location)?;
         }
         segments.into_iter().map(|span| (span, span)).collect()
     };
@@ -166,10 +166,10 @@ fn estimate(segments: &mut [Published]) {
 }
 
 /// The bytes of the files of segments, those of a merged one shared among them; 0 for what does not exist.
-pub fn sizes(place: impl Into<Place>, numbers: &[u64]) -> Result<Vec<u64>, CaptureError> {
+pub fn sizes(location: impl Into<Location>, numbers: &[u64]) -> Result<Vec<u64>, CaptureError> {
     let wanted: Vec<(u64, u64)> = numbers.iter().map(|number| (*number, *number)).collect();
     let mut found = vec![0; numbers.len()];
-    for Published { first, last, bytes, .. } in segments(place, Some(&wanted), 0)? {
+    for Published { first, last, bytes, .. } in segments(location, Some(&wanted), 0)? {
         let each = bytes / (last - first + 1);
         let ours = numbers.iter().zip(&mut found).filter(|(number, _)| (first..=last).contains(number));
         ours.for_each(|(_, size)| *size = each);
@@ -179,10 +179,10 @@ pub fn sizes(place: impl Into<Place>, numbers: &[u64]) -> Result<Vec<u64>, Captu
 
 /// The row groups of a segment: the numbers of the first and the last row of each. None if that cannot be told, as of
 /// segments that were merged meanwhile, or are gone.
-pub fn groups(place: impl Into<Place>, segment: (u64, u64), bytes: u64) -> Result<Vec<(i64, i64)>, CaptureError> {
-    let (place, span) = (place.into(), Span { first: segment.0, last: segment.1 });
-    let files = place.files_with([(span, bytes)].into_iter())?;
-    let path = place.root().join(span.file());
+pub fn groups(location: impl Into<Location>, segment: (u64, u64), bytes: u64) -> Result<Vec<(i64, i64)>, CaptureError> {
+    let (location, span) = (location.into(), Span { first: segment.0, last: segment.1 });
+    let files = location.files_with([(span, bytes)].into_iter())?;
+    let path = location.root().join(span.file());
     match open(&*files, &path).and_then(|file| row_groups(&path, &file)) {
         Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(Vec::new()),
         groups => groups,
@@ -277,10 +277,10 @@ fn noted(
 }
 
 /// The contents of a manifest or of notes, by their name below the capture; `None` if there is no such file.
-pub fn read_file(place: impl Into<Place>, name: &str) -> Result<Option<Vec<u8>>, CaptureError> {
-    let place = place.into();
-    let path = place.root().join(name);
-    match open(&*place.files()?, &path) {
+pub fn read_file(location: impl Into<Location>, name: &str) -> Result<Option<Vec<u8>>, CaptureError> {
+    let location = location.into();
+    let path = location.root().join(name);
+    match open(&*location.files()?, &path) {
         Err(error) if error.kind() == CaptureErrorKind::Missing => Ok(None),
         file => {
             let file = file?;

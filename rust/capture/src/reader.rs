@@ -20,9 +20,9 @@ use crate::disk::Files;
 use crate::files::{self, Span};
 use crate::journal::JournalReader;
 use crate::layout::{list, list_notes, look_for_capture, open, read_manifest, read_notes};
+use crate::location::Location;
 use crate::lock::is_released;
 use crate::notes;
-use crate::place::Place;
 use crate::runs::{self, Maps, RUN_TRIES, find_maps};
 use crate::scan::{record_segments, some_columns};
 use crate::schema::schema;
@@ -36,7 +36,7 @@ const INFO_COLUMNS: [&str; 5] = ["received_at_ns", "protocol", "direction", "n_b
 
 /// A capture as it was when it was opened, while a writer may go on.
 pub struct Capture {
-    place: Place,
+    location: Location,
     files: Arc<dyn Files>,
     segments: Vec<Span>,
     journal: Option<(u64, PathBuf, Source)>,
@@ -72,16 +72,19 @@ pub struct Info {
 
 impl fmt::Debug for Capture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Capture").field("place", &self.place).field("segments", &self.segments).finish_non_exhaustive()
+        f.debug_struct("Capture")
+            .field("place", &self.location)
+            .field("segments", &self.segments)
+            .finish_non_exhaustive()
     }
 }
 
 impl Capture {
     /// Opens a capture for reading. Later rows of a writer are not seen.
-    pub fn open(place: impl Into<Place>) -> Result<Self, CaptureError> {
-        let place = place.into();
-        let files = look_for_capture(&place)?;
-        let directory = place.root();
+    pub fn open(location: impl Into<Location>) -> Result<Self, CaptureError> {
+        let location = location.into();
+        let files = look_for_capture(&location)?;
+        let directory = location.root();
         // The journal first: if it is published in between, its rows are found among the segments.
         let journal = loop {
             let Some(number) = list(&*files, directory)?.journals.last().copied() else { break None };
@@ -95,7 +98,7 @@ impl Capture {
         let published = list(&*files, directory)?;
         let journal = journal.filter(|(number, ..)| !published.has(*number));
         Ok(Self {
-            place,
+            location,
             files,
             segments: published.segments,
             journal,
@@ -107,24 +110,32 @@ impl Capture {
 
     /// Some published segments of a capture, by the numbers of their first and last. Whether they exist shows when they
     /// are read.
-    pub fn of(place: impl Into<Place>, segments: &[(u64, u64)]) -> Result<Self, CaptureError> {
-        let place = place.into();
-        let files = place.files()?;
+    pub fn of(location: impl Into<Location>, segments: &[(u64, u64)]) -> Result<Self, CaptureError> {
+        let location = location.into();
+        let files = location.files()?;
         let segments = segments.iter().map(|(first, last)| Span { first: *first, last: *last }).collect();
-        Ok(Self { place, files, segments, journal: None, within: None, gone: None, most: MESSAGE_BYTES_MAX })
+        Ok(Self { location, files, segments, journal: None, within: None, gone: None, most: MESSAGE_BYTES_MAX })
     }
 
     /// The same of files whose bytes are known, without those that are gone once they are read, and with these rows alone.
     pub fn of_known(
-        place: impl Into<Place>,
+        location: impl Into<Location>,
         segments: &[(u64, u64)],
         bytes: &[u64],
         within: Option<RangeInclusive<i64>>,
     ) -> Result<Self, CaptureError> {
-        let place = place.into();
+        let location = location.into();
         let segments: Vec<Span> = segments.iter().map(|(first, last)| Span { first: *first, last: *last }).collect();
-        let files = place.files_with(segments.iter().copied().zip(bytes.iter().copied()))?;
-        Ok(Self { place, files, segments, journal: None, within, gone: Some(Gone::default()), most: MESSAGE_BYTES_MAX })
+        let files = location.files_with(segments.iter().copied().zip(bytes.iter().copied()))?;
+        Ok(Self {
+            location,
+            files,
+            segments,
+            journal: None,
+            within,
+            gone: Some(Gone::default()),
+            most: MESSAGE_BYTES_MAX,
+        })
     }
 
     /// The segments that were gone when they were to be read.
@@ -152,7 +163,7 @@ impl Capture {
     /// The same in parts: each segment as its own capture, and the rows that are only in the journal.
     pub fn parts(&self) -> Vec<Self> {
         let part = |segments, journal| Self {
-            place: self.place.clone(),
+            location: self.location.clone(),
             files: Arc::clone(&self.files),
             segments,
             journal,
@@ -196,7 +207,7 @@ impl Capture {
     pub fn runs(&self) -> Result<Runs, CaptureError> {
         let mut tries = 0..RUN_TRIES;
         loop {
-            match Self::open(&self.place).and_then(|now| now.read_runs()) {
+            match Self::open(&self.location).and_then(|now| now.read_runs()) {
                 // The writer has replaced the file by a later one.
                 Err(error) if error.kind() == CaptureErrorKind::Missing && tries.next().is_some() => {}
                 runs => return runs,
@@ -214,11 +225,11 @@ impl Capture {
 
     /// Whether its recorder is known to have ended. In a store, and of a copy without its lock, it is not known.
     pub fn is_over(&self) -> bool {
-        self.place.directory().is_some_and(is_released)
+        self.location.directory().is_some_and(is_released)
     }
 
     fn read_runs(&self) -> Result<Runs, CaptureError> {
-        let (files, directory) = (&*self.files, self.place.root());
+        let (files, directory) = (&*self.files, self.location.root());
         // The notes on a segment are written before the segment, which may then never be written.
         let published = |number: &u64| self.journal.as_ref().is_none_or(|(journal, ..)| number < journal);
         let numbers = list_notes(files, directory)?;
@@ -261,11 +272,11 @@ impl Capture {
     }
 
     fn capture_id(&self) -> Result<Option<String>, CaptureError> {
-        if let Some(manifest) = read_manifest(&*self.files, self.place.root())? {
+        if let Some(manifest) = read_manifest(&*self.files, self.location.root())? {
             return Ok(Some(manifest.capture_id));
         }
         let Some(span) = self.segments.last() else { return Ok(None) };
-        let path = self.place.root().join(span.file());
+        let path = self.location.root().join(span.file());
         Ok(Some(SegmentSummary::read(&path, &open(&*self.files, &path)?)?.capture_id))
     }
 
@@ -277,7 +288,7 @@ impl Capture {
             Some((_, path, file)) => Some(JournalReader::new(path.clone(), file.reader())?),
             None => None,
         };
-        let (directory, files) = (self.place.root().to_owned(), Arc::clone(&self.files));
+        let (directory, files) = (self.location.root().to_owned(), Arc::clone(&self.files));
         let segments = self.segments.iter().copied();
         let batches = Batches::new(directory, files, wanted, selection, segments, journal, self.most);
         Ok(batches.without_gone(self.gone.clone()))

@@ -16,8 +16,8 @@ use crate::journal::JournalReader;
 use crate::layout::{
     self, list, list_merged_notes, list_notes, list_sums, look_for_capture, open, read_manifest, read_notes,
 };
+use crate::location::Location;
 use crate::notes::{self, GoesOn, Sum};
-use crate::place::Place;
 use crate::runs::{self, RUN_TRIES};
 use crate::scan::SegmentReader;
 use crate::schema::schema;
@@ -47,9 +47,9 @@ pub struct Problem {
 /// Reads all of a capture: each segment has the bytes that were published and can be read, its rows and segments are
 /// numbered without gap or duplicate, and its metadata can be read. The oldest segments may have been deleted; a writer
 /// may go on. It ends early, with the findings so far, once `goes_on` returns false.
-pub fn verify(place: impl Into<Place>, goes_on: &dyn Fn() -> bool) -> Result<Verification, CaptureError> {
-    let place = place.into();
-    let (files, directory) = (look_for_capture(&place)?, place.root());
+pub fn verify(location: impl Into<Location>, goes_on: &dyn Fn() -> bool) -> Result<Verification, CaptureError> {
+    let location = location.into();
+    let (files, directory) = (look_for_capture(&location)?, location.root());
     let mut verifier = Verifier {
         disk: &*files,
         directory,
@@ -126,9 +126,9 @@ fn noted(disk: &dyn Files, directory: &Path, span: Span) -> Result<impl Iterator
 }
 
 /// The recorded checksums of segments: the numbers of the first and the last in a file, its bytes and their CRC-32.
-pub fn sums(place: impl Into<Place>) -> Result<Vec<(u64, u64, u64, u32)>, CaptureError> {
-    let place = place.into();
-    let sums = need_sums(&*look_for_capture(&place)?, place.root())?;
+pub fn sums(location: impl Into<Location>) -> Result<Vec<(u64, u64, u64, u32)>, CaptureError> {
+    let location = location.into();
+    let sums = need_sums(&*look_for_capture(&location)?, location.root())?;
     Ok(sums.into_values().map(|Sum { span, bytes, crc, .. }| (span.first, span.last, bytes, crc)).collect())
 }
 

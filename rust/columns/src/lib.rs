@@ -37,7 +37,7 @@ pub use table::{
 };
 pub use tags::Maps;
 pub use variant::{Shredding, flagged_objects, unshredded, variant_field, variant_json};
-pub use writing::{Given, Writer, encode_structs, frames_fields};
+pub use writing::{StructFields, Writer, encode_structs, frames_fields};
 
 use trunkline_wire::{cdt::Cdt, cdtp::Cdtp, dcp::Dcp, mc0::Mc0, mtl::Mtl};
 

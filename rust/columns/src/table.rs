@@ -14,7 +14,7 @@ use crate::{
     limits::MAX_BYTES,
     output::Nulls,
     payload::{Fault, Layout, Payload},
-    writing::{Given, Writer},
+    writing::{StructFields, Writer},
 };
 
 /// A batch of rows ends when its columns take so many bytes, or with the row that takes more.
@@ -73,7 +73,7 @@ pub trait Table: Protocol {
     fn payload(options: &mut Self::Options) -> &mut Payload;
 
     /// The writer of messages from structs.
-    fn writer(options: &Self::Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError>;
+    fn writer(options: &Self::Options, given: StructFields<'_>) -> Result<Box<dyn Writer>, ColumnError>;
 
     /// Decodes the available parts of a message.
     #[inline]
@@ -154,7 +154,7 @@ pub(crate) fn decode_columns<T: Table>(
     asked: Asked,
 ) -> Result<Batches<T>, ColumnError> {
     parts.read(T::INPUTS)?;
-    Ok(Batches { options, parts, asked, next: Some(Place::default()) })
+    Ok(Batches { options, parts, asked, next: Some(Position::default()) })
 }
 
 /// The rows that [`decode_rows`] gives, in batches of about [`BATCH_BYTES`]: at least one, and none after an error.
@@ -164,7 +164,7 @@ pub struct Batches<T: Table> {
     parts: Parts,
     asked: Asked,
     /// Where the next batch begins, if there is one.
-    next: Option<Place>,
+    next: Option<Position>,
 }
 
 impl<T: Table> Iterator for Batches<T> {
@@ -177,7 +177,7 @@ impl<T: Table> Iterator for Batches<T> {
 }
 
 impl<T: Table> Batches<T> {
-    fn decode(&mut self, from: Place) -> Result<Rows, ColumnError> {
+    fn decode(&mut self, from: Position) -> Result<Rows, ColumnError> {
         let inputs = self.parts.read(T::INPUTS)?;
         let mut source = Source { first: from.row, alike: 0, others: Vec::new() };
         let (builder, to) =
@@ -200,7 +200,7 @@ pub fn decode_structs<T: Table>(options: &T::Options, parts: &Parts) -> Result<S
     let inputs = parts.read(T::INPUTS)?;
     let mut nulls = Nulls::default();
     let (builder, _) =
-        fill::<T, T::Structs>((options, &Asked::default()), &inputs, Place::default(), None, |row, is_there| {
+        fill::<T, T::Structs>((options, &Asked::default()), &inputs, Position::default(), None, |row, is_there| {
             nulls.push(row, is_there);
         })?;
     Ok(StructArray::try_new(fields, builder.finish(options)?, nulls.finish(inputs.rows))?)
@@ -208,7 +208,7 @@ pub fn decode_structs<T: Table>(options: &T::Options, parts: &Parts) -> Result<S
 
 /// The position of decoding: this row of the batch, and this one of the rows of its message.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct Position {
     row: usize,
     position: usize,
 }
@@ -220,10 +220,10 @@ struct Place {
 fn fill<T: Table, B: Builder<T>>(
     (options, asked): (&T::Options, &Asked),
     inputs: &Inputs<'_>,
-    from: Place,
+    from: Position,
     limit: Option<usize>,
     mut tell: impl FnMut(usize, bool),
-) -> Result<(B, Place), ColumnError> {
+) -> Result<(B, Position), ColumnError> {
     let (settings, mode) = (T::settings(options), T::mode(options));
     let payloads = T::payload(&mut options.clone()).layout().cloned();
     let growth = GROWTH.max(payloads.as_ref().map_or(0, Layout::growth));
@@ -238,7 +238,7 @@ fn fill<T: Table, B: Builder<T>>(
     for row in from.row..inputs.rows {
         let Some(message) = inputs.message(row, &mut frames) else {
             if null > 0 && matches!(room.ask(cells, || builder.bytes()), Fit::Elsewhere) {
-                return Ok((builder, Place { row, position }));
+                return Ok((builder, Position { row, position }));
             }
             builder.push_null()?;
             tell(row, false);
@@ -260,7 +260,7 @@ fn fill<T: Table, B: Builder<T>>(
                             rows.is_some() && fits_beside::<T, B>((options, asked), &message, layout, position, taken)?
                         }
                         // The message is decoded again then, which is rare.
-                        Fit::Elsewhere => return Ok((builder, Place { row, position })),
+                        Fit::Elsewhere => return Ok((builder, Position { row, position })),
                     };
                     if fits {
                         if is_checked && let Err(fault) = builder.check(&message, layout, position) {
@@ -288,7 +288,7 @@ fn fill<T: Table, B: Builder<T>>(
                     let frames = match room.ask(message.weight.saturating_add(cells), || builder.bytes()) {
                         Fit::Certainly => Some(message.frames),
                         Fit::Perhaps(_) => None,
-                        Fit::Elsewhere => return Ok((builder, Place { row, position })),
+                        Fit::Elsewhere => return Ok((builder, Position { row, position })),
                     };
                     builder.push_error(error.kind.slug(), frames)?;
                     tell(row, true);
@@ -296,7 +296,7 @@ fn fill<T: Table, B: Builder<T>>(
             },
         }
     }
-    Ok((builder, Place { row: inputs.rows, position: 0 }))
+    Ok((builder, Position { row: inputs.rows, position: 0 }))
 }
 
 /// The sources of rows: mostly each follows that of the row before.

@@ -5,7 +5,7 @@ use trunkline_wire::Machine;
 
 use trunkline_wire::Nanos;
 use trunkline_wire::cdtp::{Receiver, ReceiverEvent, ReceiverVerb, Sender, SenderEvent};
-use trunkline_wire::chirp::{Beacon, BeaconEvent, BeaconVerb, Kind, News, Place, Service};
+use trunkline_wire::chirp::{Beacon, BeaconEvent, BeaconVerb, Kind, News, Service, ServiceAddress};
 
 use crate::together::Glue;
 
@@ -35,10 +35,10 @@ impl Glue<Sender, Beacon> for Announcing {
     }
 }
 
-fn place(endpoint: &str) -> Option<Place> {
+fn place(endpoint: &str) -> Option<ServiceAddress> {
     let (address, port) = endpoint.strip_prefix("tcp://")?.rsplit_once(':')?;
     let address = address.parse().ok().filter(|address: &Ipv4Addr| !address.is_unspecified());
-    Some(Place { port: port.parse().ok()?, address })
+    Some(ServiceAddress { port: port.parse().ok()?, address })
 }
 
 /// Lets a receiver follow the senders its beacon hears of.

@@ -599,9 +599,9 @@ mod tests {
     use super::*;
 
     #[derive(Debug, PartialEq, Eq)]
-    struct Told(Weight);
+    struct Notice(Weight);
 
-    impl Event for Told {
+    impl Event for Notice {
         fn weight(&self) -> Weight {
             self.0
         }
@@ -610,16 +610,16 @@ mod tests {
     #[test]
     fn loses_the_notices_there_is_no_room_for_and_nothing_else() {
         let mut inbox = Inbox::default();
-        inbox.push(&mut (0..NOTICES).map(|_| Told(Weight::Notice(0))).collect());
-        inbox.push(&mut vec![Told(Weight::Notice(0))]);
-        inbox.push(&mut vec![Told(Weight::Notice(0)), Told(Weight::Lossless(7))]);
+        inbox.push(&mut (0..NOTICES).map(|_| Notice(Weight::Notice(0))).collect());
+        inbox.push(&mut vec![Notice(Weight::Notice(0))]);
+        inbox.push(&mut vec![Notice(Weight::Notice(0)), Notice(Weight::Lossless(7))]);
         assert_eq!((inbox.notices.messages, inbox.lost_notices), (NOTICES, 2));
         assert_eq!(inbox.queued, Backlog { messages: 1, bytes: 7 });
         let mut events = VecDeque::new();
         inbox.pop(&mut events);
         assert_eq!(events.drain(..).count(), NOTICES);
         inbox.pop(&mut events);
-        assert_eq!(events, [Told(Weight::Lossless(7))]);
+        assert_eq!(events, [Notice(Weight::Lossless(7))]);
         assert_eq!((inbox.queued, inbox.taken), (Backlog::default(), Backlog { messages: 1, bytes: 7 }));
     }
 
@@ -627,7 +627,7 @@ mod tests {
     fn puts_small_bursts_together() {
         let mut inbox = Inbox::default();
         for bytes in 0..=BURST {
-            inbox.push(&mut vec![Told(Weight::Lossless(bytes))]);
+            inbox.push(&mut vec![Notice(Weight::Lossless(bytes))]);
         }
         let mut events = VecDeque::new();
         inbox.pop(&mut events);

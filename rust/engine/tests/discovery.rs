@@ -17,7 +17,7 @@ use trunkline_wire::cdtp::{
     Variant,
 };
 use trunkline_wire::chirp::{
-    Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service, decode,
+    Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Service, ServiceAddress, decode,
 };
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 7, 123);
@@ -88,7 +88,7 @@ fn a_beacon_hears_and_is_heard<T: Tested>() {
     let (peer, port) = peer();
     let one = start::<T, _>(beacon(Some("one"), port));
     let other = start::<T, _>(beacon(Some("other"), port));
-    one.ask(BeaconVerb::Offer(Service::Data, Place { port: 4000, address: None }));
+    one.ask(BeaconVerb::Offer(Service::Data, ServiceAddress { port: 4000, address: None }));
     assert_eq!(hear(&peer, Kind::Offer).host, Id::of("one"));
     let is = |event: &BeaconEvent, kind| matches!(event, BeaconEvent::News(news) if news.kind == kind);
     let events = read_until(&other, |events| events.iter().any(|event| is(event, Kind::Offer)));

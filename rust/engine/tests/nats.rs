@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::nats::{bodies, is, saw, send, start_with, urls};
-use common::{Ask, Echo, PATIENCE, Told, close, read_until};
+use common::{Ask, Echo, PATIENCE, Reported, close, read_until};
 use trunkline_engine::{Bounds, Handle, Hold as _, Offered, Running as _};
 use trunkline_wire::{SendId, ServerNotice, SocketEvent, Unsent};
 
@@ -98,9 +98,9 @@ fn a_connection_counts_once_the_server_has_its_subscriptions() {
     let events = saw(&role, &connected(&server));
     let said: Vec<_> = events
         .iter()
-        .filter_map(
-            |told| if let Told::Socket(0, SocketEvent::Server(notice)) = told { Some(notice.clone()) } else { None },
-        )
+        .filter_map(|told| {
+            if let Reported::Socket(0, SocketEvent::Server(notice)) = told { Some(notice.clone()) } else { None }
+        })
         .collect();
     let forbidden = "Permissions Violation for Subscription to \"c\"".to_owned();
     let used = ServerNotice::Used(format!("nats://{}", server.address()));
@@ -110,7 +110,7 @@ fn a_connection_counts_once_the_server_has_its_subscriptions() {
     let events = read_until(&role, |events| bodies(events).len() == 2);
     let messages: Vec<_> = events
         .into_iter()
-        .filter_map(|told| if let Told::Message(frames) = told { Some(frames) } else { None })
+        .filter_map(|told| if let Reported::Message(frames) = told { Some(frames) } else { None })
         .collect();
     assert_eq!(
         messages,
@@ -150,8 +150,8 @@ fn a_send_is_confirmed_by_the_server_alone() {
     assert_eq!(client.hear_until("PING"), ["PUB x 1", "2"]);
     client.say("PONG\r\nMSG a 1 0\r\n\r\n");
     let events = read_until(&role, |events| !bodies(events).is_empty());
-    let sent: Vec<_> = events.iter().filter(|told| matches!(told, Told::Socket(0, SocketEvent::Sent(_)))).collect();
-    assert_eq!(sent, [&Told::Socket(0, SocketEvent::Sent(SendId(1)))]);
+    let sent: Vec<_> = events.iter().filter(|told| matches!(told, Reported::Socket(0, SocketEvent::Sent(_)))).collect();
+    assert_eq!(sent, [&Reported::Socket(0, SocketEvent::Sent(SendId(1)))]);
     drop(client);
     // Nobody knows whether the second has arrived.
     saw(&role, &SocketEvent::Unsent(SendId(2), Unsent::Unreachable));
@@ -196,7 +196,7 @@ fn a_server_that_says_something_odd_is_tried_again() {
     let (mut client, _) = server.welcome(INFO);
     let events = saw(&role, &connected(&server));
     let reasons =
-        events.iter().filter(|told| matches!(told, Told::Socket(_, SocketEvent::HandshakeFailed { .. }))).count();
+        events.iter().filter(|told| matches!(told, Reported::Socket(_, SocketEvent::HandshakeFailed { .. }))).count();
     assert_eq!(reasons, 4);
     client.say("NONSENSE\r\n");
     let (_client, said) = server.welcome(INFO);
@@ -212,7 +212,7 @@ fn servers_of_the_cluster_take_over() {
     let info = format!("INFO {{\"connect_urls\":[\"{}\",\"{}\"]}}\r\n", first.address(), second.address());
     let (mut client, _) = first.welcome(&info);
     let events = saw(&role, &connected(&first));
-    assert!(events.iter().any(|told| matches!(told, Told::Socket(_, SocketEvent::Unreachable { .. }))));
+    assert!(events.iter().any(|told| matches!(told, Reported::Socket(_, SocketEvent::Unreachable { .. }))));
     // It ends soon, and then does.
     client.say("INFO {\"ldm\":true}\r\n");
     drop(client);
@@ -310,7 +310,7 @@ fn subjects_that_are_none_are_refused() {
     let role = start(&server, &[&["a"]]);
     role.ask(Ask::Listen(1, "a\r\nPUB b 0".to_owned()));
     read_until(&role, |events| {
-        events.iter().any(|told| matches!(told, Told::Socket(1, SocketEvent::OpenFailed { .. })))
+        events.iter().any(|told| matches!(told, Reported::Socket(1, SocketEvent::OpenFailed { .. })))
     });
     close(&role);
 }
@@ -327,9 +327,9 @@ fn a_server_that_breaks_encryption_is_tried_again() {
         assert_eq!(client.0.fill_buf().expect("it writes")[0], 22);
         client.say(junk);
         drop(client);
-        let failed = |told: &Told| match told {
-            Told::Socket(_, SocketEvent::HandshakeFailed { reason, .. }) => Some(reason.clone()),
-            Told::Socket(..) | Told::Message(_) => None,
+        let failed = |told: &Reported| match told {
+            Reported::Socket(_, SocketEvent::HandshakeFailed { reason, .. }) => Some(reason.clone()),
+            Reported::Socket(..) | Reported::Message(_) => None,
         };
         let events = read_until(&role, |events| events.iter().any(|told| failed(told).is_some()));
         reasons.extend(events.iter().find_map(failed));

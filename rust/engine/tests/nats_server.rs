@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use common::nats::{bodies, is, saw, send, start_with, urls};
-use common::{Ask, Echo, PATIENCE, Told, close, read_until};
+use common::{Ask, Echo, PATIENCE, Reported, close, read_until};
 use tempfile::TempDir;
 use trunkline_engine::nats::{NatsSettings, NatsTransport};
 use trunkline_engine::tls::Tls;
@@ -169,12 +169,12 @@ fn trusting(folder: &TempDir) -> Tls {
 /// Why a role that encrypts so is not connected.
 fn refusal(settings: NatsSettings) -> String {
     let role = start_with(settings, &[&["a"]], Bounds::default());
-    let refused = |told: &Told| match told {
-        Told::Socket(
+    let refused = |told: &Reported| match told {
+        Reported::Socket(
             _,
             SocketEvent::HandshakeFailed { reason, .. } | SocketEvent::Server(ServerNotice::Denied { reason, .. }),
         ) => Some(reason.clone()),
-        Told::Socket(..) | Told::Message(_) => None,
+        Reported::Socket(..) | Reported::Message(_) => None,
     };
     let events = read_until(&role, |events| events.iter().any(|told| refused(told).is_some()));
     close(&role);
@@ -205,7 +205,7 @@ fn roles_talk_through_a_server() {
     let frames = vec!["r".into(), Bytes::new(), Bytes::new()];
     saying.ask(Ask::Send { to: Some("nobody".into()), frames, id: None });
     let events = read_until(&saying, |events| !bodies(events).is_empty());
-    let is_none = |told: &Told| matches!(told, Told::Message(frames) if frames[1].starts_with(b"NATS/1.0 503"));
+    let is_none = |told: &Reported| matches!(told, Reported::Message(frames) if frames[1].starts_with(b"NATS/1.0 503"));
     assert!(events.iter().any(is_none));
     // After an outage, all is as before.
     server.stop();

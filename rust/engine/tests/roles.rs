@@ -9,8 +9,8 @@ use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use bytes::Bytes;
 use common::{
-    Ask, Echo, Need, PATIENCE, Tested, Told, cdtp, close, context, frame, is_unreachable, messages, number, read_until,
-    start, start_in,
+    Ask, Echo, Need, PATIENCE, Reported, Tested, cdtp, close, context, frame, is_unreachable, messages, number,
+    read_until, start, start_in,
 };
 use trunkline_engine::libzmq::LibzmqTransport;
 use trunkline_engine::zeromq::ZeromqTransport;
@@ -106,8 +106,10 @@ fn echoes_in_order<T: Tested>() {
     let numbers: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
-            Told::Message(frames) => Some(u64::from_be_bytes(frames[0][..].try_into().expect("as the test made it"))),
-            Told::Socket(..) => None,
+            Reported::Message(frames) => {
+                Some(u64::from_be_bytes(frames[0][..].try_into().expect("as the test made it")))
+            }
+            Reported::Socket(..) => None,
         })
         .collect();
     assert!(numbers.iter().copied().eq(0..5000));
@@ -120,14 +122,15 @@ fn echoes_in_order<T: Tested>() {
 fn opens_and_closes_sockets_at_run_time<T: Tested>() {
     let (server, _) = echo_server::<T>();
     server.ask(Ask::Listen(1, ANY.to_owned()));
-    let bound = |events: &[Told]| events.iter().any(|event| matches!(event, Told::Socket(1, SocketEvent::Bound(_))));
+    let bound =
+        |events: &[Reported]| events.iter().any(|event| matches!(event, Reported::Socket(1, SocketEvent::Bound(_))));
     read_until(&server, bound);
     let second = server.endpoints().remove(1);
     let client = start::<T, _>(Echo::client(&second, SocketOptions::default()));
     client.ask(number(1));
     read_until(&client, |events| messages(events) == 1);
     server.ask(Ask::Close(1));
-    read_until(&server, |events| events.contains(&Told::Socket(1, SocketEvent::Closed)));
+    read_until(&server, |events| events.contains(&Reported::Socket(1, SocketEvent::Closed)));
     close(&client);
     close(&server);
 }
@@ -186,11 +189,13 @@ fn counters_are_read_without_the_engine<T: Tested>() {
 fn tells_of_connections<T: Tested>() {
     let (server, endpoint) = echo_server::<T>();
     let client = start::<T, _>(Echo::client(&endpoint, SocketOptions::default()));
-    let connected = |events: &[Told]| events.iter().any(|e| matches!(e, Told::Socket(0, SocketEvent::Connected(_))));
+    let connected =
+        |events: &[Reported]| events.iter().any(|e| matches!(e, Reported::Socket(0, SocketEvent::Connected(_))));
     read_until(&client, connected);
     read_until(&server, connected);
     close(&client);
-    let gone = |events: &[Told]| events.iter().any(|e| matches!(e, Told::Socket(0, SocketEvent::Disconnected(_))));
+    let gone =
+        |events: &[Reported]| events.iter().any(|e| matches!(e, Reported::Socket(0, SocketEvent::Disconnected(_))));
     read_until(&server, gone);
     close(&server);
 }
@@ -204,8 +209,8 @@ fn keeps_frames_of_all_sizes_in_order<T: Tested>() {
     let times = 200;
     offer_all(&client, (0..times).map(|_| Ask::Send { to: None, frames: sent.clone(), id: None }));
     let events = read_until(&client, |events| messages(events) == times);
-    let came = events.iter().filter(|event| matches!(event, Told::Message(_)));
-    assert!(came.into_iter().all(|event| *event == Told::Message(sent.clone())));
+    let came = events.iter().filter(|event| matches!(event, Reported::Message(_)));
+    assert!(came.into_iter().all(|event| *event == Reported::Message(sent.clone())));
     close(&client);
     close(&server);
 }
@@ -252,8 +257,8 @@ fn keeps_large_frames_whole<T: Tested>() {
     }
     let events = read_until(&client, |events| messages(events) == sizes.len());
     let back = events.into_iter().filter_map(|event| match event {
-        Told::Message(frames) => Some(frames),
-        Told::Socket(..) => None,
+        Reported::Message(frames) => Some(frames),
+        Reported::Socket(..) => None,
     });
     assert!(back.eq(sizes.map(frame)));
     close(&client);
@@ -581,7 +586,7 @@ fn lets_in_whom_the_authenticator_knows<T: Tested + 'static>() {
     let client = start::<T, _>(Echo::client(&server.endpoints()[0], options.clone()));
     client.ask(number(1));
     read_until(&server, |events| {
-        events.iter().any(|event| matches!(event, Told::Socket(_, SocketEvent::HandshakeFailed { .. })))
+        events.iter().any(|event| matches!(event, Reported::Socket(_, SocketEvent::HandshakeFailed { .. })))
     });
     let refused = read_until(guard.handle(), |refused| !refused.is_empty());
     assert!(matches!(&refused[0], ZapEvent::Refused(client) if client.key == z85(&client_public)));

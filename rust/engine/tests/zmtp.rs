@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use bytes::Bytes;
-use common::{Echo, PATIENCE, Told, close, frame, messages, number, read_until, settings};
+use common::{Echo, PATIENCE, Reported, close, frame, messages, number, read_until, settings};
 use trunkline_engine::zmtp::{ZmtpSettings, ZmtpTransport};
 use trunkline_engine::{Handle, Hold as _, Queued, Running as _, Settings};
 use trunkline_wire::{SocketEvent, SocketOptions};
@@ -78,7 +78,7 @@ fn frames_without_bytes_cost_something_until_their_message_is_whole() {
         let _ = stranger.write_all(&[1, 0].repeat(9000));
     }
     read_until(&server, |events| {
-        events.iter().any(|event| matches!(event, Told::Socket(_, SocketEvent::HandshakeFailed { .. })))
+        events.iter().any(|event| matches!(event, Reported::Socket(_, SocketEvent::HandshakeFailed { .. })))
     });
     assert!(server.stats().failures.of(Reason::Crowded) >= 1);
     close(&server);
@@ -121,7 +121,7 @@ fn a_peer_that_floods_and_never_hangs_up_keeps_no_role_from_its_end() {
         // Until the connection is closed.
         while flooding.write_all(&message).is_ok() {}
     });
-    let flooded = |_: &[Told]| server.stats().machine > 1000;
+    let flooded = |_: &[Reported]| server.stats().machine > 1000;
     read_until(&server, flooded);
     let began = std::time::Instant::now();
     close(&server);

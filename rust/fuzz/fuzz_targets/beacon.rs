@@ -5,7 +5,7 @@ use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use trunkline_fuzz::{Calls, Input, drive, messages};
 use trunkline_wire::Frames;
-use trunkline_wire::chirp::{Beacon, BeaconSettings, BeaconVerb, Cast, PORT, Place};
+use trunkline_wire::chirp::{Beacon, BeaconSettings, BeaconVerb, Cast, PORT, ServiceAddress};
 
 struct Any;
 
@@ -18,7 +18,7 @@ impl Calls<Beacon> for Any {
     fn verb(&mut self, input: &mut Input<'_>) -> Option<BeaconVerb> {
         let service = messages::chirp_service(input)?;
         Some(match input.byte()? % 3 {
-            0 => BeaconVerb::Offer(service, Place { port: u16::from(input.byte()?) + 1, address: None }),
+            0 => BeaconVerb::Offer(service, ServiceAddress { port: u16::from(input.byte()?) + 1, address: None }),
             1 => BeaconVerb::Request(service),
             _ => BeaconVerb::Depart(service),
         })

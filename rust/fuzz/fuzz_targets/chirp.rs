@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use trunkline_wire::chirp::{Beacon, BeaconSettings, BeaconVerb, Cast, LENGTH, Place, Service, Udp, decode};
+use trunkline_wire::chirp::{Beacon, BeaconSettings, BeaconVerb, Cast, LENGTH, ServiceAddress, Service, Udp, decode};
 use trunkline_wire::{Frames, Incoming, Machine, Nanos, Output, SocketEvent};
 
 /// The table's bound, and the most that one datagram can make a beacon say.
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
         },
         [7; 32],
     );
-    beacon.handle_verb(Nanos(0), BeaconVerb::Offer(Service::Data, Place { port: 1, address: None }));
+    beacon.handle_verb(Nanos(0), BeaconVerb::Offer(Service::Data, ServiceAddress { port: 1, address: None }));
     drain(&mut beacon);
 
     let (mut now, mut rest, mut count) = (Nanos(0), input, 0);

@@ -27,7 +27,7 @@ pub(crate) trait Called: Calling + Send + 'static {
 /// How a call ended, for Python.
 pub(crate) enum Reply {
     /// With this.
-    Given(Py<PyAny>),
+    Value(Py<PyAny>),
     /// With this error.
     Failed(PyErr),
     TimedOut,
@@ -212,7 +212,7 @@ impl Caller {
     ) -> PyResult<Py<PyAny>> {
         let role = slf.as_super().get();
         match slf.get().calls.request(slf.py(), role, outgoing, room_s)? {
-            Reply::Given(reply) => Ok(reply),
+            Reply::Value(reply) => Ok(reply),
             Reply::Failed(error) => Err(error),
             Reply::TimedOut => Err(timed_out("no reply came", timeout_s)),
             Reply::Unanswered => Err(role.ended()),
@@ -227,7 +227,7 @@ impl Caller {
     /// The calls that have ended since the last time: the number and the reply, or the error.
     fn outcomes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let outcome = |reply| match reply {
-            Reply::Given(reply) => Ok(reply.into_bound(py)),
+            Reply::Value(reply) => Ok(reply.into_bound(py)),
             Reply::Failed(error) => Ok(error.into_value(py).into_bound(py).into_any()),
             Reply::TimedOut => name(py, "timed_out").into_bound_py_any(py),
             Reply::Unanswered => name(py, "unanswered").into_bound_py_any(py),

@@ -26,9 +26,9 @@ use trunkline_wire::{ErrorKind, Framing};
 
 use crate::errors::{ClosedError, capture_error};
 use crate::frames::frames;
+use crate::location::PyLocation;
 use crate::msgpack::to_python;
 use crate::names::name;
-use crate::place::PyPlace;
 
 /// A capture as it was when it was opened.
 #[pyclass(frozen, module = "trunkline._native.capture", name = "Capture")]
@@ -42,7 +42,7 @@ impl PyCapture {
     #[pyo3(signature = (place, max_message_bytes, segments = None, sizes = None, within = None))]
     fn new(
         py: Python<'_>,
-        place: PyPlace,
+        place: PyLocation,
         max_message_bytes: u64,
         segments: Option<Vec<(u64, u64)>>,
         sizes: Option<Vec<u64>>,
@@ -411,27 +411,27 @@ pub(crate) fn named<T: Copy>(what: &str, given: &str, all: &[T], name: impl Fn(T
 
 /// Whether there is a capture.
 #[pyfunction]
-pub(crate) fn is_capture(py: Python<'_>, place: PyPlace) -> bool {
+pub(crate) fn is_capture(py: Python<'_>, place: PyLocation) -> bool {
     py.detach(move || is_capture_there(place.0))
 }
 
 /// The id of a capture, `None` before its first row, and the number of the segment after the last published one.
 #[pyfunction]
-pub(crate) fn position(py: Python<'_>, place: PyPlace) -> PyResult<(Option<String>, u64)> {
+pub(crate) fn position(py: Python<'_>, place: PyLocation) -> PyResult<(Option<String>, u64)> {
     let found = py.detach(move || Position::of(place.0)).map_err(|error| capture_error(&error))?;
     Ok((found.capture_id, found.next_segment))
 }
 
 /// The published segments of a capture, in order: the numbers of the first and the last of each file.
 #[pyfunction]
-pub(crate) fn published(py: Python<'_>, place: PyPlace) -> PyResult<Vec<(u64, u64)>> {
+pub(crate) fn published(py: Python<'_>, place: PyLocation) -> PyResult<Vec<(u64, u64)>> {
     py.detach(move || published_segments(place.0)).map_err(|error| capture_error(&error))
 }
 
 /// The existing files of some segments, each given by the numbers of the first and the last.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
-pub(crate) fn existing(py: Python<'_>, place: PyPlace, segments: Vec<(u64, u64)>) -> PyResult<Vec<(u64, u64)>> {
+pub(crate) fn existing(py: Python<'_>, place: PyLocation, segments: Vec<(u64, u64)>) -> PyResult<Vec<(u64, u64)>> {
     py.detach(move || existing_segments(place.0, &segments)).map_err(|error| capture_error(&error))
 }
 
@@ -444,7 +444,7 @@ type Known = (u64, u64, u64, Option<u64>, Option<u64>);
 #[pyo3(signature = (place, wanted = None, *, notes = 0))]
 pub(crate) fn segments(
     py: Python<'_>,
-    place: PyPlace,
+    place: PyLocation,
     wanted: Option<Vec<(u64, u64)>>,
     notes: usize,
 ) -> PyResult<Vec<Known>> {
@@ -458,14 +458,14 @@ pub(crate) fn segments(
 
 /// The row groups of a segment: the numbers of the first and the last row of each, as far as it says them.
 #[pyfunction]
-pub(crate) fn groups(py: Python<'_>, place: PyPlace, segment: (u64, u64), size: u64) -> PyResult<Vec<(i64, i64)>> {
+pub(crate) fn groups(py: Python<'_>, place: PyLocation, segment: (u64, u64), size: u64) -> PyResult<Vec<(i64, i64)>> {
     py.detach(move || row_groups(place.0, segment, size)).map_err(|error| capture_error(&error))
 }
 
 /// The contents of a file of a capture, by its name below; `None` if there is none. Links are not followed.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
-pub(crate) fn read_file(py: Python<'_>, place: PyPlace, name: String) -> PyResult<Option<Bound<'_, PyBytes>>> {
+pub(crate) fn read_file(py: Python<'_>, place: PyLocation, name: String) -> PyResult<Option<Bound<'_, PyBytes>>> {
     let read = py.detach(move || read_capture_file(place.0, &name)).map_err(|error| capture_error(&error))?;
     Ok(read.map(|content| PyBytes::new(py, &content)))
 }
@@ -473,13 +473,13 @@ pub(crate) fn read_file(py: Python<'_>, place: PyPlace, name: String) -> PyResul
 /// The bytes of the files of segments, those of a merged one shared among them; 0 for what does not exist.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // as Python gives it
-pub(crate) fn sizes(py: Python<'_>, place: PyPlace, numbers: Vec<u64>) -> PyResult<Vec<u64>> {
+pub(crate) fn sizes(py: Python<'_>, place: PyLocation, numbers: Vec<u64>) -> PyResult<Vec<u64>> {
     py.detach(move || segment_sizes(place.0, &numbers)).map_err(|error| capture_error(&error))
 }
 
 /// The recorded checksums of segments: ``[(first, last, bytes, crc)]``.
 #[pyfunction]
-pub(crate) fn sums(py: Python<'_>, place: PyPlace) -> PyResult<Vec<(u64, u64, u64, u32)>> {
+pub(crate) fn sums(py: Python<'_>, place: PyLocation) -> PyResult<Vec<(u64, u64, u64, u32)>> {
     py.detach(move || segment_sums(place.0)).map_err(|error| capture_error(&error))
 }
 
@@ -548,7 +548,7 @@ type Verified = (u64, u64, u64, Vec<(OsString, String)>);
 
 /// Checks a capture against its own records: ``(segments, messages, unchecked, [(path, what)])``.
 #[pyfunction]
-pub(crate) fn verify(py: Python<'_>, place: PyPlace) -> PyResult<Verified> {
+pub(crate) fn verify(py: Python<'_>, place: PyLocation) -> PyResult<Verified> {
     let found = unless_interrupted(py, move |goes_on| verify_capture(place.0, goes_on))?;
     let problems = found.problems.into_iter().map(|problem| (problem.path.into(), problem.what)).collect();
     Ok((found.segments, found.messages, found.unchecked, problems))

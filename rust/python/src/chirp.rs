@@ -6,7 +6,7 @@ use pyo3::types::{PyBytes, PyDict};
 use trunkline_engine::Queued;
 use trunkline_wire::Framing;
 use trunkline_wire::chirp::{
-    self, Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service,
+    self, Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Service, ServiceAddress,
 };
 
 use crate::counters::counters;
@@ -118,11 +118,11 @@ impl PyBeacon {
     }
 }
 
-fn place(port: u16) -> PyResult<Place> {
+fn place(port: u16) -> PyResult<ServiceAddress> {
     if port == 0 {
         return Err(LocalProtocolError::new_err("the port of a service must be from 1 to 65535"));
     }
-    Ok(Place { port, address: None })
+    Ok(ServiceAddress { port, address: None })
 }
 
 #[pymethods]

@@ -16,7 +16,7 @@ use crate::world::Clock;
 type ToNotice<E> = for<'py> fn(Python<'py>, E) -> PyResult<Bound<'py, PyTuple>>;
 
 /// The notices of a role.
-#[pyclass(frozen, module = "trunkline._native", name = "Told")]
+#[pyclass(frozen, module = "trunkline._native", name = "NoticeQueue")]
 pub(crate) struct PyNotices {
     pending: Box<dyn Pending>,
     clock: Option<Arc<Clock>>,

@@ -610,7 +610,7 @@ fn start<M: Machine + Send + 'static>(
     Ok((handle, Role { guard, recording, transport: Some(transport.name()), missing, ..role }))
 }
 
-/// The notices of a role since the last call, each as `told` makes it, and the events of its capture.
+/// The notices of a role since the last call, each as `notice` makes it, and the events of its capture.
 pub(crate) fn notices<'py, M: Machine + Send + 'static>(
     py: Python<'py>,
     handle: &dyn Hold<M>,

@@ -9,8 +9,8 @@
 #![forbid(unsafe_code)]
 
 mod committer;
+mod directory;
 mod error;
-mod place;
 mod schema;
 mod store;
 

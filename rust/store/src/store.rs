@@ -4,7 +4,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::{CachedStatement, Connection, OpenFlags, Result, Row, Transaction, params};
 
-use crate::place::Place;
+use crate::directory::Directory;
 use crate::{Op, Restored, StoreError, StoredContent, schema};
 
 /// Pages that one step of [`Store::tidy`] gives back, 8 MiB.
@@ -20,7 +20,7 @@ const BUSY: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Store {
     connection: Connection,
-    place: Place,
+    place: Directory,
     /// Whether the file says that changes are in progress.
     is_marked: bool,
 }
@@ -30,7 +30,7 @@ impl Store {
     ///
     /// A process that was killed leaves nothing behind that would be in the way.
     pub fn open(directory: &Path) -> Result<(Self, Restored), StoreError> {
-        let place = Place::take(directory)?;
+        let place = Directory::take(directory)?;
         let (connection, stored) = match Self::begin(&place.file, false) {
             // What several readers need beside the file takes room, and is no reason not to start.
             Err(StoreError::Full { .. }) => Self::begin(&place.file, true),

@@ -9,7 +9,7 @@ use trunkline_wire::cdtp::{
     BatchBounds, Layout, Receiver, ReceiverEvent, ReceiverSettings, Sender, SenderSettings, SenderVerb, Settings,
     Variant,
 };
-use trunkline_wire::chirp::{Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Kind, Place, Service};
+use trunkline_wire::chirp::{Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Kind, Service, ServiceAddress};
 use trunkline_wire::msgpack::Timestamp;
 use trunkline_wire::simulation::{Bare, Network, Node, Notice, Received, Simulation};
 use trunkline_wire::{Nanos, SocketKind, SocketOptions};
@@ -119,7 +119,8 @@ fn beacons_find_each_other_over_datagrams_that_are_lost() {
         beacon.seek(Service::Data);
         beacon
     });
-    simulation.ask::<Beacon>(offering, BeaconVerb::Offer(Service::Data, Place { port: 40_000, address: None }));
+    simulation
+        .ask::<Beacon>(offering, BeaconVerb::Offer(Service::Data, ServiceAddress { port: 40_000, address: None }));
     run(&mut simulation, Nanos(0) + SECOND * 300);
     let offers: Vec<_> = std::iter::from_fn(|| simulation.event::<Beacon>(asking))
         .filter_map(|event| match event {

@@ -8,7 +8,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use smallvec::smallvec;
 use trunkline_wire::chirp::{
-    Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Place, Service, Udp, decode,
+    Beacon, BeaconEvent, BeaconSettings, BeaconVerb, Cast, Datagram, Id, Kind, News, Service, ServiceAddress, Udp,
+    decode,
 };
 use trunkline_wire::{Incoming, Machine, Nanos, Output, SocketEvent, SocketKind};
 
@@ -42,7 +43,7 @@ fn seeded(settings: BeaconSettings, seed: [u8; 32]) -> Beacon {
 }
 
 fn offer(service: Service, port: u16) -> BeaconVerb {
-    BeaconVerb::Offer(service, Place { port, address: None })
+    BeaconVerb::Offer(service, ServiceAddress { port, address: None })
 }
 
 /// The datagrams sent, each with its address.
@@ -126,7 +127,7 @@ fn announces_one_way_and_asks_both_ways() {
 #[test]
 fn tells_the_one_network_that_can_reach_the_service() {
     let mut beacon = beacon(settings());
-    let place = Place { port: 4000, address: Some([192, 0, 2, 2].into()) };
+    let place = ServiceAddress { port: 4000, address: Some([192, 0, 2, 2].into()) };
     beacon.handle_verb(Nanos(0), BeaconVerb::Offer(Service::Data, place));
     beacon.handle_close(Nanos(0), Duration::ZERO);
     let to: Vec<_> = sent(&mut beacon).into_iter().map(|(to, _)| to).collect();

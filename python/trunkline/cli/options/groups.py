@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Capturing", "DialingSockets", "Endpoints", "Keys", "Private", "Segments", "Sockets", "Source", "grouped"]
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def grouped(command: Callable[Given, Result]) -> Callable[..., Result]:
+def grouped(command: Callable[Parameters, Result]) -> Callable[..., Result]:
     """A command with its group parameters replaced by their options."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type[Any]] = {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BEGINS", "BUNDLE", "Step", "bundled", "bundles", "in_order", "merged", "rebundled", "unpacked"]
 
-# The place at which a bundle begins: the order in which the bundles of a bucket are folded.
+# The position at which a bundle begins: the order in which the bundles of a bucket are folded.
 BEGINS = {"capture_id": "string", "seq": "bigint", "record": "int"}
 BUNDLE = ", ".join(
     [
@@ -33,7 +33,7 @@ BUNDLE = ", ".join(
 
 # The number of a bucket, where its rows begin, these, and what was lost before.
 _Bundle = tuple[int, str, int, int, bytes, int, int]
-_Place = tuple[str, int, int]
+_Position = tuple[str, int, int]
 
 # How many bytes of bundles a bucket holds in memory.
 _HELD_BYTES = 32 << 20
@@ -101,7 +101,7 @@ def bundles(step: Step, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
     fold, numbers = Fold(step.name), step.bounds.numbers()
     for rows in _gathered(batches, _ROWS * len(numbers)):
         divided = fold.divide(_sorted(rows), len(numbers))
-        yield _as_bundles([(numbers[at], *_place(some, 0), to_bytes(some), 0, 0) for at, some in divided])
+        yield _as_bundles([(numbers[at], *_position(some, 0), to_bytes(some), 0, 0) for at, some in divided])
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
@@ -133,23 +133,23 @@ def in_order(frames: Iterable[pd.DataFrame]) -> Iterator[pa.RecordBatch]:
     After a shuffle the bundles of a bucket come in any order, and Spark sorts no stream. So they are held, on disk if they are many,
     and read one after the other.
     """
-    places = []
+    held_at = []
     with tempfile.SpooledTemporaryFile(_HELD_BYTES) as held:
         for frame in frames:
             for *begins, rows in zip(*(frame[name] for name in (*BEGINS, "rows")), strict=True):
                 if rows:
-                    places.append((tuple(begins), held.tell(), len(rows)))
+                    held_at.append((tuple(begins), held.tell(), len(rows)))
                     held.write(rows)
 
         def read(at: int, size: int) -> bytes:
             held.seek(at)
             return held.read(size)
 
-        yield from _merged((begins, read(at, size)) for begins, at, size in sorted(places))
+        yield from _merged((begins, read(at, size)) for begins, at, size in sorted(held_at))
 
 
 def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The messages of bundles that are sorted by bucket and place: those of each bucket in recorded order."""
+    """The messages of bundles that are sorted by bucket and position: those of each bucket in recorded order."""
     rows = (
         row for batch in batches for row in zip(*(batch[name] for name in ("bucket", *BEGINS, "rows")), strict=True)
     )
@@ -160,19 +160,19 @@ def merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _merged(bundles: Iterable[tuple[Any, bytes | pa.Buffer]]) -> Iterator[pa.RecordBatch]:
     """Where a bundle begins before another has ended, as of files that Spark reads as it likes, they are sorted together."""
     together: list[pa.RecordBatch] = []
-    ended: _Place = ("", -1, -1)
+    ended: _Position = ("", -1, -1)
     for begins, rows in bundles:
         if together and begins > ended:
             yield _sorted(together)
             together = []
         together += from_bytes(rows)
-        ended = max(ended, _place(together[-1], -1))
+        ended = max(ended, _position(together[-1], -1))
     if together:
         yield _sorted(together)
 
 
-def _place(batch: pa.RecordBatch, at: int) -> _Place:
-    """The place of a message: its capture, its row there and its record."""
+def _position(batch: pa.RecordBatch, at: int) -> _Position:
+    """The position of a message: its capture, its row there and its record."""
     capture_id, seq, record = (batch[name][at].as_py() if name in batch.schema.names else None for name in BEGINS)
     return capture_id or "", seq or 0, record or 0
 

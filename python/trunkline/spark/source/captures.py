@@ -21,7 +21,7 @@ from trunkline.spark.source.options import Settings
 from trunkline.spark.source.patterns import is_pattern, matching
 
 __all__ = [
-    "Found",
+    "CapturePosition",
     "Segment",
     "Span",
     "absent",
@@ -74,7 +74,7 @@ def published(place: Location, wanted: Sequence[Span] | None = None, *, notes: i
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CapturePosition:
     """A capture.
 
     Attributes:
@@ -88,7 +88,7 @@ class Found:
     next_segment: int
 
 
-def find(settings: Settings, known: Collection[Location] = ()) -> dict[str, Found]:
+def find(settings: Settings, known: Collection[Location] = ()) -> dict[str, CapturePosition]:
     """The captures with a segment or a manifest, by id, in the order of their ids.
 
     Args:
@@ -98,7 +98,7 @@ def find(settings: Settings, known: Collection[Location] = ()) -> dict[str, Foun
     Raises:
         CaptureError: A path is missing or no capture, or two directories hold the same capture.
     """
-    found: dict[str, Found] = {}
+    found: dict[str, CapturePosition] = {}
     for directory in _directories(settings, known):
         capture_id, next_segment = _native.position(directory)
         if capture_id is None:
@@ -108,7 +108,7 @@ def find(settings: Settings, known: Collection[Location] = ()) -> dict[str, Foun
         if twin is not None and twin.path != directory:
             message = f"{twin.path} and {directory} hold the same capture, {capture_id}: name one of them"
             raise CaptureError(message)
-        found[capture_id] = Found(directory, capture_id, next_segment)
+        found[capture_id] = CapturePosition(directory, capture_id, next_segment)
     return dict(sorted(found.items()))
 
 
@@ -154,7 +154,7 @@ def _of_file(place: Location) -> str:
     return "is a file: name the directory of the capture"
 
 
-def warn_of_others(settings: Settings, captures: Iterable[Found]) -> None:
+def warn_of_others(settings: Settings, captures: Iterable[CapturePosition]) -> None:
     """Warns of the captures if all their rows are of other protocols than the one to read."""
     protocol = settings.protocol
     if protocol in {None, EVERY}:
@@ -200,7 +200,7 @@ def bytes_of(place: Location, numbers: range) -> int:
     return sum(each) * len(numbers) // max(1, len(each))
 
 
-def first_of(found: Found) -> int:
+def first_of(found: CapturePosition) -> int:
     """The number of a capture's first existing segment."""
     if found.next_segment and _native.existing(found.path, [(0, 0)]):
         # Without listing all.

@@ -8,7 +8,7 @@ from typing import Any
 
 from trunkline._text import did_you_mean, readable
 from trunkline.errors import CaptureError, LocalProtocolError
-from trunkline.spark.source.captures import Found
+from trunkline.spark.source.captures import CapturePosition
 from trunkline.spark.source.options import QUERY, Settings
 
 __all__ = ["LATEST", "first_offset", "need_start", "need_these", "offset_of", "positions_in"]
@@ -32,7 +32,7 @@ def first_offset(settings: Settings) -> dict[str, Any]:
     return offset_of(settings, {} if settings.start == "earliest" else settings.start)
 
 
-def need_start(settings: Settings, captures: Mapping[str, Found]) -> None:
+def need_start(settings: Settings, captures: Mapping[str, CapturePosition]) -> None:
     """Refuses to start at a segment of a missing capture.
 
     Raises:
@@ -72,7 +72,7 @@ def positions_in(given: Any, settings: Settings) -> dict[str, Any]:
     return positions
 
 
-def need_these(positions: Mapping[str, int], captures: Mapping[str, Found], settings: Settings) -> None:
+def need_these(positions: Mapping[str, int], captures: Mapping[str, CapturePosition], settings: Settings) -> None:
     """Refuses a checkpoint of other captures.
 
     Raises:

@@ -23,7 +23,7 @@ from trunkline._locations import Location, Url
 from trunkline.capture.passed import missing
 from trunkline.capture.reading import Capture
 from trunkline.spark.source import reading
-from trunkline.spark.source.captures import Found, Segment, absent, bytes_of, find, first_of, published
+from trunkline.spark.source.captures import CapturePosition, Segment, absent, bytes_of, find, first_of, published
 from trunkline.spark.source.offsets import LATEST, first_offset, need_start, need_these, offset_of, positions_in
 from trunkline.spark.source.options import Settings
 from trunkline.spark.source.planning import NOTES, parts
@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end: dict[str, int] | None = None
         # The end of the latest batch, and the captures found when it was planned: a folder is searched once per batch.
         self._planned: dict[str, int] = {}
-        self._captures: dict[str, Found] = {}
+        self._captures: dict[str, CapturePosition] = {}
         # The captures in stores: it takes several requests to see that a folder is one.
         self._known: set[Location] = set()
         self._looked = _Looked()
@@ -90,7 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         return offset_of(self._settings, self._planned)
 
-    def _find(self) -> dict[str, Found]:
+    def _find(self) -> dict[str, CapturePosition]:
         captures = find(self._settings, self._known)
         self._known = {found.path for found in captures.values() if isinstance(found.path, Url)}
         return captures
@@ -201,7 +201,7 @@ class _Looked:
         # By capture: the numbers that were looked up, and what there is of them.
         self._known: dict[Location, tuple[range, list[Segment]]] = {}
 
-    def of(self, found: Found, first: int, end: int, notes: int) -> Iterator[Segment]:
+    def of(self, found: CapturePosition, first: int, end: int, notes: int) -> Iterator[Segment]:
         """The segments of a capture in a range, looked up lazily."""
         is_kept = isinstance(found.path, Url)
         numbers, known = self._known.get(found.path, (range(first, first), []))
@@ -218,7 +218,7 @@ class _Looked:
                 self._known[found.path] = range(first, stop), known
             yield from more
 
-    def bytes_in(self, found: Found, numbers: range) -> int:
+    def bytes_in(self, found: CapturePosition, numbers: range) -> int:
         """The bytes of segments, estimated if there are many."""
         looked, known = self._known.get(found.path, (range(0), []))
         if numbers and numbers[0] in looked and numbers[-1] in looked:
@@ -244,7 +244,7 @@ class _Room:
         """How many files of notes are worth reading for each look."""
         return _LOOKED_FOR if self._limits[1:] != (None, None) else 0
 
-    def take(self, found: Found, segment: Segment) -> bool:
+    def take(self, found: CapturePosition, segment: Segment) -> bool:
         """Adds the segments of a file, if there is room."""
         segments, frame_bytes, rows = self._taken
         if self.notes:
@@ -262,11 +262,11 @@ class _Room:
         return True
 
 
-def _positions(captures: Mapping[str, Found]) -> dict[str, int]:
+def _positions(captures: Mapping[str, CapturePosition]) -> dict[str, int]:
     return {capture_id: found.next_segment for capture_id, found in captures.items()}
 
 
-def _first(found: Found, before: Mapping[str, int]) -> int:
+def _first(found: CapturePosition, before: Mapping[str, int]) -> int:
     """The number of the first segment to read of a capture."""
     number = before.get(found.capture_id)
     return first_of(found) if number is None else number

@@ -65,7 +65,7 @@ struct Lengths {
 
 /// What a report shows of a field.
 #[derive(Serialize)]
-struct Found<'a> {
+struct FieldSummary<'a> {
     name: &'a str,
     field: &'a str,
     count: u64,
@@ -347,7 +347,7 @@ impl Field {
         self.texts.merge(&other.texts);
     }
 
-    fn evaluate<'a>(&'a self, name: &'a str, field: &'a str) -> Found<'a> {
+    fn evaluate<'a>(&'a self, name: &'a str, field: &'a str) -> FieldSummary<'a> {
         let has_numbers = self.texts.are_none();
         let (edges, counts) = self.histogram.evaluate();
         let profile = || Profile {
@@ -360,7 +360,7 @@ impl Field {
             max: lengths.max,
             mean: lengths.values.mean(),
         };
-        Found {
+        FieldSummary {
             name,
             field,
             count: self.values.count,

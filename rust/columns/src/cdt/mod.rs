@@ -21,9 +21,9 @@ use crate::{
     Asked, Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, PlanError, Setting, Table,
     options::{UTC, timestamp_type},
     output::{Bytes, Numbers, Slugs},
-    payload::{Column, Fault, Given as Payloads, Payload},
+    payload::{Column, Fault, Payload, PayloadFrames},
     table::Mismatches,
-    writing::{Given, Writer},
+    writing::{StructFields, Writer},
 };
 
 /// The options of decoding.
@@ -104,7 +104,7 @@ impl Table for Cdt {
         &mut options.payload
     }
 
-    fn writer(options: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+    fn writer(options: &Options, given: StructFields<'_>) -> Result<Box<dyn Writer>, ColumnError> {
         Ok(Box::new(writing::Messages::of(options.settings, given)?))
     }
 
@@ -245,7 +245,8 @@ impl Builder<Cdt> for Messages {
 
     fn check(&mut self, message: &Message<'_>, said: &Option<Said<'static>>, _: usize) -> Result<(), Fault> {
         let content = said.as_ref().and_then(|said| said.content.as_deref());
-        self.content.check(content.as_ref().map(|content| Payloads::of(std::slice::from_ref(content))), last(message))
+        self.content
+            .check(content.as_ref().map(|content| PayloadFrames::of(std::slice::from_ref(content))), last(message))
     }
 
     #[inline]

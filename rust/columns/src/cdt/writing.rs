@@ -9,8 +9,8 @@ use trunkline_wire::{
 use crate::{
     ColumnError,
     writing::{
-        Given, Writer,
-        given::{Binaries, Numbers, Texts},
+        StructFields, Writer,
+        struct_fields::{Binaries, Numbers, Texts},
     },
 };
 
@@ -33,7 +33,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    pub(crate) fn of(settings: Settings, given: Given<'_>) -> Result<Self, ColumnError> {
+    pub(crate) fn of(settings: Settings, given: StructFields<'_>) -> Result<Self, ColumnError> {
         Ok(Self {
             settings,
             kind: given.texts("type")?,

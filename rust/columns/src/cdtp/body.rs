@@ -13,7 +13,7 @@ use super::Options;
 use crate::{
     Asked, ColumnError, ColumnKind, Mode,
     output::{BytesLists, Numbers, list_type},
-    payload::{Column, Fault, Given},
+    payload::{Column, Fault, PayloadFrames},
     table::Mismatches,
     tags::{self, TagColumns, TagMap},
 };
@@ -56,18 +56,18 @@ impl<'a> Content<'a> {
 impl Content<'_> {
     /// Calls a function with the payload if it is data.
     #[inline]
-    fn with_data<T>(&self, then: impl FnOnce(Option<Given<'_>>) -> T) -> T {
+    fn with_data<T>(&self, then: impl FnOnce(Option<PayloadFrames<'_>>) -> T) -> T {
         let tags = self.tags;
         match self.payload.filter(|_| self.is_data) {
             None => then(None),
-            Some(Payload::Frames(frames)) => then(Some(Given { frames, tags })),
+            Some(Payload::Frames(frames)) => then(Some(PayloadFrames { frames, tags })),
             Some(Payload::Blocks(record, header)) => {
                 let mut blocks = record.blocks(header).map(|block| &header[block]);
                 // Mostly there is one, which needs no list.
                 match (record.blocks, blocks.next()) {
-                    (1, Some(block)) => then(Some(Given { frames: &[block], tags })),
+                    (1, Some(block)) => then(Some(PayloadFrames { frames: &[block], tags })),
                     (_, first) => {
-                        then(Some(Given { frames: &first.into_iter().chain(blocks).collect::<Vec<_>>(), tags }))
+                        then(Some(PayloadFrames { frames: &first.into_iter().chain(blocks).collect::<Vec<_>>(), tags }))
                     }
                 }
             }

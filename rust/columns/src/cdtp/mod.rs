@@ -15,7 +15,7 @@ use trunkline_wire::{
 use crate::{
     ColumnError, ColumnKind, Input, Message, Mode, Need, PlanError, Setting, Table, Tags,
     payload::Payload,
-    writing::{Given, Writer},
+    writing::{StructFields, Writer},
 };
 
 /// The options of decoding.
@@ -76,7 +76,7 @@ impl Table for Cdtp {
         &mut options.payload
     }
 
-    fn writer(_: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+    fn writer(_: &Options, given: StructFields<'_>) -> Result<Box<dyn Writer>, ColumnError> {
         Ok(Box::new(writing::Headers::of(given)?))
     }
 

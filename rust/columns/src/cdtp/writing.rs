@@ -11,8 +11,8 @@ use trunkline_wire::{
 use crate::{
     ColumnError,
     writing::{
-        Given, Writer,
-        given::{Lists, Members, Numbers, Texts},
+        StructFields, Writer,
+        struct_fields::{Lists, Members, Numbers, Texts},
         value::pack,
     },
 };
@@ -37,7 +37,7 @@ struct Record {
 }
 
 impl Headers {
-    pub(crate) fn of(given: Given<'_>) -> Result<Self, ColumnError> {
+    pub(crate) fn of(given: StructFields<'_>) -> Result<Self, ColumnError> {
         Ok(Self {
             variant: given.texts("variant")?,
             sender: given.texts("sender")?,
@@ -107,7 +107,7 @@ impl Writer for Headers {
 
 fn of_list(records: &dyn Array) -> Result<Vec<Record>, String> {
     let structs: &StructArray = records.as_struct();
-    let given = Given::of(structs);
+    let given = StructFields::of(structs);
     let wrong = |error: ColumnError| error.to_string();
     let (sequences, members) =
         (given.numbers("sequence").map_err(wrong)?, given.members("tags", "tag").map_err(wrong)?);

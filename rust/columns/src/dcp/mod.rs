@@ -15,9 +15,9 @@ use crate::{
     Asked, Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
     faults::Faults,
     output::{Bytes, BytesLists, Numbers, Slugs, list_type},
-    payload::{Column, Fault, Given as Payloads, Payload},
+    payload::{Column, Fault, Payload, PayloadFrames},
     table::Mismatches,
-    writing::{Given, Writer},
+    writing::{StructFields, Writer},
 };
 
 /// The options of decoding.
@@ -68,7 +68,7 @@ impl Table for Dcp {
         &mut options.payload
     }
 
-    fn writer(_: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+    fn writer(_: &Options, given: StructFields<'_>) -> Result<Box<dyn Writer>, ColumnError> {
         Ok(Box::new(writing::Messages::of(given)?))
     }
 }
@@ -134,7 +134,7 @@ impl Builder<Dcp> for Messages {
     fn check(&mut self, message: &Message<'_>, layout: &Layout, _: usize) -> Result<(), Fault> {
         let Some(start) = layout.body().map(|body| body.data().start) else { return Ok(()) };
         let is_whole = message.sizes().0 == message.frames.len();
-        self.data.check(is_whole.then(|| Payloads::of(&message.frames[start..])), start)
+        self.data.check(is_whole.then(|| PayloadFrames::of(&message.frames[start..])), start)
     }
 
     #[inline]

@@ -9,8 +9,8 @@ use trunkline_wire::{
 use crate::{
     ColumnError,
     writing::{
-        Given, Writer,
-        given::{Binaries, Lists, Numbers, Texts},
+        StructFields, Writer,
+        struct_fields::{Binaries, Lists, Numbers, Texts},
     },
 };
 
@@ -24,7 +24,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    pub(crate) fn of(given: Given<'_>) -> Result<Self, ColumnError> {
+    pub(crate) fn of(given: StructFields<'_>) -> Result<Self, ColumnError> {
         Ok(Self {
             kind: given.texts("type")?,
             service: given.binaries("service")?,

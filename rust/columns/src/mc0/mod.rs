@@ -15,9 +15,9 @@ use crate::{
     Asked, Builder, ColumnError, ColumnKind, Input, Message, Mode, Need, Setting, Table,
     faults::Faults,
     output::{Bytes, BytesLists, Numbers, Slugs, TextMaps, list_type, map_type},
-    payload::{Column, Fault, Given as Payloads, Payload},
+    payload::{Column, Fault, Payload, PayloadFrames},
     table::Mismatches,
-    writing::{Given, Writer},
+    writing::{StructFields, Writer},
 };
 
 /// The options of decoding.
@@ -67,7 +67,7 @@ impl Table for Mc0 {
         &mut options.payload
     }
 
-    fn writer(_: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+    fn writer(_: &Options, given: StructFields<'_>) -> Result<Box<dyn Writer>, ColumnError> {
         Ok(Box::new(writing::Messages::of(given)?))
     }
 }
@@ -148,7 +148,7 @@ impl Builder<Mc0> for Messages {
     fn check(&mut self, message: &Message<'_>, layout: &Layout, _: usize) -> Result<(), Fault> {
         let has_body = matches!(layout.verb, Verb::Put | Verb::Message);
         let is_whole = has_body && message.sizes().0 == message.frames.len();
-        self.body.check(is_whole.then(|| Payloads::of(&message.frames[layout.body..])), layout.body)
+        self.body.check(is_whole.then(|| PayloadFrames::of(&message.frames[layout.body..])), layout.body)
     }
 
     #[inline]

@@ -9,8 +9,8 @@ use trunkline_wire::{
 use crate::{
     ColumnError,
     writing::{
-        Given, Writer,
-        given::{Lists, Maps, Numbers, Texts},
+        StructFields, Writer,
+        struct_fields::{Lists, Maps, Numbers, Texts},
     },
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    pub(crate) fn of(given: Given<'_>) -> Result<Self, ColumnError> {
+    pub(crate) fn of(given: StructFields<'_>) -> Result<Self, ColumnError> {
         Ok(Self {
             verb: given.texts("verb")?,
             topic: given.texts("topic")?,

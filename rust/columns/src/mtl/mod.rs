@@ -25,10 +25,10 @@ use crate::{
     faults::Faults,
     item::Fields as ItemFields,
     output::{Bytes, Numbers, Slugs},
-    payload::{Column, Fault, Given as Payloads, Payload},
+    payload::{Column, Fault, Payload, PayloadFrames},
     table::Mismatches,
     tags::{self, TagColumns},
-    writing::{Given, Writer},
+    writing::{StructFields, Writer},
 };
 
 /// The digits of an unsigned number in 64 bits.
@@ -92,7 +92,7 @@ impl Table for Mtl {
         &mut options.payload
     }
 
-    fn writer(_: &Options, given: Given<'_>) -> Result<Box<dyn Writer>, ColumnError> {
+    fn writer(_: &Options, given: StructFields<'_>) -> Result<Box<dyn Writer>, ColumnError> {
         Ok(Box::new(writing::Messages::of(given)?))
     }
 
@@ -280,7 +280,7 @@ impl Builder<Mtl> for Messages {
     }
 
     fn check(&mut self, message: &Message<'_>, said: &Spoken, _: usize) -> Result<(), Fault> {
-        self.body.check(Row::of(message, said).body.map(Payloads::of), 1)
+        self.body.check(Row::of(message, said).body.map(PayloadFrames::of), 1)
     }
 
     #[inline]

@@ -13,8 +13,8 @@ use super::{COMMAND, REPLY};
 use crate::{
     ColumnError,
     writing::{
-        Given, Writer,
-        given::{Binaries, Flags, Members, Numbers, Texts, Unsigned},
+        StructFields, Writer,
+        struct_fields::{Binaries, Flags, Members, Numbers, Texts, Unsigned},
         value::{to_json, to_table},
     },
 };
@@ -38,7 +38,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    pub(crate) fn of(given: Given<'_>) -> Result<Self, ColumnError> {
+    pub(crate) fn of(given: StructFields<'_>) -> Result<Self, ColumnError> {
         Ok(Self {
             name: given.texts("name")?,
             status: given.numbers("status")?,

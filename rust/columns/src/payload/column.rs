@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 
-use super::{Fault, Given, Payload, PayloadColumns};
+use super::{Fault, Payload, PayloadColumns, PayloadFrames};
 use crate::{
     Asked, ColumnError, Mode,
     output::{Bytes, BytesLists},
@@ -81,7 +81,7 @@ impl<F: Frames> Column<F> {
     }
 
     /// Whether a payload is of the layout, whose first frame has this number in the message.
-    pub(crate) fn check(&mut self, payload: Option<Given<'_>>, first: usize) -> Result<(), Fault> {
+    pub(crate) fn check(&mut self, payload: Option<PayloadFrames<'_>>, first: usize) -> Result<(), Fault> {
         match (self, payload) {
             (Self::Layout(columns), Some(payload)) => {
                 columns.check(payload).map_err(|fault| Fault { frame: fault.frame + first, ..fault })
@@ -104,7 +104,7 @@ impl<F: Frames> Column<F> {
             Self::None => Ok(None),
             Self::Frames(column) => column.push(frames).map(|()| None),
             Self::Layout(columns) => columns
-                .push(row, frames.filter(|_| is_whole).map(Given::of))
+                .push(row, frames.filter(|_| is_whole).map(PayloadFrames::of))
                 .map_err(|error| error.at(|frame, offset| (frame + first, offset))),
         }
     }

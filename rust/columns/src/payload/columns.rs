@@ -19,12 +19,12 @@ use crate::{
 
 /// The payload of a message: its frames, and the tags of its header.
 #[derive(Clone, Copy)]
-pub(crate) struct Given<'a> {
+pub(crate) struct PayloadFrames<'a> {
     pub(crate) frames: &'a [&'a [u8]],
     pub(crate) tags: Option<TagMap<'a>>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> PayloadFrames<'a> {
     pub(crate) const fn of(frames: &'a [&'a [u8]]) -> Self {
         Self { frames, tags: None }
     }
@@ -74,12 +74,12 @@ impl PayloadColumns {
 
     /// Whether a payload is of the layout.
     #[inline]
-    pub(crate) fn check(&mut self, payload: Given<'_>) -> Result<(), Fault> {
+    pub(crate) fn check(&mut self, payload: PayloadFrames<'_>) -> Result<(), Fault> {
         self.checked(payload).map(drop)
     }
 
     #[inline]
-    fn checked(&mut self, payload: Given<'_>) -> Result<Checked, Fault> {
+    fn checked(&mut self, payload: PayloadFrames<'_>) -> Result<Checked, Fault> {
         if let Of::Packed(columns) = &mut self.of {
             columns.check(payload.frames)?;
             return Ok(Checked::Plain);
@@ -103,7 +103,11 @@ impl PayloadColumns {
 
     /// Appends the payload of a row, or null; gives why a payload has no value.
     #[inline]
-    pub(crate) fn push(&mut self, row: usize, payload: Option<Given<'_>>) -> Result<Option<&'static str>, ColumnError> {
+    pub(crate) fn push(
+        &mut self,
+        row: usize,
+        payload: Option<PayloadFrames<'_>>,
+    ) -> Result<Option<&'static str>, ColumnError> {
         let Some(payload) = payload else {
             self.push_null()?;
             return Ok(None);

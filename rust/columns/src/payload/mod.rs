@@ -27,7 +27,7 @@ use crate::{
 };
 
 pub(crate) use column::Column;
-pub(crate) use columns::{Given, PayloadColumns};
+pub(crate) use columns::{PayloadColumns, PayloadFrames};
 pub use text::LayoutError;
 
 /// Before the name of each field.

@@ -1,6 +1,6 @@
 //! The way back: columns as `decode_structs` gives them, into the frames of messages.
 
-pub(crate) mod given;
+pub(crate) mod struct_fields;
 pub(crate) mod value;
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field, Fields};
 use bytes::Bytes;
 use trunkline_wire::Frames;
 
-pub use given::Given;
+pub use struct_fields::StructFields;
 
 use crate::{
     ColumnError, Table,
@@ -35,7 +35,7 @@ pub fn frames_fields() -> Fields {
 /// Encodes a struct for each message. An invalid message becomes its frames, as far as they were kept; else the struct
 /// is null.
 pub fn encode_structs<T: Table>(options: &T::Options, structs: &StructArray) -> Result<StructArray, ColumnError> {
-    let given = Given::of(structs);
+    let given = StructFields::of(structs);
     let writer = T::writer(options, given)?;
     let (errors, corrupt) = (given.texts("error")?, given.corrupt()?);
     let (mut envelopes, mut headers, mut payloads) =

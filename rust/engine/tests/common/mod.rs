@@ -144,12 +144,12 @@ pub(crate) fn close<M: Machine + Send + 'static>(handle: &Handle<M>) {
 
 /// What both echo machines report.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Reported {
     Message(Vec<Bytes>),
     Socket(u32, SocketEvent),
 }
 
-impl Event for Told {
+impl Event for Reported {
     fn weight(&self) -> Weight {
         match self {
             Self::Message(frames) => Weight::Lossless(frames.iter().map(Bytes::len).sum()),
@@ -178,7 +178,7 @@ pub(crate) struct Echo {
     kind: SocketKind,
     options: SocketOptions,
     outputs: VecDeque<Output<u32>>,
-    events: VecDeque<Told>,
+    events: VecDeque<Reported>,
     open: Vec<u32>,
     answers: bool,
     tells: bool,
@@ -248,7 +248,7 @@ impl Echo {
 
 impl Machine for Echo {
     type Socket = u32;
-    type Event = Told;
+    type Event = Reported;
     type Verb = Ask;
     type Stats = u64;
 
@@ -256,7 +256,7 @@ impl Machine for Echo {
         self.messages += 1;
         let label = Self::label_of(&incoming.frames);
         if self.tells {
-            self.events.push_back(Told::Message(incoming.frames.to_vec()));
+            self.events.push_back(Reported::Message(incoming.frames.to_vec()));
         }
         if self.answers {
             let Incoming { socket, peer: to, frames, .. } = incoming;
@@ -269,7 +269,7 @@ impl Machine for Echo {
         if event == SocketEvent::Closed {
             self.open.retain(|open| *open != socket);
         }
-        self.events.push_back(Told::Socket(socket, event));
+        self.events.push_back(Reported::Socket(socket, event));
     }
 
     fn handle_timeout(&mut self, _now: Nanos) {}
@@ -304,7 +304,7 @@ impl Machine for Echo {
         Self::label_of(frames)
     }
 
-    fn poll_event(&mut self) -> Option<Told> {
+    fn poll_event(&mut self) -> Option<Reported> {
         self.events.pop_front()
     }
 
@@ -330,12 +330,12 @@ pub(crate) fn number(number: u64) -> Ask {
     Ask::Send { to: None, frames: vec![Bytes::copy_from_slice(&number.to_be_bytes())], id: None }
 }
 
-pub(crate) fn messages(events: &[Told]) -> usize {
-    events.iter().filter(|event| matches!(event, Told::Message(_))).count()
+pub(crate) fn messages(events: &[Reported]) -> usize {
+    events.iter().filter(|event| matches!(event, Reported::Message(_))).count()
 }
 
-pub(crate) fn is_unreachable(event: &Told, id: u64) -> bool {
-    *event == Told::Socket(0, SocketEvent::Unsent(SendId(id), Unsent::Unreachable))
+pub(crate) fn is_unreachable(event: &Reported, id: u64) -> bool {
+    *event == Reported::Socket(0, SocketEvent::Unsent(SendId(id), Unsent::Unreachable))
 }
 
 /// One frame of this size.

@@ -6,7 +6,7 @@ use trunkline_engine::{Bounds, Handle, Queued, Settings};
 use trunkline_wire::SocketEvent;
 use trunkline_wire::nats::ServerUrl;
 
-use super::{Ask, Echo, Told, read_until};
+use super::{Ask, Echo, Reported, read_until};
 
 pub(crate) fn urls(addresses: &[String]) -> NatsSettings {
     NatsSettings::new(addresses.iter().map(|url| ServerUrl::read(url).expect("a URL").0).collect())
@@ -22,17 +22,17 @@ pub(crate) fn send(subject: &'static str, body: impl Into<Bytes>, id: Option<u64
     Ask::Send { to: Some(subject.into()), frames: vec![Bytes::new(), Bytes::new(), body.into()], id }
 }
 
-pub(crate) fn is(told: &Told, event: &SocketEvent) -> bool {
-    matches!(told, Told::Socket(_, other) if other == event)
+pub(crate) fn is(told: &Reported, event: &SocketEvent) -> bool {
+    matches!(told, Reported::Socket(_, other) if other == event)
 }
 
-pub(crate) fn saw(handle: &Handle<Echo>, event: &SocketEvent) -> Vec<Told> {
+pub(crate) fn saw(handle: &Handle<Echo>, event: &SocketEvent) -> Vec<Reported> {
     read_until(handle, |events| events.iter().any(|told| is(told, event)))
 }
 
-pub(crate) fn bodies(events: &[Told]) -> Vec<Bytes> {
+pub(crate) fn bodies(events: &[Reported]) -> Vec<Bytes> {
     events
         .iter()
-        .filter_map(|told| if let Told::Message(frames) = told { frames.last().cloned() } else { None })
+        .filter_map(|told| if let Reported::Message(frames) = told { frames.last().cloned() } else { None })
         .collect()
 }

@@ -28,14 +28,6 @@ pub(crate) fn is_token(text: &str) -> bool {
     subject::is_token(text)
 }
 
-/// The kind of the messages of a subject, and the instance, the replica or the originator that it names.
-#[pyfunction]
-#[allow(clippy::type_complexity)] // it is read once, in Python
-pub(crate) fn told(subject: &str) -> (Option<&'static str>, Option<&str>, Option<&str>, Option<&str>) {
-    let parsed = subject::parse(subject);
-    (parsed.kind.map(trunkline_wire::cdt::Kind::name), parsed.instance, parsed.replica, parsed.originator)
-}
-
 pub(crate) static ROOM: Room = Room { name: "cdt", decode: Some(message::recorded) };
 
 #[pymodule(submodule, name = "cdt")]
@@ -43,6 +35,6 @@ pub(crate) mod module {
     #[pymodule_export]
     use super::{
         PyConfigNewAvailable, PyConfigPush, PyConfigPushResponse, PyConfigRequest, PyConfigResponse, PyConfigUpdated,
-        PyRecorder, PySource, PyTarget, PyWatch, decode, encode, is_token, restore, told,
+        PyRecorder, PySource, PyTarget, PyWatch, decode, encode, is_token, restore,
     };
 }

@@ -210,7 +210,7 @@ impl<S> Ear<S> {
 }
 
 /// An event of a machine of CDT.
-pub(super) trait Told {
+pub(super) trait CdtEvent {
     /// The change of the connection that it is, if any.
     fn connection(&self) -> Option<&Connection>;
 
@@ -218,7 +218,7 @@ pub(super) trait Told {
     fn is_of_others(&self) -> bool;
 }
 
-impl Told for SourceEvent {
+impl CdtEvent for SourceEvent {
     fn connection(&self) -> Option<&Connection> {
         if let Self::Connection(what) = self { Some(what) } else { None }
     }
@@ -228,7 +228,7 @@ impl Told for SourceEvent {
     }
 }
 
-impl Told for TargetEvent {
+impl CdtEvent for TargetEvent {
     fn connection(&self) -> Option<&Connection> {
         if let Self::Connection(what) = self { Some(what) } else { None }
     }
@@ -238,7 +238,7 @@ impl Told for TargetEvent {
     }
 }
 
-impl Told for RecorderEvent {
+impl CdtEvent for RecorderEvent {
     fn connection(&self) -> Option<&Connection> {
         Some(&self.0)
     }
@@ -248,7 +248,7 @@ impl Told for RecorderEvent {
     }
 }
 
-impl<M: Machine<Event: Told>, S: Sink<M>> Sink<M> for Ear<S> {
+impl<M: Machine<Event: CdtEvent>, S: Sink<M>> Sink<M> for Ear<S> {
     fn take(&mut self, event: M::Event) -> Option<M::Event> {
         if event.connection().is_some_and(|what| !self.is_news(what)) || (event.is_of_others() && !self.takes_events) {
             return None;

@@ -43,7 +43,7 @@ impl PyRecorder {
 
     /// The notices, to be reported.
     #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
+    fn notice_queue(&self, py: Python<'_>) -> Py<PyNotices> {
         self.notices.clone_ref(py)
     }
 

@@ -47,7 +47,7 @@ impl Called for Source {
             Ended::Forbidden(words) => ("forbidden", words.into_py_any(py)?),
             Ended::Unanswered => ("unanswered", py.None()),
         };
-        Ok(Reply::Given((name(py, how), what).into_py_any(py)?))
+        Ok(Reply::Value((name(py, how), what).into_py_any(py)?))
     }
 
     fn cancel(call: CallId) -> SourceVerb {
@@ -98,7 +98,7 @@ impl PySource {
 
     /// The notices, to be reported.
     #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
+    fn notice_queue(&self, py: Python<'_>) -> Py<PyNotices> {
         self.notices.clone_ref(py)
     }
 

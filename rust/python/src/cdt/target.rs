@@ -115,7 +115,7 @@ impl PyTarget {
 
     /// The notices, to be reported.
     #[getter]
-    fn told(&self, py: Python<'_>) -> Py<PyNotices> {
+    fn notice_queue(&self, py: Python<'_>) -> Py<PyNotices> {
         self.notices.clone_ref(py)
     }
 

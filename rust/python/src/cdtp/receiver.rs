@@ -49,24 +49,24 @@ impl Iterator for Records {
 }
 
 /// What to hand out: messages of one record as they came, others one by one.
-enum Given {
-    Came(Next<ReceiverEvent>),
+enum Item {
+    Next(Next<ReceiverEvent>),
     Record(Message),
 }
 
 impl PyReceiver {
-    fn next(&self, look: &mut Look) -> Given {
+    fn next(&self, look: &mut Look) -> Item {
         let mut batch = self.batch.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(message) = batch.as_mut().and_then(Iterator::next) {
-                return Given::Record(message);
+                return Item::Record(message);
             }
             *batch = None;
             match self.reader.next(look) {
                 Next::Event(ReceiverEvent::Message { mut frames, layout: Layout::Batch(records) }) => {
                     *batch = frames.drain(..).next().map(|frame| Records { frame, batch: records, next: 0 });
                 }
-                next @ (Next::Event(_) | Next::Trouble(_) | Next::Nothing | Next::Over) => return Given::Came(next),
+                next @ (Next::Event(_) | Next::Trouble(_) | Next::Nothing | Next::Over) => return Item::Next(next),
             }
         }
     }
@@ -87,16 +87,16 @@ impl PyReceiver {
         let mut look = Look::default();
         loop {
             match slf.get().next(&mut look) {
-                Given::Came(Next::Event(ReceiverEvent::Message { frames, layout: Layout::Single(head) })) => {
+                Item::Next(Next::Event(ReceiverEvent::Message { frames, layout: Layout::Single(head) })) => {
                     return Message::single(frames.into_iter().map(Frame::Native), head)
                         .into_pyobject(slf.py())
                         .map(Some);
                 }
-                Given::Came(Next::Event(notice)) => slf.get().notify(slf.py(), notice)?,
-                Given::Record(message) => return message.into_pyobject(slf.py()).map(Some),
-                Given::Came(Next::Trouble(what)) => slf.get().warn(slf.py(), what)?,
-                Given::Came(Next::Nothing) => return Ok(None),
-                Given::Came(Next::Over) => return Err(slf.as_super().get().ended()),
+                Item::Next(Next::Event(notice)) => slf.get().notify(slf.py(), notice)?,
+                Item::Record(message) => return message.into_pyobject(slf.py()).map(Some),
+                Item::Next(Next::Trouble(what)) => slf.get().warn(slf.py(), what)?,
+                Item::Next(Next::Nothing) => return Ok(None),
+                Item::Next(Next::Over) => return Err(slf.as_super().get().ended()),
             }
         }
     }
@@ -175,10 +175,10 @@ impl PyReceiver {
         let mut look = Look::default();
         loop {
             match slf.get().next(&mut look) {
-                Given::Came(Next::Event(notice)) => slf.get().notify(slf.py(), notice)?,
-                Given::Record(_) => {}
-                Given::Came(Next::Trouble(what)) => slf.get().warn(slf.py(), what)?,
-                Given::Came(Next::Nothing | Next::Over) => return Ok(()),
+                Item::Next(Next::Event(notice)) => slf.get().notify(slf.py(), notice)?,
+                Item::Record(_) => {}
+                Item::Next(Next::Trouble(what)) => slf.get().warn(slf.py(), what)?,
+                Item::Next(Next::Nothing | Next::Over) => return Ok(()),
             }
         }
     }

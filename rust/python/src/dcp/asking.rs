@@ -12,7 +12,7 @@ use crate::role::seconds;
 impl Called for Client {
     fn reply(py: Python<'_>, outcome: Outcome) -> PyResult<Reply> {
         Ok(match outcome {
-            Outcome::Reply { frames, body } => Reply::Given(Py::new(py, PyReply::of(&frames, &body))?.into_any()),
+            Outcome::Reply { frames, body } => Reply::Value(Py::new(py, PyReply::of(&frames, &body))?.into_any()),
             Outcome::TimedOut => Reply::TimedOut,
             Outcome::Unanswered => Reply::Unanswered,
         })

@@ -25,7 +25,7 @@ pub(crate) struct PyBroker {
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 #[allow(clippy::struct_excessive_bools)] // each a choice of its own
-struct Given<'py> {
+struct Arguments<'py> {
     max_queue: usize,
     max_queue_bytes: usize,
     queue_ttl_s: f64,
@@ -40,7 +40,7 @@ struct Given<'py> {
     services: Option<Bound<'py, PyAny>>,
 }
 
-impl Given<'_> {
+impl Arguments<'_> {
     fn settings(self) -> PyResult<BrokerSettings> {
         let overflow = match self.overflow.as_str() {
             "reject-newest" => Overflow::RejectNewest,
@@ -81,7 +81,7 @@ impl Given<'_> {
 #[pymethods]
 impl PyBroker {
     #[new]
-    fn new(py: Python<'_>, options: RoleOptions, settings: Given<'_>) -> PyResult<PyClassInitializer<Self>> {
+    fn new(py: Python<'_>, options: RoleOptions, settings: Arguments<'_>) -> PyResult<PyClassInitializer<Self>> {
         let (bind, socket) = (options.bind.clone(), options.socket.clone());
         let settings = BrokerSettings { bind, options: socket, ..settings.settings()? };
         let make = move |_, _| Broker::new(settings.clone());

@@ -30,7 +30,7 @@ pub(crate) struct PyConnector {
     reader: Reader<Connector>,
     /// The notices, to be reported.
     #[pyo3(get)]
-    told: Py<PyNotices>,
+    notice_queue: Py<PyNotices>,
     max_message_bytes: u64,
 }
 
@@ -41,8 +41,8 @@ pub(crate) struct OutgoingPut(Waiting<ConnectorVerb>);
 impl Called for Connector {
     fn reply(py: Python<'_>, outcome: Outcome) -> PyResult<Reply> {
         Ok(match outcome {
-            Outcome::Done => Reply::Given(py.None()),
-            Outcome::Alive(after) => Reply::Given(after.as_secs_f64().into_py_any(py)?),
+            Outcome::Done => Reply::Value(py.None()),
+            Outcome::Alive(after) => Reply::Value(after.as_secs_f64().into_py_any(py)?),
             Outcome::Refused { topic, text } => Reply::Failed(refused(py, topic.as_ref(), &text)?),
             Outcome::TimedOut => Reply::TimedOut,
             Outcome::Lost => Reply::Failed(lost()),
@@ -151,8 +151,8 @@ impl PyConnector {
         let make = move |now, seed| Connector::new(now, settings.clone(), seed);
         let (handle, role) = run(py, make, sink, options, Framing::Mc0, "trunkline-mc0-connector")?;
         let caller = Caller::new(handle.clone(), replies);
-        let told = Py::new(py, PyNotices::new(&role, handle.clone(), notices, notice))?;
-        let connector = Self { reader: Reader::new(handle), told, max_message_bytes };
+        let notice_queue = Py::new(py, PyNotices::new(&role, handle.clone(), notices, notice))?;
+        let connector = Self { reader: Reader::new(handle), notice_queue, max_message_bytes };
         Ok(PyClassInitializer::from(role).add_subclass(caller).add_subclass(connector))
     }
 

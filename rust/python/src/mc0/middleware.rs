@@ -22,13 +22,13 @@ pub(crate) struct PyMiddleware {
 }
 
 /// An entry of a policy: a client and whether that is a name and no pattern, what it may publish and subscribe to.
-type GivenEntry = (Vec<u8>, bool, Vec<Vec<u8>>, Vec<Vec<u8>>);
+type PolicyEntry = (Vec<u8>, bool, Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 /// The settings of a middleware beyond those of every role.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Given {
-    policy: Option<Vec<GivenEntry>>,
+struct Arguments {
+    policy: Option<Vec<PolicyEntry>>,
     overflow: String,
     client_queue_messages: usize,
     client_queue_bytes: usize,
@@ -37,7 +37,7 @@ struct Given {
     status: bool,
 }
 
-impl Given {
+impl Arguments {
     fn settings(self) -> PyResult<MiddlewareSettings> {
         let overflow = match self.overflow.as_str() {
             "drop-newest" => Overflow::DropNewest,
@@ -61,9 +61,9 @@ impl Given {
     }
 }
 
-fn policy(entries: Vec<GivenEntry>) -> Policy {
+fn policy(entries: Vec<PolicyEntry>) -> Policy {
     let patterns = |texts: Vec<Vec<u8>>| texts.iter().map(|text| Pattern::new(text)).collect();
-    let entry = |(client, is_name, publish, subscribe): GivenEntry| Entry {
+    let entry = |(client, is_name, publish, subscribe): PolicyEntry| Entry {
         clients: match (is_name, &client[..]) {
             (true, _) => Clients::Named(client.into()),
             (false, b"*") => Clients::All,
@@ -78,7 +78,7 @@ fn policy(entries: Vec<GivenEntry>) -> Policy {
 #[pymethods]
 impl PyMiddleware {
     #[new]
-    fn new(py: Python<'_>, options: RoleOptions, settings: Given) -> PyResult<PyClassInitializer<Self>> {
+    fn new(py: Python<'_>, options: RoleOptions, settings: Arguments) -> PyResult<PyClassInitializer<Self>> {
         let (bind, socket) = (options.bind.clone(), options.socket.clone());
         // What is pending for all clients together has a limit here, and another in the transport.
         let queue_bytes = options.outbox_bytes;
@@ -90,7 +90,7 @@ impl PyMiddleware {
 
     /// Applies these entries as the policy from the next message on; without any, everything is allowed.
     #[pyo3(signature = (entries))]
-    fn enforce(slf: &Bound<'_, Self>, entries: Option<Vec<GivenEntry>>) -> PyResult<()> {
+    fn enforce(slf: &Bound<'_, Self>, entries: Option<Vec<PolicyEntry>>) -> PyResult<()> {
         let role = slf.as_super().get();
         if role.ours()?.is_over() {
             return Err(role.ended());

@@ -25,7 +25,7 @@ pub(crate) struct PyClient {
     handle: Arc<dyn Hold<Client>>,
     /// The notices, to be logged.
     #[pyo3(get)]
-    told: Py<PyNotices>,
+    notice_queue: Py<PyNotices>,
     /// The questions to be answered.
     #[pyo3(get)]
     asked: Py<PyNotices>,
@@ -34,8 +34,8 @@ pub(crate) struct PyClient {
 impl Called for Client {
     fn reply(py: Python<'_>, outcome: Outcome) -> PyResult<Reply> {
         Ok(match outcome {
-            Outcome::Entered => Reply::Given(py.None()),
-            Outcome::Reply(reply) => Reply::Given(PyReply::of(reply).into_py_any(py)?),
+            Outcome::Entered => Reply::Value(py.None()),
+            Outcome::Reply(reply) => Reply::Value(PyReply::of(reply).into_py_any(py)?),
             Outcome::Unauthenticated(mechanisms) => {
                 let text = "the server refused the login: unknown user, or wrong password or key";
                 Reply::Failed(unauthenticated(py, text, mechanisms)?)
@@ -86,7 +86,7 @@ impl PyClient {
         let (handle, role) = run(py, make, sink, options, Framing::MtlControl, "trunkline-mtl-client")?;
         let caller = Caller::new(handle.clone(), replies);
         let client = Self {
-            told: Py::new(py, PyNotices::new(&role, handle.clone(), notices, notice))?,
+            notice_queue: Py::new(py, PyNotices::new(&role, handle.clone(), notices, notice))?,
             asked: Py::new(py, PyNotices::new(&role, handle.clone(), questions, notice))?,
             handle,
         };

@@ -35,7 +35,7 @@ pub(crate) struct PyFlow {
     seen: Mutex<Option<(u32, u64)>>,
     /// The notices, to be logged.
     #[pyo3(get)]
-    told: Py<PyNotices>,
+    notice_queue: Py<PyNotices>,
     /// The questions for a new lease, to be answered.
     #[pyo3(get)]
     asked: Py<PyNotices>,
@@ -79,7 +79,7 @@ pub(crate) struct PyOutbound(Waiting<FlowVerb>);
 impl Called for Flow {
     fn reply(py: Python<'_>, outcome: FlowOutcome) -> PyResult<Reply> {
         Ok(match outcome {
-            FlowOutcome::Done => Reply::Given(py.None()),
+            FlowOutcome::Done => Reply::Value(py.None()),
             FlowOutcome::Refused(403) => {
                 Reply::Failed(LeaseRefusedError::new_err(("the server refused the lease", 403)))
             }
@@ -252,7 +252,7 @@ impl PyFlow {
 /// The settings of a data connection beyond those of every role.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Given {
+struct Arguments {
     reads: bool,
     resources: Vec<String>,
     is_confirmed: bool,
@@ -266,7 +266,7 @@ struct Given {
     capture_secrets: bool,
 }
 
-impl Given {
+impl Arguments {
     fn settings(self, options: SocketOptions) -> PyResult<FlowSettings> {
         Ok(FlowSettings {
             reads: self.reads,
@@ -288,7 +288,7 @@ impl PyFlow {
     fn new(
         py: Python<'_>,
         mut options: RoleOptions,
-        given: Given,
+        given: Arguments,
         client: &Bound<'_, Role>,
     ) -> PyResult<PyClassInitializer<Self>> {
         options.capture = client.get().recorded();
@@ -305,7 +305,7 @@ impl PyFlow {
         let (handle, role) = run(py, make, sink, options, Framing::MtlData, who)?;
         let caller = Caller::new(handle.clone(), replies);
         let flow = Self {
-            told: Py::new(py, PyNotices::new(&role, handle.clone(), notices, notice))?,
+            notice_queue: Py::new(py, PyNotices::new(&role, handle.clone(), notices, notice))?,
             asked: Py::new(py, PyNotices::new(&role, handle.clone(), questions, notice))?,
             reader: Reader::new(handle),
             seen: Mutex::default(),
@@ -445,11 +445,11 @@ impl PyFlow {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// How many contents were rejected, and the numbers of those beyond the first `told`, in the order they were sent: the
+    /// How many contents were rejected, and the numbers of those beyond the first `known`, in the order they were sent: the
     /// last hundred thousand.
-    fn rejects(&self, py: Python<'_>, told: u64) -> (u64, Vec<u64>) {
+    fn rejects(&self, py: Python<'_>, known: u64) -> (u64, Vec<u64>) {
         let stats = py.detach(|| self.reader.handle.stats()).machine;
-        let new = usize::try_from(stats.rejected.saturating_sub(told)).unwrap_or(usize::MAX);
+        let new = usize::try_from(stats.rejected.saturating_sub(known)).unwrap_or(usize::MAX);
         let skipped = stats.rejects.len().saturating_sub(new);
         (stats.rejected, stats.rejects.iter().skip(skipped).copied().collect())
     }

@@ -31,7 +31,7 @@ pub(crate) struct PyServer {
     handle: Arc<dyn Hold<Server>>,
     /// The notices, to be logged.
     #[pyo3(get)]
-    told: Py<PyNotices>,
+    notice_queue: Py<PyNotices>,
     /// The questions to be answered.
     #[pyo3(get)]
     asked: Py<PyNotices>,
@@ -43,7 +43,7 @@ type GivenProfile = (String, String, Vec<String>, bool, Vec<String>);
 /// The settings of a server beyond those of every role.
 #[derive(Clone, FromPyObject)]
 #[pyo3(from_item_all)]
-struct Given {
+struct Arguments {
     data_bind: Vec<String>,
     /// Whether users have passwords, keys, or no name; None admits every client.
     access: Option<(bool, bool, bool)>,
@@ -63,7 +63,7 @@ struct Given {
     capture_secrets: bool,
 }
 
-impl Given {
+impl Arguments {
     fn settings(self) -> PyResult<ServerSettings> {
         let profile = |(name, routing, resources, managed, commands): GivenProfile| {
             let routing = match routing.as_str() {
@@ -187,7 +187,7 @@ fn store_error(error: &StoreError) -> PyErr {
 #[pymethods]
 impl PyServer {
     #[new]
-    fn new(py: Python<'_>, options: RoleOptions, given: Given) -> PyResult<PyClassInitializer<Self>> {
+    fn new(py: Python<'_>, options: RoleOptions, given: Arguments) -> PyResult<PyClassInitializer<Self>> {
         // Refused here: a simulated server is made more than once.
         given.clone().settings()?;
         let handle: Arc<OnceLock<Weak<dyn Hold<Server>>>> = Arc::new(OnceLock::new());
@@ -234,7 +234,7 @@ impl PyServer {
             started.ask(verb);
         }
         let server = Self {
-            told: Py::new(py, PyNotices::new(&role, started.clone(), notices, notice))?,
+            notice_queue: Py::new(py, PyNotices::new(&role, started.clone(), notices, notice))?,
             asked: Py::new(py, PyNotices::new(&role, started.clone(), questions, notice))?,
             handle: started,
         };

@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use super::body::{Body, Form};
 use super::draft::Draft;
 use super::fields::{Field, Holds};
-use super::found::{Found, Value};
 use super::message::{Kind, Message, Rejected};
+use super::values::{FieldValues, Value};
 use super::{BytesEncoding, Content, Settings, plain};
 use crate::{ErrorKind, Fault};
 
@@ -175,7 +175,7 @@ impl<'de> Deserialize<'de> for Raws<'de> {
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A body: an object, or `None` for any other value.
-struct Top<'a>(Option<Found<'a>>);
+struct Top<'a>(Option<FieldValues<'a>>);
 
 impl<'de> Deserialize<'de> for Top<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -208,7 +208,7 @@ impl<'de> Deserialize<'de> for Top<'de> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut found = Found::default();
+                let mut found = FieldValues::default();
                 while let Some(Name(name)) = map.next_key()? {
                     match Field::named(&name) {
                         // The last of several with one name counts, as in most JSON parsers.

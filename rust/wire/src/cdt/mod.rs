@@ -6,7 +6,6 @@ mod body;
 mod content;
 mod draft;
 mod fields;
-mod found;
 mod framing;
 mod json;
 mod message;
@@ -16,6 +15,7 @@ mod settings;
 mod source;
 pub mod subject;
 mod target;
+mod values;
 mod watches;
 
 use std::str::Utf8Error;

@@ -188,7 +188,7 @@ struct Endpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     /// Until the receiver ends.
-    Given,
+    Configured,
     /// Until its sender departs.
     Found,
     /// Its sender has departed: until it is empty.
@@ -235,7 +235,7 @@ impl Receiver {
         }
         for (number, (bind, connect)) in (0..).zip(all) {
             let address = bind.iter().chain(&connect).next().cloned().unwrap_or_default();
-            endpoints.insert(number, Endpoint { address, active, answered: false, hold: Hold::Given });
+            endpoints.insert(number, Endpoint { address, active, answered: false, hold: Hold::Configured });
             let options = settings.options.clone();
             outputs.push_back(Output::Open(Box::new(Open {
                 socket: Data(number),
@@ -399,7 +399,7 @@ impl Receiver {
         if let Some(endpoint) = self.endpoints.get_mut(&number)
             && endpoint.hold != Hold::Closing
         {
-            self.found -= usize::from(endpoint.hold != Hold::Given);
+            self.found -= usize::from(endpoint.hold != Hold::Configured);
             self.parting -= usize::from(matches!(endpoint.hold, Hold::Parting { .. }));
             endpoint.hold = Hold::Closing;
             self.outputs.push_back(Output::Close { socket: Data(number), linger: Duration::ZERO });
@@ -423,7 +423,7 @@ impl Endpoint {
     fn parts_at(&self) -> Option<Nanos> {
         match self.hold {
             Hold::Parting { quiet, until } => Some(quiet.min(until)),
-            Hold::Given | Hold::Found | Hold::Closing => None,
+            Hold::Configured | Hold::Found | Hold::Closing => None,
         }
     }
 }
@@ -461,7 +461,7 @@ impl Machine for Receiver {
 
     fn handle_socket(&mut self, _now: Nanos, socket: Data, mut event: SocketEvent) {
         if let SocketEvent::OpenFailed { endpoint, .. } = &mut event
-            && let Some(known) = self.endpoints.get(&socket.0).filter(|known| known.hold != Hold::Given)
+            && let Some(known) = self.endpoints.get(&socket.0).filter(|known| known.hold != Hold::Configured)
         {
             endpoint.clone_from(&known.address);
             self.drop_socket(socket.0);

@@ -79,7 +79,7 @@ pub struct Udp;
 
 /// Where a service of this host is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ServiceAddress {
     /// Its TCP port.
     pub port: u16,
     /// The only address of this host it can be reached at; only that network is notified then.
@@ -90,7 +90,7 @@ pub struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeaconVerb {
     /// Announce a service, and answer requests for it.
-    Offer(Service, Place),
+    Offer(Service, ServiceAddress),
     Request(Service),
     /// Withdraw an offer.
     Depart(Service),
@@ -173,7 +173,7 @@ pub struct Beacon {
     /// different.
     forms: SmallVec<[(Id, Id); 2]>,
     names: HashMap<Id, String>,
-    offers: BTreeMap<Service, Place>,
+    offers: BTreeMap<Service, ServiceAddress>,
     /// When to answer requests.
     answers: BTreeMap<Service, Nanos>,
     /// When to repeat a request, and how long to wait after that.
@@ -234,7 +234,7 @@ impl Beacon {
     }
 
     /// Announces a service, and answers requests for it from now on.
-    pub fn offer(&mut self, service: Service, place: Place) {
+    pub fn offer(&mut self, service: Service, place: ServiceAddress) {
         self.offers.insert(service, place);
         self.answers.remove(&service);
         self.announce(Kind::Offer, service, place);
@@ -276,7 +276,7 @@ impl Beacon {
         }
     }
 
-    fn announce(&mut self, kind: Kind, service: Service, Place { port, address }: Place) {
+    fn announce(&mut self, kind: Kind, service: Service, ServiceAddress { port, address }: ServiceAddress) {
         let form = if self.settings.lower_case { self.forms.first() } else { self.forms.last() };
         if let Some(&(group, host)) = form {
             self.send(self.settings.cast, address, &Datagram { kind, group, host, service, port });

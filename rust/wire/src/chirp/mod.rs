@@ -3,5 +3,5 @@
 mod beacon;
 mod datagram;
 
-pub use beacon::{Beacon, BeaconEvent, BeaconSettings, BeaconStats, BeaconVerb, Cast, News, PORT, Place, Udp};
+pub use beacon::{Beacon, BeaconEvent, BeaconSettings, BeaconStats, BeaconVerb, Cast, News, PORT, ServiceAddress, Udp};
 pub use datagram::{Datagram, Id, Kind, LENGTH, Service, decode};

@@ -132,7 +132,7 @@ pub struct ClientStats {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Stage {
     Queued,
     /// The transport was offered it.
     Offered,
@@ -144,7 +144,7 @@ struct Call {
     /// The message, for as long as it may have to be sent (again).
     frames: Frames,
     bytes: usize,
-    place: Place,
+    place: Stage,
     since: Nanos,
     due: Nanos,
     timeout: Duration,
@@ -218,7 +218,7 @@ impl Client {
     fn end(&mut self, id: CallId) -> Option<Call> {
         let call = self.calls.remove(&id)?;
         self.deadlines.remove(&(call.due, id));
-        if call.place != Place::Gone {
+        if call.place != Stage::Gone {
             self.waiting_bytes -= call.bytes;
         }
         self.queue.remove(&id);
@@ -254,8 +254,8 @@ impl Client {
             self.stats.retries += 1;
             self.deadlines.insert((call.due, id));
             // A message still unsent serves this attempt too.
-            if call.place == Place::Gone {
-                call.place = Place::Queued;
+            if call.place == Stage::Gone {
+                call.place = Stage::Queued;
                 self.waiting_bytes += call.bytes;
                 self.queue.insert(id);
             }
@@ -265,13 +265,13 @@ impl Client {
     fn settle(&mut self, send: SendId, unsent: Option<Unsent>) {
         self.offered = self.offered.saturating_sub(1);
         let id = CallId(send.0);
-        let Some(call) = self.calls.get_mut(&id).filter(|call| call.place == Place::Offered) else { return };
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.place == Stage::Offered) else { return };
         if unsent == Some(Unsent::Expired) {
-            call.place = Place::Queued;
+            call.place = Stage::Queued;
             self.queue.insert(id);
             return;
         }
-        call.place = Place::Gone;
+        call.place = Stage::Gone;
         self.waiting_bytes -= call.bytes;
         if call.retries == 0 {
             call.frames = Frames::new();
@@ -359,11 +359,11 @@ impl Machine for Client {
                 self.waiting_bytes += bytes;
                 self.queue.insert(id);
                 self.deadlines.insert((due, id));
-                let place = Place::Queued;
+                let place = Stage::Queued;
                 self.calls.insert(id, Call { frames, bytes, place, since: now, due, timeout, retries });
             }
             ClientVerb::Cancel(call) => {
-                if self.end(call).is_some_and(|call| call.place == Place::Offered) {
+                if self.end(call).is_some_and(|call| call.place == Stage::Offered) {
                     self.outputs.push_back(Output::Withdraw { socket: Asking, id: SendId(call.0) });
                 }
             }
@@ -386,7 +386,7 @@ impl Machine for Client {
         }
         let id = self.queue.pop_first()?;
         let call = self.calls.get_mut(&id)?;
-        call.place = Place::Offered;
+        call.place = Stage::Offered;
         self.offered += 1;
         let frames = call.frames.clone().into();
         Some(Output::Send { id: Some(SendId(id.0)), socket: Asking, to: None, frames, until: Some(call.due) })

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 
-use super::outgoing::Place;
+use super::outgoing::MessageNumber;
 use crate::{CallId, Nanos};
 
 /// What a call requests, as far as its answer needs that.
@@ -32,7 +32,7 @@ impl Kind {
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) kind: Kind,
-    pub(super) place: Place,
+    pub(super) place: MessageNumber,
     /// When the transport last took it; before that, when it was made.
     pub(super) since: Nanos,
     due: Option<Nanos>,
@@ -77,7 +77,7 @@ impl Calls {
         self.open.get_mut(&id)
     }
 
-    pub(super) fn insert(&mut self, now: Nanos, id: CallId, kind: Kind, place: Place, due: Option<Nanos>) {
+    pub(super) fn insert(&mut self, now: Nanos, id: CallId, kind: Kind, place: MessageNumber, due: Option<Nanos>) {
         self.deadlines.extend(due.map(|due| (due, id)));
         self.open.insert(id, Call { kind, place, since: now, due });
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::calls::{Calls, Kind};
-use self::outgoing::{Outgoing, Place, What};
+use self::outgoing::{MessageNumber, Outgoing, What};
 pub use self::settings::{ConnectorSettings, ConnectorStats};
 pub use self::verbs::{Asked, ConnectorEvent, ConnectorVerb, Outcome, Put};
 use super::{Header, Layout, Settings, TTL, VERSION, Verb, decode, encode};
@@ -44,7 +44,7 @@ pub struct Connector {
     /// When to try the next endpoint, unless this one connects before.
     patience: Option<Nanos>,
     /// The CONNECT of this connection.
-    greeting: Option<Place>,
+    greeting: Option<MessageNumber>,
     /// Whether the transport has taken it, so that there is a connection.
     is_begun: bool,
     /// When the middleware last sent something, or when the CONNECT was sent.
@@ -56,7 +56,7 @@ pub struct Connector {
     /// When a NOOP is due.
     noop_at: Option<Nanos>,
     /// The last unconfirmed message on this connection, until a later one is answered.
-    unproved: Option<Place>,
+    unproved: Option<MessageNumber>,
     /// Confirmed subscriptions.
     topics: BTreeSet<Bytes>,
     calls: Calls,
@@ -180,7 +180,7 @@ impl Connector {
         self.noop_at = self.settings.ttl.filter(|_| self.is_begun).map(|ttl| now + ttl.saturating_mul(19) / 20);
     }
 
-    fn on_sent(&mut self, now: Nanos, place: Place, what: What) {
+    fn on_sent(&mut self, now: Nanos, place: MessageNumber, what: What) {
         if self.greeting == Some(place) {
             self.greeting = None;
             self.is_begun = true;

@@ -11,7 +11,7 @@ use crate::{Backlog, CallId, Frames, SendId, Unsent, cost};
 const WINDOW: usize = 64;
 
 /// The number of a message. It stays the same when the message is sent again; lower numbers are sent first.
-pub(super) type Place = u64;
+pub(super) type MessageNumber = u64;
 
 /// The purpose of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,10 +63,10 @@ pub(super) enum Fate {
 /// The messages of a connector.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    messages: HashMap<Place, Message>,
-    waiting: BTreeSet<Place>,
-    greetings: VecDeque<Place>,
-    next: Place,
+    messages: HashMap<MessageNumber, Message>,
+    waiting: BTreeSet<MessageNumber>,
+    greetings: VecDeque<MessageNumber>,
+    next: MessageNumber,
     /// The number of the connection.
     connection: u64,
     /// How many messages the transport was offered, and has neither taken nor refused.
@@ -75,7 +75,7 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    fn keep(&mut self, what: What, frames: Frames) -> Place {
+    fn keep(&mut self, what: What, frames: Frames) -> MessageNumber {
         let message = Message { what, bytes: cost(&frames), frames, state: State::Waiting };
         if message.is_held() {
             self.held.messages += 1;
@@ -87,14 +87,14 @@ impl Outgoing {
     }
 
     /// Appends a message to the queue.
-    pub(super) fn push(&mut self, what: What, frames: Frames) -> Place {
+    pub(super) fn push(&mut self, what: What, frames: Frames) -> MessageNumber {
         let place = self.keep(what, frames);
         self.waiting.insert(place);
         place
     }
 
     /// Queues a message before all others, for this connection only.
-    pub(super) fn greet(&mut self, frames: Frames) -> Place {
+    pub(super) fn greet(&mut self, frames: Frames) -> MessageNumber {
         let place = self.keep(What::Greeting, frames);
         self.greetings.push_back(place);
         place
@@ -143,14 +143,14 @@ impl Outgoing {
         unsent.is_none().then_some(what)
     }
 
-    fn wait(&mut self, place: Place) {
+    fn wait(&mut self, place: MessageNumber) {
         if let Some(message) = self.messages.get_mut(&place) {
             message.state = State::Waiting;
             self.waiting.insert(place);
         }
     }
 
-    fn drop(&mut self, place: Place) -> Option<Message> {
+    fn drop(&mut self, place: MessageNumber) -> Option<Message> {
         let message = self.messages.remove(&place)?;
         if message.is_held() {
             self.held.messages -= 1;
@@ -160,12 +160,12 @@ impl Outgoing {
     }
 
     /// Whether it may have reached the middleware.
-    pub(super) fn may_be_there(&self, place: Place) -> bool {
+    pub(super) fn may_be_there(&self, place: MessageNumber) -> bool {
         self.messages.get(&place).is_some_and(|message| message.state != State::Waiting)
     }
 
     /// Drops a message; if it is sent all the same, the topics in `unwanted` have to be unsubscribed.
-    pub(super) fn forget(&mut self, place: Place, unwanted: Vec<Bytes>) -> Fate {
+    pub(super) fn forget(&mut self, place: MessageNumber, unwanted: Vec<Bytes>) -> Fate {
         let Some(mut message) = self.drop(place) else { return Fate::Gone };
         match message.state {
             State::Waiting => {

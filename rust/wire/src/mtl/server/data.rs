@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::flows::Terms;
-use super::realm::Place;
+use super::realm::QueuePosition;
 use super::sessions::Address;
 use super::settings::{LeaseEnd, Routing, ServerEvent};
 use super::{REPLY, Server};
@@ -265,7 +265,7 @@ impl Server {
     }
 
     /// A content is stored, or could not be.
-    pub(super) fn on_written(&mut self, place: Place, is_stored: bool) {
+    pub(super) fn on_written(&mut self, place: QueuePosition, is_stored: bool) {
         let Some(unanswered) = self.unanswered.get_mut(&place) else { return };
         if !is_stored && unanswered.state == Unstored::Storing {
             let found = self.realm.get_mut(unanswered.resource).filter(|found| found.queue.number == place.0);
@@ -281,7 +281,7 @@ impl Server {
     }
 
     /// Reports to a writer what became of its content, unless that is known.
-    pub(super) fn answer(&mut self, place: Place, is_safe: bool) {
+    pub(super) fn answer(&mut self, place: QueuePosition, is_safe: bool) {
         let Some(unanswered) = self.unanswered.remove(&place) else { return };
         let Unanswered { writer, address, sequence, .. } = unanswered;
         let Some(flow) = self.flows.get_mut(writer).filter(|flow| flow.address == address) else { return };

@@ -24,7 +24,7 @@ use foldhash::quality::RandomState;
 use self::control::says;
 use self::data::Unanswered;
 use self::flows::{Flows, Terms};
-use self::realm::{Content, Place, Queue, Realm};
+use self::realm::{Content, Queue, QueuePosition, Realm};
 use self::sessions::{Address, Asker, Caller, Delays, Sessions};
 use self::store::Journal;
 use super::control::Reply;
@@ -78,7 +78,7 @@ enum Hanging {
 /// What depends on a batch that is being stored.
 #[derive(Debug)]
 enum Kept {
-    Content(Place),
+    Content(QueuePosition),
     Created {
         asker: Asker,
         resource: Slot,
@@ -129,7 +129,7 @@ pub struct Server {
     to_confirm: Vec<Slot>,
     journal: Journal<Kept>,
     /// Contents that are neither stored nor settled.
-    unanswered: HashMap<Place, Unanswered, RandomState>,
+    unanswered: HashMap<QueuePosition, Unanswered, RandomState>,
     /// Resources whose first content is delivered only once it is stored.
     behind: Vec<Slot>,
     retry_at: Option<Nanos>,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::control::{Asked, Outcome, object, ok, resource_name, says, text};
 use super::data::{Unanswered, Unstored};
 use super::flows::{Flow, Unsettled};
-use super::realm::{Content, Place, Queue};
+use super::realm::{Content, Queue, QueuePosition};
 use super::sessions::Rights;
 use super::settings::{Bounds, Routing, ServerEvent};
 use super::store::Op;
@@ -99,7 +99,7 @@ impl Server {
     }
 
     /// Removes a content from its queue and the store. Returns its place.
-    fn remove(&mut self, slot: Slot, content: &Content) -> Option<Place> {
+    fn remove(&mut self, slot: Slot, content: &Content) -> Option<QueuePosition> {
         let resource = self.realm.get_mut(slot)?;
         resource.queue.sub(content.cost());
         let place = (resource.queue.number, content.position);
@@ -456,7 +456,7 @@ impl Server {
         }
         let number = resource.queue.number;
         // Unsettled contents are no longer pending.
-        let is_failed = |(place, unanswered): (&Place, &Unanswered)| {
+        let is_failed = |(place, unanswered): (&QueuePosition, &Unanswered)| {
             (place.0 == number && unanswered.state == Unstored::Failed).then_some(*place)
         };
         let mut failed: Vec<_> = self.unanswered.iter().filter_map(is_failed).collect();

@@ -12,7 +12,7 @@ use crate::slab::{Slab, Slot};
 use crate::{FRAME_COST, Nanos};
 
 /// The number of a queue, and a position in it.
-pub(super) type Place = (u64, u64);
+pub(super) type QueuePosition = (u64, u64);
 
 /// A content of a queue.
 #[derive(Clone, Debug)]

@@ -9,16 +9,16 @@ const FILE: &str = "queues.sqlite";
 
 /// The directory of a store, which is locked until this is dropped or the process ends, however it ends.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Directory {
     /// The file of the store, by a path without links.
     pub(crate) file: PathBuf,
     lock: File,
     /// The directory itself, whose lock nobody can remove.
     #[cfg(unix)]
-    directory: File,
+    own: File,
 }
 
-impl Place {
+impl Directory {
     /// Makes the directory if it does not exist, and locks it.
     pub(crate) fn take(directory: &Path) -> Result<Self, StoreError> {
         let failed = |path: &Path| {
@@ -36,7 +36,7 @@ impl Place {
             file: directory.join(FILE),
             lock,
             #[cfg(unix)]
-            directory: own,
+            own,
         };
         // Created here, so that only its owner can ever read it; SQLite copies its mode to the files beside it.
         open_private(&place.file)?;
@@ -51,12 +51,12 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Directory {
     /// Unlocks the directory: explicitly, since a child of this process may hold the same open file.
     fn drop(&mut self) {
         let _ = self.lock.unlock();
         #[cfg(unix)]
-        let _ = self.directory.unlock();
+        let _ = self.own.unlock();
     }
 }
 

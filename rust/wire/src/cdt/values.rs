@@ -26,9 +26,9 @@ pub(super) enum Value<'a> {
 
 /// The fields found in a body, still unchecked.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Found<'a>([Value<'a>; Field::COUNT]);
+pub(super) struct FieldValues<'a>([Value<'a>; Field::COUNT]);
 
-impl<'a> Found<'a> {
+impl<'a> FieldValues<'a> {
     pub(super) fn set(&mut self, field: Field, value: Value<'a>) {
         self.0[field as usize] = value;
     }

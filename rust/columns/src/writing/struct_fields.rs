@@ -21,9 +21,9 @@ use crate::{
 
 /// The fields of structs, by their names.
 #[derive(Clone, Copy)]
-pub struct Given<'a>(&'a StructArray);
+pub struct StructFields<'a>(&'a StructArray);
 
-impl<'a> Given<'a> {
+impl<'a> StructFields<'a> {
     pub(crate) const fn of(structs: &'a StructArray) -> Self {
         Self(structs)
     }

@@ -1,4 +1,4 @@
-//! The place of a capture that is only read: a directory of this machine, or a name in an object store.
+//! The location of a capture that is only read: a directory of this machine, or a name in an object store.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,15 +39,15 @@ pub trait Object: Send + Sync {
     fn read(&self, at: u64, length: usize) -> io::Result<Bytes>;
 }
 
-/// The place of a capture.
+/// The location of a capture.
 #[derive(Clone)]
-pub struct Place {
+pub struct Location {
     root: PathBuf,
     store: Option<Arc<dyn ObjectStore>>,
 }
 
-impl Place {
-    /// A place in a store; `root` is its name for users.
+impl Location {
+    /// A location in a store; `root` is its name for users.
     pub fn in_store(root: impl Into<PathBuf>, store: Arc<dyn ObjectStore>) -> Self {
         Self { root: root.into(), store: Some(store) }
     }
@@ -80,33 +80,33 @@ impl Place {
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Place").field(&self.root).finish()
+        f.debug_tuple("Location").field(&self.root).finish()
     }
 }
 
-impl From<&Path> for Place {
+impl From<&Path> for Location {
     fn from(directory: &Path) -> Self {
         Self { root: directory.to_owned(), store: None }
     }
 }
 
-impl From<&PathBuf> for Place {
+impl From<&PathBuf> for Location {
     fn from(directory: &PathBuf) -> Self {
         Self::from(directory.as_path())
     }
 }
 
-impl From<PathBuf> for Place {
+impl From<PathBuf> for Location {
     fn from(root: PathBuf) -> Self {
         Self { root, store: None }
     }
 }
 
-impl From<&Self> for Place {
-    fn from(place: &Self) -> Self {
-        place.clone()
+impl From<&Self> for Location {
+    fn from(location: &Self) -> Self {
+        location.clone()
     }
 }
 
@@ -274,23 +274,23 @@ mod tests {
         recorded(scratch.path(), 500);
         let reads = Arc::default();
         let store = Arc::new(Directory(scratch.path().to_owned(), Arc::clone(&reads)));
-        let place = Place::in_store("s3://lab/runs", store);
-        let (there, here) = (Capture::open(&place).unwrap(), Capture::open(scratch.path()).unwrap());
+        let location = Location::in_store("s3://lab/runs", store);
+        let (there, here) = (Capture::open(&location).unwrap(), Capture::open(scratch.path()).unwrap());
         assert_eq!(there.info().unwrap(), here.info().unwrap());
         assert_eq!(there.runs().unwrap(), here.runs().unwrap());
-        assert_eq!(published(&place).unwrap(), published(scratch.path()).unwrap());
+        assert_eq!(published(&location).unwrap(), published(scratch.path()).unwrap());
         let rows = |capture: &Capture| capture.batches().unwrap().collect::<Result<Vec<_>, _>>().unwrap();
         assert_eq!(rows(&there), rows(&here));
-        assert_eq!(verify(&place, &|| true).unwrap(), verify(scratch.path(), &|| true).unwrap());
+        assert_eq!(verify(&location, &|| true).unwrap(), verify(scratch.path(), &|| true).unwrap());
         // A small object is read at once, however much of it is needed.
         reads.lock().unwrap().clear();
         assert_eq!(rows(&there.parts()[0]).len(), 1);
         assert_eq!(reads.lock().unwrap().len(), 1);
         // Each segment takes one request, if its size is known from a listing.
-        let known = segments(&place, None, 0).unwrap();
+        let known = segments(&location, None, 0).unwrap();
         let spans: Vec<_> = known.iter().map(|known| (known.first, known.last)).collect();
         let sizes: Vec<_> = known.iter().map(|known| known.bytes).collect();
-        let known = Capture::of_known(&place, &spans, &sizes, None).unwrap();
+        let known = Capture::of_known(&location, &spans, &sizes, None).unwrap();
         reads.lock().unwrap().clear();
         assert_eq!(rows(&known), rows(&here));
         assert_eq!(reads.lock().unwrap().len(), spans.len());
@@ -312,12 +312,12 @@ mod tests {
         let expected: Vec<i64> = seqs(&Capture::open(scratch.path()).unwrap());
         let expected: Vec<i64> = expected.into_iter().filter(|seq| !segment(2).contains(seq)).collect();
         fs::remove_file(scratch.path().join(crate::files::segment(2))).unwrap();
-        for place in [Place::in_store("s3://lab/runs", store), Place::from(scratch.path())] {
-            let opened = Capture::of_known(&place, &spans, &sizes, None).unwrap();
+        for location in [Location::in_store("s3://lab/runs", store), Location::from(scratch.path())] {
+            let opened = Capture::of_known(&location, &spans, &sizes, None).unwrap();
             assert_eq!(seqs(&opened), expected);
             assert_eq!(opened.gone(), [(2, 2)]);
             assert_eq!(
-                Capture::of(&place, &spans).unwrap().batches().unwrap().find_map(Result::err).unwrap().kind(),
+                Capture::of(&location, &spans).unwrap().batches().unwrap().find_map(Result::err).unwrap().kind(),
                 CaptureErrorKind::Missing
             );
         }
@@ -330,13 +330,13 @@ mod tests {
     #[test]
     fn what_is_no_capture_is_reported() {
         let scratch = tempfile::tempdir().unwrap();
-        let place = |name: &str| {
-            Place::in_store(format!("s3://{name}"), Arc::new(Directory(scratch.path().join(name), Arc::default())))
+        let location = |name: &str| {
+            Location::in_store(format!("s3://{name}"), Arc::new(Directory(scratch.path().join(name), Arc::default())))
         };
         fs::create_dir(scratch.path().join("other")).unwrap();
         fs::write(scratch.path().join("other/photo.jpg"), "").unwrap();
         for (name, what) in [("nowhere", "contains no capture"), ("other", "it contains photo.jpg")] {
-            let error = Capture::open(place(name)).unwrap_err();
+            let error = Capture::open(location(name)).unwrap_err();
             assert_eq!(error.kind(), CaptureErrorKind::Missing);
             assert!(error.to_string().contains(what), "{error}");
         }

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use pyo3::exceptions::{PyFileNotFoundError, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use trunkline_capture::{Object, ObjectStore, Place};
+use trunkline_capture::{Location, Object, ObjectStore};
 
 /// A place from a path, or from a path whose text is a URL.
-pub(crate) struct PyPlace(pub(crate) Place);
+pub(crate) struct PyLocation(pub(crate) Location);
 
-impl<'py> FromPyObject<'_, 'py> for PyPlace {
+impl<'py> FromPyObject<'_, 'py> for PyLocation {
     type Error = PyErr;
 
     fn extract(given: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
@@ -21,7 +21,7 @@ impl<'py> FromPyObject<'_, 'py> for PyPlace {
         let Some(url) = path.to_str().filter(|text| text.contains("://")) else { return Ok(Self(path.into())) };
         let store = given.py().import("trunkline.capture.stores")?.getattr("store")?.call1((url,))?;
         let root: String = store.getattr("name")?.extract()?;
-        Ok(Self(Place::in_store(root, Arc::new(PyStore(store.unbind())))))
+        Ok(Self(Location::in_store(root, Arc::new(PyStore(store.unbind())))))
     }
 }
 
