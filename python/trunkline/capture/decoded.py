@@ -59,6 +59,7 @@ class Marks:
         options: How it was decoded, defaults included.
         errors: How many messages are malformed.
         mismatches: How many values are null because they are of another type than requested, by name.
+        shredded: The columns of VARIANTs the fields of which are columns; None if that was not asked for.
         version: That of the decoder.
     """
 
@@ -66,6 +67,7 @@ class Marks:
     options: Mapping[str, Any]
     errors: int = 0
     mismatches: Mapping[str, int] = field(default_factory=dict)
+    shredded: Sequence[str] | None = None
     version: int = _VERSION
 
     def metadata(self) -> dict[bytes, bytes]:
@@ -79,7 +81,8 @@ class Marks:
             found = cls(**json.loads((metadata or {})[_KEY]))
         except (ValueError, KeyError, TypeError):
             return None
-        is_known = found.version == _VERSION and isinstance(found.options, dict) and isinstance(found.mismatches, dict)
+        kinds = ((found.options, dict), (found.mismatches, dict), (found.shredded, list | None))
+        is_known = found.version == _VERSION and all(isinstance(value, kind) for value, kind in kinds)
         return found if is_known else None
 
 
@@ -173,14 +176,20 @@ class Decoded:
         except PermissionError as error:
             raise self._unreadable(error) from None
         try:
-            self._fragment = dataset.ParquetFileFormat().make_fragment(self._file)
+            # What is damaged must not be read as if it were not.
+            checked = dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+            self._fragment = dataset.ParquetFileFormat(default_fragment_scan_options=checked).make_fragment(self._file)
             schema: pa.Schema = self._fragment.physical_schema
-            self._shredded = frozenset(field.name for field in schema if _is_shredded(field.type))
-            self.schema = pa.schema(
-                [field.with_type(_VARIANT) if field.name in self._shredded else field for field in schema]
-            )
             self.marks = Marks.of(self._fragment.metadata.metadata)
-        except (OSError, pa.ArrowException) as error:
+            self._shredded = frozenset((self.marks.shredded if self.marks else None) or ())
+            self.schema = pa.schema(
+                [
+                    field.with_type(_VARIANT) if field.name in self._shredded and _is_shredded(field.type) else field
+                    for field in schema
+                ]
+            )
+        # Of names that are no text, too.
+        except (OSError, pa.ArrowException, ValueError) as error:
             self._file.close()
             raise self._unreadable(error) from None
 
@@ -259,8 +268,15 @@ class Decoded:
 
 
 def _is_shredded(kind: pa.DataType) -> bool:
-    """Whether a column is of VARIANTs the fields of which are columns."""
-    return pa.types.is_struct(kind) and [field.name for field in kind] == ["metadata", "value", "typed_value"]
+    """Whether a column is of VARIANTs the fields of which are columns.
+
+    Raises:
+        ValueError: A name is no text.
+    """
+    if not pa.types.is_struct(kind) or [field.name for field in kind] != ["metadata", "value", "typed_value"]:
+        return False
+    typed = kind.field("typed_value").type
+    return pa.types.is_struct(typed) and all(isinstance(field.name, str) for field in typed)
 
 
 def _are_part(asked: Any, ours: Any) -> bool:

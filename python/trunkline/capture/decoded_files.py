@@ -48,7 +48,7 @@ def decoding_of(protocol: str, options: Mapping[str, Any]) -> Decoding:
     return Decoding(protocol, "PERMISSIVE", None, dict(options))
 
 
-def update(directory: Path, decode: Decode, goes_on: Callable[[], bool]) -> DecodedFiles:
+def update(directory: Path, decode: Decode, goes_on: Callable[[], bool], *, shred: bool = False) -> DecodedFiles:
     """Writes the files that are missing, and removes those that no segment needs, as `decode_files` says.
 
     Raises:
@@ -62,7 +62,7 @@ def update(directory: Path, decode: Decode, goes_on: Callable[[], bool]) -> Deco
                 return DecodedFiles(files, messages, removed)
             # A segment that is merged or deleted meanwhile is none of this round.
             with suppress(FileNotFoundError):
-                rows = _write(part, segment, protocol, options)
+                rows = _write(part, segment, protocol, options, shred=shred)
                 files, messages = files + (rows is not None), messages + (rows or 0)
     return DecodedFiles(files, messages, removed)
 
@@ -153,18 +153,22 @@ def _messages(decoding: Decoding, segment: _native.Capture) -> Iterator[pa.Recor
     return decoding.decode(segment, Selected(selection, {"protocol": decoding.protocol}, None))
 
 
-def _write(part: _native.Capture, segment: Path, protocol: str, options: Mapping[str, Any]) -> int | None:
+def _write(
+    part: _native.Capture, segment: Path, protocol: str, options: Mapping[str, Any], *, shred: bool
+) -> int | None:
     """Writes the file of a segment, and returns its messages; None if it is there."""
     target = segment.parent / DECODED / protocol / segment.name
-    marks = Marks(stamp_of(segment), all_options(protocol, options))
+    marks = Marks(stamp_of(segment), all_options(protocol, options), shredded=() if shred else None)
     if _is_there(target, marks):
         return None
-    decoding = decoding_of(protocol, options)
     scratch = begun_path(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with whole_or_none(scratch):
-            messages = _write_rows(scratch, decoding, part, marks)
+            try:
+                messages = _write_rows(scratch, decoding_of(protocol, options), part, marks, shred=shred)
+            except _UnshreddableError:
+                messages = _write_rows(scratch, decoding_of(protocol, options), part, marks, shred=False)
             # As readable as the segment.
             scratch.chmod(segment.stat().st_mode & 0o777)
             scratch.replace(target)
@@ -184,17 +188,30 @@ def _is_there(target: Path, marks: Marks) -> bool:
             there = decoded.marks
     except (FileNotFoundError, CaptureError):
         return False
-    return there is not None and (there.segment, there.options) == (marks.segment, marks.options)
+    if there is None:
+        return False
+    # It is as it was asked for, even if nothing could be shredded.
+    is_as_asked = (there.shredded is None) == (marks.shredded is None)
+    return is_as_asked and (there.segment, there.options) == (marks.segment, marks.options)
 
 
-def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks: Marks) -> int:
-    """Writes the messages of a segment, and what they were decoded of; returns how many there are."""
+class _UnshreddableError(Exception):
+    """An object could not be put together again from its fields."""
+
+
+def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks: Marks, *, shred: bool) -> int:
+    """Writes the messages of a segment, and what they were decoded of; returns how many there are.
+
+    Raises:
+        _UnshreddableError: They cannot be shredded.
+    """
     rows, errors = 0, 0
     variants = [field.name for field in decoding.schema if is_variant(field)]
     tables = _row_groups(_messages(decoding, part))
     first = next(tables, decoding.schema.empty_table())
     # What the first row group often has are columns in all of them.
-    shreddings = {name: shredding for name in variants if (shredding := Shredding.of(first[name]))}
+    of_first = {name: Shredding.of(first[name]) for name in variants} if shred else {}
+    shreddings = {name: shredding for name, shredding in of_first.items() if shredding is not None}
     with parquet.ParquetWriter(
         scratch,
         _shredded(first, shreddings).schema,
@@ -206,7 +223,8 @@ def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks:
             writer.write_table(_shredded(table, shreddings), row_group_size=max(1, len(table)))
             rows += len(table)
             errors += len(table) - table["error"].null_count
-        marks = replace(marks, errors=errors, mismatches=dict(decoding.mismatches))
+        shredded = None if marks.shredded is None else [*shreddings]
+        marks = replace(marks, errors=errors, mismatches=dict(decoding.mismatches), shredded=shredded)
         writer.add_key_value_metadata(marks.metadata())
     if variants:
         mark_variants(scratch, variants)
@@ -219,7 +237,10 @@ def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks:
 def _shredded(table: pa.Table, shreddings: Mapping[str, Shredding]) -> pa.Table:
     """The table, fields of its VARIANTs as columns."""
     for name, shredding in shreddings.items():
-        table = table.set_column(table.schema.get_field_index(name), name, shredding.shredded(table[name]))
+        shredded = shredding.shredded(table[name])
+        if shredded is None:
+            raise _UnshreddableError
+        table = table.set_column(table.schema.get_field_index(name), name, shredded)
     return table
 
 

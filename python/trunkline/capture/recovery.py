@@ -188,6 +188,7 @@ def compact(
     *,
     target_bytes: int = TARGET_BYTES,
     decode: Decode | None = None,
+    shred: bool = False,
 ) -> Compaction:
     """Merges segments that follow each other into larger ones. Rows stay as they are, with their `segment` and `seq`.
 
@@ -203,6 +204,8 @@ def compact(
         path: The capture directory.
         target_bytes: The most bytes that segments have together which are merged.
         decode: The protocols to decode, each with the options of `Capture.decode`; tags and the like are VARIANT by default.
+        shred: Shred VARIANTs as Parquet specifies it: what one in ten of the first messages has is a column of its own, so that
+            Spark and DuckDB read it alone. Readers that do not know VARIANT then see other columns in each file.
 
     Raises:
         CaptureError: There is no capture, it is being recorded to, cannot be written, or a segment is not as it was published.
@@ -227,7 +230,7 @@ def compact(
     decode = decode or {}
     need_decodable(decode)
     done = _native.compact(path, target_bytes)
-    return Compaction(*done, decode_files(path, decode))
+    return Compaction(*done, decode_files(path, decode, shred=shred))
 
 
 def need_decodable(decode: Decode) -> None:
@@ -243,7 +246,7 @@ def need_decodable(decode: Decode) -> None:
 
 
 def decode_files(
-    path: str | os.PathLike[str], decode: Decode, goes_on: Callable[[], bool] = lambda: True
+    path: str | os.PathLike[str], decode: Decode, goes_on: Callable[[], bool] = lambda: True, *, shred: bool = False
 ) -> DecodedFiles:
     """Decodes the published segments that are not decoded yet, and removes the files whose segments were merged or deleted.
 
@@ -251,6 +254,7 @@ def decode_files(
         path: The capture directory; it may be recorded to.
         decode: The protocols, each with the options of decoding.
         goes_on: Called before each file: whether to go on.
+        shred: Whether to shred VARIANTs.
 
     Raises:
         CaptureError: A segment cannot be read, or a file cannot be written.
@@ -258,7 +262,7 @@ def decode_files(
     directory = Path(path)
     if not decode and not (directory / DECODED).is_dir():
         return DecodedFiles()
-    done: DecodedFiles = _files().update(directory, decode, goes_on)
+    done: DecodedFiles = _files().update(directory, decode, goes_on, shred=shred)
     return done
 
 

@@ -58,9 +58,9 @@ impl PyShredding {
         Ok(found.map(Self))
     }
 
-    fn shredded<'py>(&self, py: Python<'py>, column: AnyArray) -> PyResult<Bound<'py, PyAny>> {
+    fn shredded<'py>(&self, py: Python<'py>, column: AnyArray) -> PyResult<Option<Bound<'py, PyAny>>> {
         let column = self.0.shredded(&variants(column)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        array(py, &PyArray::from_array_ref(Arc::new(column)))
+        column.map(|column| array(py, &PyArray::from_array_ref(Arc::new(column)))).transpose()
     }
 }
 

@@ -108,6 +108,10 @@ def compact(
     codec: DecodingCodec = None,
     payload: Payload = None,
     payload_file: PayloadFile = None,
+    shred: Annotated[
+        bool,
+        typer.Option("--shred", help="Shred VARIANTs of --decode, so that Spark and DuckDB read one tag alone."),
+    ] = False,
     watch: Annotated[
         bool,
         typer.Option("--watch", help="Go on decoding what is recorded, until a signal."),
@@ -120,13 +124,14 @@ def compact(
 
     output = Output(json=as_json)
     chosen = _decode(decode, decoding_options(tags, codec, payload=payload, payload_file=payload_file))
-    if watch and not chosen:
-        message = "--watch is for --decode: name the protocols to decode."
-        raise typer.BadParameter(message)
+    for option, is_chosen in (("--watch", watch), ("--shred", shred)):
+        if is_chosen and not chosen:
+            message = f"{option} is for --decode: name the protocols to decode."
+            raise typer.BadParameter(message)
     if watch:
-        _decode_on(directory, chosen, output, target_bytes or TARGET_BYTES)
+        _decode_on(directory, chosen, output, target_bytes or TARGET_BYTES, shred=shred)
         return
-    done = capture.compact(directory, target_bytes=target_bytes or TARGET_BYTES, decode=chosen)
+    done = capture.compact(directory, target_bytes=target_bytes or TARGET_BYTES, decode=chosen, shred=shred)
     _report_merged(output, done)
     if chosen and not output.json:
         output.line(_decoded(done.decoded))
@@ -173,7 +178,7 @@ def _decoded(done: DecodedFiles) -> str:
     return f"{counted(done.messages, 'message')} decoded into {counted(done.written, 'file')}{removed}"
 
 
-def _decode_on(directory: Path, decode: Decode, output: Output, target_bytes: int) -> None:
+def _decode_on(directory: Path, decode: Decode, output: Output, target_bytes: int, *, shred: bool) -> None:
     """Merges what is there unless it is recorded to, and decodes new segments until a signal comes."""
     from trunkline import capture
     from trunkline.capture.recovery import DecodedFiles, decode_files, is_recorded, need_decodable
@@ -185,7 +190,7 @@ def _decode_on(directory: Path, decode: Decode, output: Output, target_bytes: in
         output.ready("capture.compact", [], f"decoding {', '.join(decode)} of {directory}")
         total = DecodedFiles()
         while not stopping.stopped:
-            done = decode_files(directory, decode, lambda: not stopping.stopped)
+            done = decode_files(directory, decode, lambda: not stopping.stopped, shred=shred)
             if done != DecodedFiles():
                 output.result("decoded_files", _decoded(done), **asdict(done))
                 total = DecodedFiles(*(sum(both) for both in zip(astuple(total), astuple(done), strict=True)))

@@ -34,7 +34,7 @@ _logger = logging.getLogger("trunkline.spark")
 
 # How many segments are looked up at a time, before it is known how many fit into a batch. A store is listed as a whole each time.
 _LOOKED_FOR = 64
-_LOOKED_FOR_IN_STORES = 1 << 17
+_LOOKED_FOR_IN_STORES = 1 << 15
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Segments of the captures in turn, so that none delays the others.
         waiting = {
             capture_id: self._looked.of(
-                self._captures[capture_id], _first(self._captures[capture_id], before), next_segment, room.notes
+                self._captures[capture_id], _first(self._captures[capture_id], before), next_segment, counts=room.counts
             )
             for capture_id, next_segment in now.items()
         }
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = _first(found, before)
             wanted = [(number, number) for number in range(first, next_segment)]
             if isinstance(found.path, Url):
-                there = [*self._looked.of(found, first, next_segment, NOTES)]
+                there = [*self._looked.of(found, first, next_segment, counts=True)]
             else:
                 # What was looked up may have been deleted or merged since.
                 there = published(found.path, wanted, notes=NOTES)
@@ -201,8 +201,8 @@ class _Looked:
         # By capture: the numbers that were looked up, and what there is of them.
         self._known: dict[Location, tuple[range, list[Segment]]] = {}
 
-    def of(self, found: CapturePosition, first: int, end: int, notes: int) -> Iterator[Segment]:
-        """The segments of a capture in a range, looked up lazily."""
+    def of(self, found: CapturePosition, first: int, end: int, *, counts: bool) -> Iterator[Segment]:
+        """The segments of a capture in a range, looked up lazily; `counts` says whether with what is noted of their rows."""
         is_kept = isinstance(found.path, Url)
         numbers, known = self._known.get(found.path, (range(first, first), []))
         if not is_kept or not numbers.start <= first <= numbers.stop:
@@ -212,6 +212,7 @@ class _Looked:
         step = _LOOKED_FOR_IN_STORES if is_kept else _LOOKED_FOR
         for begin in range(numbers.stop, end, step):
             stop = min(begin + step, end)
+            notes = stop - begin if counts else 0
             more = published(found.path, [(number, number) for number in range(begin, stop)], notes=notes)
             known += more
             if is_kept:
@@ -240,14 +241,14 @@ class _Room:
         return all(limit is None for limit in self._limits)
 
     @property
-    def notes(self) -> int:
-        """How many files of notes are worth reading for each look."""
-        return _LOOKED_FOR if self._limits[1:] != (None, None) else 0
+    def counts(self) -> bool:
+        """Whether it depends on the rows of segments."""
+        return self._limits[1:] != (None, None)
 
     def take(self, found: CapturePosition, segment: Segment) -> bool:
         """Adds the segments of a file, if there is room."""
         segments, frame_bytes, rows = self._taken
-        if self.notes:
+        if self.counts:
             counts = segment.frame_bytes, segment.rows
             if None in counts:
                 info = Capture(found.path, segments=[segment.span]).info()

@@ -113,6 +113,10 @@ impl<'a> Variant<'a> {
         })
     }
 
+    pub(super) fn is_object(self) -> bool {
+        self.value.first().is_some_and(|first| first & 3 == OBJECT)
+    }
+
     pub(super) const fn metadata(self) -> &'a [u8] {
         self.metadata
     }

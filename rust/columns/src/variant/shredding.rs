@@ -1,6 +1,7 @@
 //! VARIANTs shredded as Parquet specifies: fields of objects are columns, which a reader takes without the others.
 //!
-//! The same bytes can be put together again: a VARIANT with which that is not so stays whole.
+//! The same bytes can be put together again. A column with an object for which that is not so cannot be shredded: beside
+//! others no object may stay whole.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -20,7 +21,7 @@ use arrow_buffer::{NullBuffer, NullBufferBuilder};
 use arrow_schema::{DataType, Field, Fields};
 
 use super::{
-    Member, OBJECT, VariantWriter, low, parts, put_object_header,
+    Member, VariantWriter, low, parts, put_object_header,
     reading::{Value, Variant, alone},
     variant_fields,
 };
@@ -64,20 +65,20 @@ impl Shredding {
             })
             .collect();
         fields.sort_by_key(|(count, ..)| usize::MAX - count);
-        // Readers tell columns apart in any case, and want them to have a name.
+        // Readers tell columns apart in any case, want them to have a name, and some end it at a NUL.
         let mut names = HashSet::from([String::new()]);
-        fields.retain(|(_, name, _)| names.insert(name.to_lowercase()));
+        fields.retain(|(_, name, _)| !name.contains('\0') && names.insert(name.to_lowercase()));
         fields.truncate(FIELDS);
         let mut fields: Vec<_> = fields.into_iter().map(|(_, name, kind)| (name, kind)).collect();
         fields.sort_unstable();
         Ok((!fields.is_empty()).then_some(Self(fields)))
     }
 
-    /// The column with its fields as columns.
+    /// The column with its fields as columns; None if it has an object that could not be put together again.
     ///
     /// # Errors
     /// If it is none of VARIANTs.
-    pub fn shredded(&self, column: &StructArray) -> Result<StructArray, ColumnError> {
+    pub fn shredded(&self, column: &StructArray) -> Result<Option<StructArray>, ColumnError> {
         let (metadata, value) = parts(column)?;
         let mut wholes = BinaryBuilder::new();
         let mut objects = NullBufferBuilder::new(column.len());
@@ -85,7 +86,10 @@ impl Shredding {
         let mut shredder = Shredder::default();
         for row in 0..column.len() {
             let variant = Variant::at(metadata, value, row);
-            let is_object = column.is_valid(row) && shredder.shred(variant, &self.0, &mut fields);
+            let is_object = column.is_valid(row) && variant.is_object();
+            if is_object && !shredder.shred(variant, &self.0, &mut fields) {
+                return Ok(None);
+            }
             objects.append(is_object);
             if is_object {
                 wholes.append_option(shredder.rest());
@@ -104,7 +108,7 @@ impl Shredding {
             Field::new(TYPED, typed.data_type().clone(), true),
         ];
         let columns: Vec<ArrayRef> = vec![Arc::new(metadata), Arc::new(wholes.finish()), Arc::new(typed)];
-        Ok(StructArray::try_new(parts.into_iter().collect(), columns, column.nulls().cloned())?)
+        Ok(Some(StructArray::try_new(parts.into_iter().collect(), columns, column.nulls().cloned())?))
     }
 }
 
@@ -184,7 +188,7 @@ struct Object<'a> {
 impl<'a> Object<'a> {
     /// None of a value of another kind, or of another order.
     fn of(variant: Variant<'a>) -> Option<Self> {
-        if variant.bytes().first()? & 3 != OBJECT {
+        if !variant.is_object() {
             return None;
         }
         let mut members: Vec<_> =
