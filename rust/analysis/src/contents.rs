@@ -6,7 +6,8 @@ use trunkline_columns::ColumnError;
 
 use crate::{
     budget::Budget,
-    deliveries::{Delivered, Deliveries},
+    delivered::Delivered,
+    deliveries::Deliveries,
     fold::Fold,
     settlements::Settlements,
     table::{Cell, Columns},

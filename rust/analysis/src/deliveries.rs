@@ -1,23 +1,24 @@
-//! The deliveries of each content, one after the other, and those that ended as dead letters.
+//! The deliveries of each content, one after the other.
 
 use std::{
-    collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     mem,
 };
 
 use arrow_array::RecordBatch;
 use foldhash::quality::RandomState;
 use serde::{Deserialize, Serialize};
-use serde_bytes::ByteBuf;
 use trunkline_columns::ColumnError;
 
 use crate::{
     budget::Budget,
+    dead_letters::Known,
+    delivered::Delivered,
     divide::{Choice, Key},
     fingerprint::fingerprint,
     fold::Fold,
-    ordered::{Id, Ordered, Weigh},
-    settlements::{Content, DEAD, Fate, News, Settlements},
+    ordered::{Id, Ordered},
+    settlements::{Content, DEAD, News, Settlements},
     table::{Cell, Columns, Kind},
 };
 
@@ -26,9 +27,6 @@ const REMEMBERED: usize = 1 << 20;
 
 /// How many open contents of a whole table are remembered, until they are settled: about as many bytes each as this.
 const OPEN: usize = 1 << 21;
-
-/// How many dead letters of equal contents may be paired anew.
-const DEAD_LETTERS: usize = 1 << 8;
 
 /// Distinguishes the deliveries of equal contents. Of a whole table each content is added once it is settled; of a stream it
 /// is when it comes, and again when it is settled.
@@ -61,21 +59,6 @@ pub(crate) struct Deliveries {
     left_out: u64,
 }
 
-/// What is known of equal contents, of one resource and direction.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Known {
-    /// The number of the last delivery; None if contents were forgotten before it.
-    attempts: Option<i64>,
-    /// Rejected deliveries, each of which may become a dead letter.
-    rejected: Vec<Id>,
-    /// The dead letters, each with the delivery that ended as it: as long as that may change.
-    #[serde(default)]
-    dead: Vec<(i64, Option<Id>)>,
-    /// How many may still be settled: also before a dead letter, where the answer to a lease comes late.
-    #[serde(default)]
-    open: u32,
-}
-
 /// A content of a stream that may still be settled.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Open {
@@ -86,23 +69,6 @@ struct Open {
     at_ns: i64,
     /// The delivery, if it counts as rejected for now.
     rejected: Option<Id>,
-}
-
-/// One delivery of a content.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Delivered {
-    pub(crate) content: Content,
-    /// Which one it is; None if what had to be known for that had made way.
-    attempts: Option<i64>,
-    is_dead: bool,
-    /// Whether it was emitted as it is.
-    is_emitted: bool,
-}
-
-impl Weigh for Delivered {
-    fn weight(&self) -> usize {
-        self.content.weight() + 16
-    }
 }
 
 impl Fold for Deliveries {
@@ -273,13 +239,10 @@ impl Deliveries {
         delivered.is_emitted &= delivered.content.settled == content.settled;
         delivered.content = content;
         if !may_die {
-            delivered.is_emitted &= !mem::take(&mut delivered.is_dead);
+            delivered.make_dead(false);
             self.delivered.complete(id);
             if let Some(known) = self.known.get_mut(&key) {
-                known.rejected.retain(|rejected| *rejected != id);
-                for (_, of) in known.dead.iter_mut().filter(|(_, of)| *of == Some(id)) {
-                    *of = None;
-                }
+                known.take_back(id);
             }
         }
         self.pair_again(key);
@@ -299,7 +262,7 @@ impl Deliveries {
     /// A dead letter is sent.
     fn bury(&mut self, key: u128, seq: i64) {
         if let Some(known) = self.known.get_mut(&key) {
-            known.dead.push((seq, None));
+            known.bury(seq);
             let first = self.unpaired.entry(key).or_insert(seq);
             *first = seq.min(*first);
         }
@@ -307,20 +270,17 @@ impl Deliveries {
 
     /// What dead letters are paired with has changed.
     fn pair_again(&mut self, key: u128) {
-        if self.known.get(&key).is_some_and(|known| !known.dead.is_empty()) {
+        if self.known.get(&key).is_some_and(Known::has_dead_letters) {
             self.unpaired.entry(key).or_insert(i64::MAX);
         }
     }
 
-    /// Pairs dead letters each with the latest delivery that was rejected before it, and has none.
+    /// Pairs the dead letters of contents of which something has changed.
     pub(crate) fn pair_dead_letters(&mut self) {
         for (key, first) in mem::take(&mut self.unpaired) {
             let Some(known) = self.known.get_mut(&key) else { continue };
-            let is_lost = known.pair(&mut self.delivered, &mut self.changed);
-            let lost = known.dead.iter().filter(|(seq, of)| is_lost && of.is_none() && *seq >= first).count();
-            self.left_out = self.left_out.saturating_add(lost as u64);
-            let latest = if known.open == 0 { 0 } else { DEAD_LETTERS };
-            known.end_dead(&mut self.delivered, latest);
+            let lost = known.pair(first, &mut self.delivered, &mut self.changed);
+            self.left_out = self.left_out.saturating_add(lost);
         }
     }
 
@@ -328,7 +288,7 @@ impl Deliveries {
     fn forget_oldest(&mut self) {
         self.has_forgotten = true;
         if let Some(mut known) = self.order.pop_front().and_then(|oldest| self.known.remove(&oldest)) {
-            known.end_dead(&mut self.delivered, 0);
+            known.end(&mut self.delivered, 0);
             for id in known.rejected {
                 self.evicted = self.evicted.saturating_add(u64::from(self.delivered.get(id).is_some()));
                 self.delivered.complete(id);
@@ -363,52 +323,6 @@ impl Deliveries {
     }
 }
 
-impl Known {
-    /// Pairs dead letters with rejected deliveries; gives whether some of these had left.
-    fn pair(&mut self, delivered: &mut Ordered<Delivered>, changed: &mut Vec<Id>) -> bool {
-        let rejected = self.rejected.len();
-        self.rejected.retain(|id| delivered.get(*id).is_some());
-        // A delivery that has left keeps its dead letter.
-        self.dead.retain(|(_, of)| of.is_none_or(|id| delivered.get(id).is_some()));
-        self.dead.sort_unstable_by_key(|(seq, _)| *seq);
-        let mut rejections = Vec::new();
-        for id in &self.rejected {
-            if let Some(Delivered { content, .. }) = delivered.get(*id) {
-                rejections.push((content.settled.map(|settled| settled.seq), content.seq, *id));
-            }
-        }
-        rejections.sort_unstable();
-        let mut rejections = rejections.into_iter().peekable();
-        let (mut latest, mut dead) = (BinaryHeap::new(), HashSet::<Id, RandomState>::default());
-        for (seq, of) in &mut self.dead {
-            while let Some((_, sent, id)) = rejections.next_if(|(settled, ..)| *settled < Some(*seq)) {
-                latest.push((sent, id));
-            }
-            *of = latest.pop().map(|(_, id)| id);
-            dead.extend(*of);
-        }
-        for id in &self.rejected {
-            if let Some(delivery) = delivered.get(*id)
-                && delivery.is_dead != dead.contains(id)
-            {
-                (delivery.is_dead, delivery.is_emitted) = (!delivery.is_dead, false);
-                changed.push(*id);
-            }
-        }
-        rejected > self.rejected.len()
-    }
-
-    /// All dead letters but the latest stay with the deliveries that they are paired with.
-    fn end_dead(&mut self, delivered: &mut Ordered<Delivered>, latest: usize) {
-        let ended = self.dead.len().saturating_sub(latest);
-        let dead: HashSet<Id, RandomState> = self.dead.drain(..ended).filter_map(|(_, of)| of).collect();
-        self.rejected.retain(|id| !dead.contains(id));
-        for id in dead {
-            delivered.complete(id);
-        }
-    }
-}
-
 /// A fingerprint of what a content has in common with equal ones.
 fn own_key(content: &Content) -> u128 {
     key(content, content.resource.as_deref().unwrap_or_default())
@@ -420,54 +334,4 @@ fn key(content: &Content, resource: &str) -> u128 {
         hasher.write_u128(content.alike);
         hasher.write(resource.as_bytes());
     })
-}
-
-impl Delivered {
-    const fn of(content: Content, attempts: Option<i64>) -> Self {
-        Self { content, attempts, is_dead: false, is_emitted: false }
-    }
-
-    /// Its fate; None if it is open, or its dead letter is another content.
-    pub(crate) fn fate(&self) -> Option<Fate> {
-        self.content.settled.map(|settled| settled.fate).filter(|_| !self.is_dead)
-    }
-
-    /// Whether it ended as a dead letter.
-    pub(crate) const fn is_dead(&self) -> bool {
-        self.is_dead
-    }
-
-    pub(crate) fn latency_ns(&self) -> Option<i64> {
-        self.content.settled.map(|settled| settled.at_ns.saturating_sub(self.content.at_ns))
-    }
-
-    pub(crate) fn cells(self) -> Vec<Cell> {
-        let (latency, fate) = (self.latency_ns(), self.fate());
-        let Self { content, attempts, is_dead, .. } = self;
-        let settled = content.settled;
-        let fate = match fate {
-            _ if is_dead => "dead_lettered",
-            None if content.is_evicted => "evicted",
-            None => "open",
-            Some(fate) => fate.name(),
-        };
-        vec![
-            Cell::Text(content.capture_id),
-            content.endpoint.into(),
-            content.peer.map(ByteBuf::into_vec).into(),
-            Cell::Word(if content.is_out { "out" } else { "in" }),
-            content.resource.into(),
-            content.sequence.map_or(Cell::Null, Cell::Decimal),
-            content.body_bytes.into(),
-            Cell::Flag(content.is_redelivered),
-            attempts.into(),
-            Cell::Word(fate),
-            settled.and_then(|settled| settled.status).map(i64::from).into(),
-            latency.into(),
-            content.seq.into(),
-            settled.map(|settled| settled.seq).into(),
-            content.at_ns.into(),
-            settled.map(|settled| settled.at_ns).into(),
-        ]
-    }
 }

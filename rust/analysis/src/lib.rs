@@ -4,6 +4,8 @@
 
 mod budget;
 mod contents;
+mod dead_letters;
+mod delivered;
 mod deliveries;
 mod divide;
 mod fingerprint;

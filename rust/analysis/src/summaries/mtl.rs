@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     contents::Contents,
-    deliveries::Delivered,
+    delivered::Delivered,
     divide::{Choice, Key},
     fingerprint::fingerprint_of,
     fold::Fold,
