@@ -1,8 +1,8 @@
 """Decoded messages beside the segments of a capture: Parquet files that any engine reads, and that decoding reads too.
 
 A segment ``0000000000-0000000133.parquet`` has its messages of CDTP in ``_decoded/cdtp/0000000000-0000000133.parquet``, one row a
-message, with the columns of `Capture.decode`; VARIANTs are shredded, so that a reader takes one of their fields alone. The footer
-says how they were decoded, and of which bytes.
+message, with the columns of `Capture.decode`; VARIANTs may be shredded, so that a reader takes one of their fields alone. The
+footer says how they were decoded, and of which bytes.
 """
 
 from __future__ import annotations
@@ -181,12 +181,12 @@ class Decoded:
             self._fragment = dataset.ParquetFileFormat(default_fragment_scan_options=checked).make_fragment(self._file)
             schema: pa.Schema = self._fragment.physical_schema
             self.marks = Marks.of(self._fragment.metadata.metadata)
-            self._shredded = frozenset((self.marks.shredded if self.marks else None) or ())
+            marked = (self.marks.shredded if self.marks else None) or ()
+            self._shredded = frozenset(
+                field.name for field in schema if field.name in marked and _is_shredded(field.type)
+            )
             self.schema = pa.schema(
-                [
-                    field.with_type(_VARIANT) if field.name in self._shredded and _is_shredded(field.type) else field
-                    for field in schema
-                ]
+                [field.with_type(_VARIANT) if field.name in self._shredded else field for field in schema]
             )
         # Of names that are no text, too.
         except (OSError, pa.ArrowException, ValueError) as error:

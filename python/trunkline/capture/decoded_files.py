@@ -219,8 +219,8 @@ def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks:
         write_page_index=True,
         write_page_checksum=True,
     ) as writer:
-        for table in itertools.chain([first], tables):
-            writer.write_table(_shredded(table, shreddings), row_group_size=max(1, len(table)))
+        for table in filter(len, itertools.chain([first], tables)):
+            writer.write_table(_shredded(table, shreddings), row_group_size=len(table))
             rows += len(table)
             errors += len(table) - table["error"].null_count
         shredded = None if marks.shredded is None else [*shreddings]

@@ -240,7 +240,7 @@ def export(
         bool,
         typer.Option(
             "--escape-formulas",
-            help="In CSV, put an apostrophe before text that a spreadsheet would take for a formula: with = + - @, a tab or a carriage return first.",
+            help="In CSV, put an apostrophe before text that a spreadsheet would take for a formula.",
         ),
     ] = False,
     selecting: Selecting,

@@ -101,7 +101,7 @@ def compact(
         typer.Option(
             "--decode",
             metavar="PROTOCOL,...",
-            help="Decode these protocols into Parquet beside the segments, which readers take instead.",
+            help="Decode these protocols into Parquet beside the segments.",
         ),
     ] = None,
     tags: Tags = None,
@@ -110,7 +110,7 @@ def compact(
     payload_file: PayloadFile = None,
     shred: Annotated[
         bool,
-        typer.Option("--shred", help="Shred VARIANTs of --decode, so that Spark and DuckDB read one tag alone."),
+        typer.Option("--shred", help="Shred VARIANTs: Spark and DuckDB read one tag alone."),
     ] = False,
     watch: Annotated[
         bool,
