@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import json
 import statistics
 import tempfile
@@ -17,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from benches.measure import machine, save
-from benches.spark.report import cdtp
 from benches.spark.slow_store import serving
-from trunkline._native.capture import Import
+from benches.spark.source import captured
 from trunkline.spark.source.captures import published
 from trunkline.spark.source.options import Settings
 from trunkline.spark.source.planning import parts
@@ -64,10 +62,7 @@ def stored(segments: int) -> tuple[list[str], dict[str, Any]]:
     lines += ["| the first micro-batch has | seconds | requests |", "|---|---|---|"]
     data = {}
     with tempfile.TemporaryDirectory() as scratch:
-        writing = Import(Path(scratch, "capture"), segment_bytes=1)
-        for at, (protocol, direction, _, _, frames) in enumerate(itertools.islice(cdtp(), segments)):
-            writing.append(1_700_000_000_000_000_000 + at, frames, protocol=protocol, direction=direction)
-        writing.commit()
+        captured(Path(scratch, "capture"), segments, segment_bytes=1)
         with serving(Path(scratch)) as store:
             for limit in LIMITS:
                 options = {"path": store.url("capture"), "protocol": "cdtp", "decode": "true"}

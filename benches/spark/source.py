@@ -32,9 +32,9 @@ AIMS = {"all columns": 0.85, "five columns": 0.9}
 _workers: dict[int, float] = {}
 
 
-def captured(directory: Path, rows: int) -> None:
-    """A capture of so many rows of CDTP, of segments of 8 MiB."""
-    writing = Import(directory, segment_bytes=8 << 20)
+def captured(directory: Path, rows: int, segment_bytes: int = 8 << 20) -> None:
+    """A capture of so many rows of CDTP."""
+    writing = Import(directory, segment_bytes=segment_bytes)
     for at, (protocol, direction, _, _, frames) in enumerate(itertools.islice(cdtp(), rows)):
         writing.append(1_700_000_000_000_000_000 + at * 1000, frames, protocol=protocol, direction=direction)
     writing.commit()

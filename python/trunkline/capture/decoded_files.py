@@ -212,15 +212,12 @@ def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks:
     # What the first row group often has are columns in all of them.
     of_first = {name: Shredding.of(first[name]) for name in variants} if shred else {}
     shreddings = {name: shredding for name, shredding in of_first.items() if shredding is not None}
+    first = _shredded(first, shreddings)
     with parquet.ParquetWriter(
-        scratch,
-        _shredded(first, shreddings).schema,
-        compression="zstd",
-        write_page_index=True,
-        write_page_checksum=True,
+        scratch, first.schema, compression="zstd", write_page_index=True, write_page_checksum=True
     ) as writer:
-        for table in filter(len, itertools.chain([first], tables)):
-            writer.write_table(_shredded(table, shreddings), row_group_size=len(table))
+        for table in filter(len, itertools.chain([first], (_shredded(table, shreddings) for table in tables))):
+            writer.write_table(table, row_group_size=len(table))
             rows += len(table)
             errors += len(table) - table["error"].null_count
         shredded = None if marks.shredded is None else [*shreddings]

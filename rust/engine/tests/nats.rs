@@ -98,8 +98,8 @@ fn a_connection_counts_once_the_server_has_its_subscriptions() {
     let events = saw(&role, &connected(&server));
     let said: Vec<_> = events
         .iter()
-        .filter_map(|told| {
-            if let Reported::Socket(0, SocketEvent::Server(notice)) = told { Some(notice.clone()) } else { None }
+        .filter_map(|reported| {
+            if let Reported::Socket(0, SocketEvent::Server(notice)) = reported { Some(notice.clone()) } else { None }
         })
         .collect();
     let forbidden = "Permissions Violation for Subscription to \"c\"".to_owned();
@@ -110,7 +110,7 @@ fn a_connection_counts_once_the_server_has_its_subscriptions() {
     let events = read_until(&role, |events| bodies(events).len() == 2);
     let messages: Vec<_> = events
         .into_iter()
-        .filter_map(|told| if let Reported::Message(frames) = told { Some(frames) } else { None })
+        .filter_map(|reported| if let Reported::Message(frames) = reported { Some(frames) } else { None })
         .collect();
     assert_eq!(
         messages,
@@ -121,7 +121,7 @@ fn a_connection_counts_once_the_server_has_its_subscriptions() {
     role.ask(send("a", "123456", Some(1)));
     let events =
         saw(&role, &SocketEvent::Server(ServerNotice::Unsent("it is larger than the server accepts".to_owned())));
-    assert!(events.iter().any(|told| is(told, &SocketEvent::Unsent(SendId(1), Unsent::Unreachable))));
+    assert!(events.iter().any(|reported| is(reported, &SocketEvent::Unsent(SendId(1), Unsent::Unreachable))));
     close(&role);
 }
 
@@ -150,7 +150,8 @@ fn a_send_is_confirmed_by_the_server_alone() {
     assert_eq!(client.hear_until("PING"), ["PUB x 1", "2"]);
     client.say("PONG\r\nMSG a 1 0\r\n\r\n");
     let events = read_until(&role, |events| !bodies(events).is_empty());
-    let sent: Vec<_> = events.iter().filter(|told| matches!(told, Reported::Socket(0, SocketEvent::Sent(_)))).collect();
+    let sent: Vec<_> =
+        events.iter().filter(|reported| matches!(reported, Reported::Socket(0, SocketEvent::Sent(_)))).collect();
     assert_eq!(sent, [&Reported::Socket(0, SocketEvent::Sent(SendId(1)))]);
     drop(client);
     // Nobody knows whether the second has arrived.
@@ -169,11 +170,10 @@ fn what_is_said_to_be_unsent_is_not_sent_later() {
     assert!(role.endpoints().is_empty());
     let reason = "the NATS server closed the connection".to_owned();
     let endpoint = format!("nats://{}", server.address());
-    assert!(
-        events
-            .iter()
-            .any(|told| is(told, &SocketEvent::HandshakeFailed { endpoint: endpoint.clone(), reason: reason.clone() }))
-    );
+    assert!(events.iter().any(|reported| is(
+        reported,
+        &SocketEvent::HandshakeFailed { endpoint: endpoint.clone(), reason: reason.clone() }
+    )));
     role.ask(send("x", "held", None));
     role.ask(send("x", "refused", Some(1)));
     role.ask(send("x", vec![b'y'; 3 << 20], None));
@@ -195,8 +195,10 @@ fn a_server_that_says_something_odd_is_tried_again() {
     }
     let (mut client, _) = server.welcome(INFO);
     let events = saw(&role, &connected(&server));
-    let reasons =
-        events.iter().filter(|told| matches!(told, Reported::Socket(_, SocketEvent::HandshakeFailed { .. }))).count();
+    let reasons = events
+        .iter()
+        .filter(|reported| matches!(reported, Reported::Socket(_, SocketEvent::HandshakeFailed { .. })))
+        .count();
     assert_eq!(reasons, 4);
     client.say("NONSENSE\r\n");
     let (_client, said) = server.welcome(INFO);
@@ -212,7 +214,7 @@ fn servers_of_the_cluster_take_over() {
     let info = format!("INFO {{\"connect_urls\":[\"{}\",\"{}\"]}}\r\n", first.address(), second.address());
     let (mut client, _) = first.welcome(&info);
     let events = saw(&role, &connected(&first));
-    assert!(events.iter().any(|told| matches!(told, Reported::Socket(_, SocketEvent::Unreachable { .. }))));
+    assert!(events.iter().any(|reported| matches!(reported, Reported::Socket(_, SocketEvent::Unreachable { .. }))));
     // It ends soon, and then does.
     client.say("INFO {\"ldm\":true}\r\n");
     drop(client);
@@ -310,7 +312,7 @@ fn subjects_that_are_none_are_refused() {
     let role = start(&server, &[&["a"]]);
     role.ask(Ask::Listen(1, "a\r\nPUB b 0".to_owned()));
     read_until(&role, |events| {
-        events.iter().any(|told| matches!(told, Reported::Socket(1, SocketEvent::OpenFailed { .. })))
+        events.iter().any(|reported| matches!(reported, Reported::Socket(1, SocketEvent::OpenFailed { .. })))
     });
     close(&role);
 }
@@ -327,11 +329,11 @@ fn a_server_that_breaks_encryption_is_tried_again() {
         assert_eq!(client.0.fill_buf().expect("it writes")[0], 22);
         client.say(junk);
         drop(client);
-        let failed = |told: &Reported| match told {
+        let failed = |reported: &Reported| match reported {
             Reported::Socket(_, SocketEvent::HandshakeFailed { reason, .. }) => Some(reason.clone()),
             Reported::Socket(..) | Reported::Message(_) => None,
         };
-        let events = read_until(&role, |events| events.iter().any(|told| failed(told).is_some()));
+        let events = read_until(&role, |events| events.iter().any(|reported| failed(reported).is_some()));
         reasons.extend(events.iter().find_map(failed));
     }
     assert!(reasons[0].starts_with("encryption has failed: "), "{reasons:?}");

@@ -169,14 +169,14 @@ fn trusting(folder: &TempDir) -> Tls {
 /// Why a role that encrypts so is not connected.
 fn refusal(settings: NatsSettings) -> String {
     let role = start_with(settings, &[&["a"]], Bounds::default());
-    let refused = |told: &Reported| match told {
+    let refused = |reported: &Reported| match reported {
         Reported::Socket(
             _,
             SocketEvent::HandshakeFailed { reason, .. } | SocketEvent::Server(ServerNotice::Denied { reason, .. }),
         ) => Some(reason.clone()),
         Reported::Socket(..) | Reported::Message(_) => None,
     };
-    let events = read_until(&role, |events| events.iter().any(|told| refused(told).is_some()));
+    let events = read_until(&role, |events| events.iter().any(|reported| refused(reported).is_some()));
     close(&role);
     events.iter().find_map(refused).expect("it was read")
 }
@@ -205,7 +205,8 @@ fn roles_talk_through_a_server() {
     let frames = vec!["r".into(), Bytes::new(), Bytes::new()];
     saying.ask(Ask::Send { to: Some("nobody".into()), frames, id: None });
     let events = read_until(&saying, |events| !bodies(events).is_empty());
-    let is_none = |told: &Reported| matches!(told, Reported::Message(frames) if frames[1].starts_with(b"NATS/1.0 503"));
+    let is_none =
+        |reported: &Reported| matches!(reported, Reported::Message(frames) if frames[1].starts_with(b"NATS/1.0 503"));
     assert!(events.iter().any(is_none));
     // After an outage, all is as before.
     server.stop();
@@ -272,11 +273,11 @@ fn who_has_no_login_is_refused() {
     let events = saw(&role, &server.connected());
     let forbidden =
         |what: &str| SocketEvent::Server(ServerNotice::Forbidden(format!("Permissions Violation for {what} to \"b\"")));
-    assert!(events.iter().any(|told| is(told, &forbidden("Subscription"))));
+    assert!(events.iter().any(|reported| is(reported, &forbidden("Subscription"))));
     // The server has it, and has said before that it does not pass it on.
     role.ask(send("b", "1", Some(1)));
     let events = saw(&role, &SocketEvent::Sent(SendId(1)));
-    assert!(events.iter().any(|told| is(told, &forbidden("Publish"))));
+    assert!(events.iter().any(|reported| is(reported, &forbidden("Publish"))));
     close(&role);
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn column_kinds() -> Vec<&'static str> {
 /// A column of VARIANTs as JSON text.
 #[pyfunction]
 pub(crate) fn variant_json(py: Python<'_>, column: AnyArray) -> PyResult<Bound<'_, PyAny>> {
-    let text = variants_as_json(&variants(column)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let text = variants_as_json(&variants(column)?).map_err(|error| damaged(&error))?;
     array(py, &PyArray::from_array_ref(Arc::new(text)))
 }
 
@@ -39,10 +39,14 @@ fn variants(column: AnyArray) -> PyResult<StructArray> {
     column.as_struct_opt().cloned().ok_or_else(|| PyTypeError::new_err("not a column of VARIANTs"))
 }
 
+fn damaged(error: &ColumnError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
 /// A shredded column of VARIANTs, put together again.
 #[pyfunction]
 pub(crate) fn unshredded(py: Python<'_>, column: AnyArray) -> PyResult<Bound<'_, PyAny>> {
-    let column = unshredded_of(&variants(column)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let column = unshredded_of(&variants(column)?).map_err(|error| damaged(&error))?;
     array(py, &PyArray::from_array_ref(Arc::new(column)))
 }
 
@@ -54,12 +58,12 @@ pub(crate) struct PyShredding(Shredding);
 impl PyShredding {
     #[staticmethod]
     fn of(column: AnyArray) -> PyResult<Option<Self>> {
-        let found = Shredding::of(&variants(column)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let found = Shredding::of(&variants(column)?).map_err(|error| damaged(&error))?;
         Ok(found.map(Self))
     }
 
     fn shredded<'py>(&self, py: Python<'py>, column: AnyArray) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let column = self.0.shredded(&variants(column)?).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        let column = self.0.shredded(&variants(column)?).map_err(|error| damaged(&error))?;
         column.map(|column| array(py, &PyArray::from_array_ref(Arc::new(column)))).transpose()
     }
 }

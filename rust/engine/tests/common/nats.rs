@@ -22,17 +22,17 @@ pub(crate) fn send(subject: &'static str, body: impl Into<Bytes>, id: Option<u64
     Ask::Send { to: Some(subject.into()), frames: vec![Bytes::new(), Bytes::new(), body.into()], id }
 }
 
-pub(crate) fn is(told: &Reported, event: &SocketEvent) -> bool {
-    matches!(told, Reported::Socket(_, other) if other == event)
+pub(crate) fn is(reported: &Reported, event: &SocketEvent) -> bool {
+    matches!(reported, Reported::Socket(_, other) if other == event)
 }
 
 pub(crate) fn saw(handle: &Handle<Echo>, event: &SocketEvent) -> Vec<Reported> {
-    read_until(handle, |events| events.iter().any(|told| is(told, event)))
+    read_until(handle, |events| events.iter().any(|reported| is(reported, event)))
 }
 
 pub(crate) fn bodies(events: &[Reported]) -> Vec<Bytes> {
     events
         .iter()
-        .filter_map(|told| if let Reported::Message(frames) = told { frames.last().cloned() } else { None })
+        .filter_map(|reported| if let Reported::Message(frames) = reported { frames.last().cloned() } else { None })
         .collect()
 }

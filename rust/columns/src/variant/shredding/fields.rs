@@ -8,7 +8,6 @@ use arrow_array::{
         ArrayBuilder, BinaryBuilder, BooleanBuilder, Float32Builder, Float64Builder, Int64Builder, StringBuilder,
     },
 };
-use arrow_buffer::NullBuffer;
 
 use super::{Kind, pair};
 use crate::variant::{
@@ -65,7 +64,7 @@ impl FieldBuilder {
             TypedBuilder::Double(column) => ArrayBuilder::finish(column),
             TypedBuilder::Text(column) => ArrayBuilder::finish(column),
         };
-        Arc::new(StructArray::new(pair(kind), vec![Arc::new(self.value.finish()), typed], None::<NullBuffer>))
+        Arc::new(StructArray::new(pair(kind), vec![Arc::new(self.value.finish()), typed], None))
     }
 }
 

@@ -11,7 +11,7 @@ use arrow_array::{
 
 use super::{
     Kind, TYPED,
-    object::{Names, Object},
+    object::{self, Names},
 };
 use crate::{
     ColumnError,
@@ -76,9 +76,7 @@ impl Joiner {
             let Some(bytes) = typed.or_else(|| field.value.get(row)) else { continue };
             members.push((number.ok_or_else(refused)?, bytes));
         }
-        if let Some(rest) = Object::of(rest) {
-            members.extend(rest.members);
-        }
+        members.extend(object::members(rest).into_iter().flatten());
         bytes.clear();
         names.put_object(&mut members, bytes);
         Ok(bytes)

@@ -8,6 +8,7 @@ mod joining;
 mod object;
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, HashSet},
     sync::Arc,
 };
@@ -16,10 +17,7 @@ use arrow_array::{Array, ArrayRef, BinaryArray, StructArray, builder::BinaryBuil
 use arrow_buffer::NullBufferBuilder;
 use arrow_schema::{DataType, Field, Fields};
 
-use self::{
-    fields::FieldBuilder,
-    object::{Names, Object},
-};
+use self::{fields::FieldBuilder, object::Names};
 use super::{
     VariantWriter, parts,
     reading::{Value, Variant, alone},
@@ -50,11 +48,12 @@ impl Shredding {
         let mut objects = 0;
         let mut counted: BTreeMap<&[u8], BTreeMap<Kind, usize>> = BTreeMap::new();
         for row in (0..column.len()).filter(|row| column.is_valid(*row)) {
-            let Some(fields) = Object::of(Variant::at(metadata, value, row)) else { continue };
+            let variant = Variant::at(metadata, value, row);
+            let Some(members) = object::members(variant) else { continue };
             objects += 1;
-            for (number, bytes) in fields.members {
+            for (number, bytes) in members {
                 if let Some(kind) = Kind::of(bytes) {
-                    *counted.entry(fields.of.name(number)).or_default().entry(kind).or_default() += 1;
+                    *counted.entry(variant.name(number)).or_default().entry(kind).or_default() += 1;
                 }
             }
         }
@@ -65,7 +64,7 @@ impl Shredding {
                 (count * SHARE >= objects).then_some((count, str::from_utf8(name).ok()?.to_owned(), kind))
             })
             .collect();
-        fields.sort_by_key(|(count, ..)| usize::MAX - count);
+        fields.sort_by_key(|(count, ..)| Reverse(*count));
         // Readers tell columns apart in any case, want them to have a name, and some end it at a NUL.
         let mut names = HashSet::from([String::new()]);
         fields.retain(|(_, name, _)| !name.contains('\0') && names.insert(name.to_lowercase()));
@@ -88,12 +87,10 @@ impl Shredding {
         for row in 0..column.len() {
             let variant = Variant::at(metadata, value, row);
             let is_object = column.is_valid(row) && variant.is_object();
-            if is_object && !shredder.shred(variant, &self.0, &mut fields) {
-                return Ok(None);
-            }
             objects.append(is_object);
             if is_object {
-                wholes.append_option(shredder.rest());
+                let Some(rest) = shredder.shred(variant, &self.0, &mut fields) else { return Ok(None) };
+                wholes.append_option((!rest.is_empty()).then_some(rest));
             } else {
                 fields.iter_mut().for_each(FieldBuilder::push_none);
                 wholes.append_option(column.is_valid(row).then_some(variant.bytes()));
@@ -119,17 +116,17 @@ struct Shredder {
     names: Names,
     writer: VariantWriter,
     bytes: Vec<u8>,
-    has_rest: bool,
 }
 
 impl Shredder {
-    /// Adds the fields of an object to columns, if it can be put together again; whether it was.
-    fn shred(&mut self, variant: Variant<'_>, named: &[(String, Kind)], columns: &mut [FieldBuilder]) -> bool {
-        let Some(Object { mut members, .. }) = Object::of(variant) else { return false };
-        let Self { names, bytes, .. } = self;
+    /// Adds the fields of an object to columns. Gives an object of those without one, nothing if there are none; None if it
+    /// could not be put together again.
+    fn shred(&mut self, variant: Variant<'_>, named: &[(String, Kind)], columns: &mut [FieldBuilder]) -> Option<&[u8]> {
+        let mut members = object::members(variant)?;
+        let Self { names, writer, bytes } = self;
         names.list(variant, named.iter().map(|(name, _)| name.as_str()));
         if names.is_repeated {
-            return false;
+            return None;
         }
         let column_of = |number: usize| names.numbers.iter().position(|of| *of == Some(number));
         let (mut found, mut rest) = (vec![None; named.len()], Vec::new());
@@ -142,20 +139,16 @@ impl Shredder {
         bytes.clear();
         names.put_object(&mut members, bytes);
         if *bytes != variant.bytes() {
-            return false;
+            return None;
         }
         for (column, bytes) in columns.iter_mut().zip(found) {
-            column.push(bytes, &mut self.writer);
+            column.push(bytes, writer);
         }
-        self.has_rest = !rest.is_empty();
         bytes.clear();
-        names.put_object(&mut rest, bytes);
-        true
-    }
-
-    /// The fields of the last object that have no column.
-    fn rest(&self) -> Option<&[u8]> {
-        self.has_rest.then_some(&self.bytes)
+        if !rest.is_empty() {
+            names.put_object(&mut rest, bytes);
+        }
+        Some(bytes)
     }
 }
 

@@ -2,30 +2,22 @@
 
 use crate::variant::{Member, low, put_object_header, reading::Variant};
 
-/// An object whose values lie one after another in the order in which its names were listed, as they are written here.
-pub(super) struct Object<'a> {
-    pub(super) of: Variant<'a>,
-    /// The numbers of names, and values.
-    pub(super) members: Vec<(usize, &'a [u8])>,
-}
-
-impl<'a> Object<'a> {
-    /// None of a value of another kind, or of another order.
-    pub(super) fn of(variant: Variant<'a>) -> Option<Self> {
-        if !variant.is_object() {
-            return None;
-        }
-        let mut members: Vec<_> =
-            variant.numbered().map(|(number, member)| Some((number?, member.bytes()))).collect::<Option<_>>()?;
-        members.sort_unstable_by_key(|(number, _)| *number);
-        let mut end = 0;
-        for (_, bytes) in members.iter_mut().rev() {
-            let length = bytes.len().checked_sub(end)?;
-            end = bytes.len();
-            *bytes = &bytes[..length];
-        }
-        Some(Self { of: variant, members })
+/// The members of an object whose values lie one after another in the order in which its names were listed, as they are
+/// written here: the numbers of the names, and the values. None of a value of another kind, or of another order.
+pub(super) fn members(object: Variant<'_>) -> Option<Vec<(usize, &[u8])>> {
+    if !object.is_object() {
+        return None;
     }
+    let mut members: Vec<_> =
+        object.numbered().map(|(number, member)| Some((number?, member.bytes()))).collect::<Option<_>>()?;
+    members.sort_unstable_by_key(|(number, _)| *number);
+    let mut end = 0;
+    for (_, bytes) in members.iter_mut().rev() {
+        let length = bytes.len().checked_sub(end)?;
+        end = bytes.len();
+        *bytes = &bytes[..length];
+    }
+    Some(members)
 }
 
 /// The names that a metadata lists: the next row probably has the same.
