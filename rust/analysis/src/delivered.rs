@@ -1,7 +1,6 @@
 //! One delivery of a content, as a row has it.
 
 use serde::{Deserialize, Serialize};
-use serde_bytes::ByteBuf;
 
 use crate::{
     ordered::Weigh,
@@ -64,9 +63,9 @@ impl Delivered {
             Some(fate) => fate.name(),
         };
         vec![
-            Cell::Text(content.capture_id),
+            content.capture_id.into(),
             content.endpoint.into(),
-            content.peer.map(ByteBuf::into_vec).into(),
+            content.peer.into(),
             Cell::Word(if content.is_out { "out" } else { "in" }),
             content.resource.into(),
             content.sequence.map_or(Cell::Null, Cell::Decimal),

@@ -154,9 +154,10 @@ impl Deliveries {
 
     /// Adds the next content, with what settled it.
     pub(crate) fn add(&mut self, content: Content) {
-        let attempts = self.number(&content);
+        let key = own_key(&content);
+        let attempts = self.number(&content, key);
         if content.may_die() {
-            self.reject(content, attempts);
+            self.reject(content, key, attempts);
         } else {
             let id = self.delivered.begin(Delivered::of(content, attempts));
             self.delivered.complete(id);
@@ -171,12 +172,12 @@ impl Deliveries {
         });
         let (key, at_ns) = (own_key(&content), content.at_ns);
         let before = self.close(message);
-        let attempts = if news.is_new { self.number(&content) } else { before.and_then(|open| open.attempts) };
+        let attempts = if news.is_new { self.number(&content, key) } else { before.and_then(|open| open.attempts) };
         let mut rejected = before.and_then(|open| open.rejected);
         if news.is_changed {
             rejected = match rejected {
                 Some(id) => self.replace(id, key, content).then_some(id),
-                None if content.may_die() => Some(self.reject(content, attempts)),
+                None if content.may_die() => Some(self.reject(content, key, attempts)),
                 None => {
                     self.ready.push_back(Delivered::of(content, attempts));
                     None
@@ -194,13 +195,13 @@ impl Deliveries {
     }
 
     /// Numbers a delivery, and notes it if it is a dead letter.
-    fn number(&mut self, content: &Content) -> Option<i64> {
+    fn number(&mut self, content: &Content, own: u128) -> Option<i64> {
         let resource = content.resource.as_deref().unwrap_or_default();
         if let Some(of) = resource.strip_suffix(DEAD).filter(|_| content.is_delivered()) {
             self.bury(key(content, of), content.seq);
         }
         let has_forgotten = self.has_forgotten;
-        let known = self.known(own_key(content));
+        let known = self.known(own);
         let before = known.attempts;
         known.attempts = match before {
             Some(attempts) if content.is_redelivered => Some(attempts.saturating_add(1)),
@@ -224,8 +225,7 @@ impl Deliveries {
     }
 
     /// Keeps a rejected delivery, which may become a dead letter.
-    fn reject(&mut self, content: Content, attempts: Option<i64>) -> Id {
-        let key = own_key(&content);
+    fn reject(&mut self, content: Content, key: u128, attempts: Option<i64>) -> Id {
         let id = self.delivered.begin(Delivered::of(content, attempts));
         self.known(key).rejected.push(id);
         self.pair_again(key);

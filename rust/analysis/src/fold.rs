@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use trunkline_columns::ColumnError;
 
 use crate::{
+    bodies::hashed,
     budget::Budget,
     divide::{Key, divide},
     fingerprint::fingerprint,
@@ -110,7 +111,7 @@ pub trait Folding: Send {
 }
 
 /// The versions of states that are read: the last one is written.
-const VERSIONS: RangeInclusive<u16> = 4..=7;
+const VERSIONS: RangeInclusive<u16> = 4..=8;
 
 /// A fold, and the open rows that it has emitted.
 #[derive(Serialize, Deserialize)]
@@ -169,7 +170,7 @@ impl<F: Fold> Folding for Emitter<F> {
     }
 
     fn divide(&self, batch: &RecordBatch, parts: u32) -> Result<Vec<(u64, RecordBatch)>, ColumnError> {
-        divide(F::RELATED.or_else(|| key(F::PROTOCOL)).unwrap_or_default(), &F::prepare(batch)?, parts)
+        divide(F::RELATED.or_else(|| key(F::PROTOCOL)).unwrap_or_default(), &hashed(F::prepare(batch)?)?, parts)
     }
 
     fn steps(&self) -> &'static [&'static str] {

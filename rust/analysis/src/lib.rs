@@ -2,6 +2,7 @@
 //! order, without files, sockets or Python.
 #![forbid(unsafe_code)]
 
+mod bodies;
 mod budget;
 mod contents;
 mod dead_letters;

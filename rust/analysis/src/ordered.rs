@@ -1,6 +1,6 @@
 //! Items in the order in which they began, until they are complete: how many may wait, and which are evicted.
 
-use std::{collections::VecDeque, mem};
+use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
@@ -192,16 +192,22 @@ impl<T> Ordered<T> {
         self.ready.pop_front().or_else(|| self.pop())
     }
 
-    /// Takes out all that are complete.
+    /// Takes out all that are complete. Mostly they are the oldest, so that those after them need not move.
     fn sweep(&mut self) {
-        self.complete = 0;
-        for slot in mem::take(&mut self.slots) {
+        let mut before = Vec::new();
+        while self.complete > 0
+            && let Some(slot) = self.slots.pop_front()
+        {
             if slot.is_complete {
+                self.complete -= 1;
                 self.bytes = self.bytes.saturating_sub(slot.weight);
                 self.ready.push_back(slot.item);
             } else {
-                self.slots.push_back(slot);
+                before.push(slot);
             }
+        }
+        for slot in before.into_iter().rev() {
+            self.slots.push_front(slot);
         }
     }
 

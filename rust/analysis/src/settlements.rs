@@ -18,7 +18,10 @@ use crate::{
     fingerprint::{Fingerprints, fingerprint},
     fold::Fold,
     ordered::{Id, Ordered, Weigh},
-    rows::{Chosen, binary, bytes_at, decimal_at, decimals, flag_at, flags, number_at, numbers, small, text, text_at},
+    rows::{
+        Chosen, Interner, binary, bytes_at, decimal_at, decimals, flag_at, flags, number_at, numbers, small, text,
+        text_at,
+    },
     table::{Cell, Columns, Kind},
 };
 
@@ -63,9 +66,18 @@ pub(crate) struct Settlements {
 /// A data connection, as a server identifies it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Peer {
-    capture_id: String,
-    endpoint: Option<String>,
-    routing_id: Option<ByteBuf>,
+    capture_id: Arc<str>,
+    endpoint: Option<Arc<str>>,
+    routing_id: Option<Arc<ByteBuf>>,
+}
+
+/// What the rows of a batch have in common.
+#[derive(Default)]
+struct Names<'a> {
+    captures: Interner<'a, str, Arc<str>>,
+    endpoints: Interner<'a, str, Arc<str>>,
+    resources: Interner<'a, str, Arc<str>>,
+    peers: Interner<'a, [u8], Arc<ByteBuf>>,
 }
 
 /// What is open on a connection.
@@ -104,11 +116,11 @@ struct Gone {
 #[allow(clippy::struct_excessive_bools)] // none depends on another
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Content {
-    pub(crate) capture_id: String,
-    pub(crate) endpoint: Option<String>,
-    pub(crate) peer: Option<ByteBuf>,
+    pub(crate) capture_id: Arc<str>,
+    pub(crate) endpoint: Option<Arc<str>>,
+    pub(crate) peer: Option<Arc<ByteBuf>>,
     pub(crate) is_out: bool,
-    pub(crate) resource: Option<String>,
+    pub(crate) resource: Option<Arc<str>>,
     pub(crate) sequence: Option<u64>,
     pub(crate) body_bytes: Option<i64>,
     pub(crate) is_redelivered: bool,
@@ -161,7 +173,7 @@ enum Message {
 
 impl Weigh for Content {
     fn weight(&self) -> usize {
-        let texts = [&self.endpoint, &self.resource].into_iter().flatten().map(String::len).sum::<usize>();
+        let texts = [&self.endpoint, &self.resource].into_iter().flatten().map(|text| text.len()).sum::<usize>();
         size_of::<Self>() + 100 + texts + self.capture_id.len() + self.peer.as_ref().map_or(0, |peer| peer.len())
     }
 
@@ -245,14 +257,15 @@ impl Fold for Settlements {
         let is_property = |name: &str| name != REDELIVERED && (name.starts_with("property_") || name == PROPERTIES);
         let fingerprints = Fingerprints::of(batch, |name| is_property(name) || ["body_bytes", "body"].contains(&name));
         let chosen = Chosen::of(batch)?;
+        let mut names = Names::default();
         for row in 0..batch.num_rows() {
             let Some(kind @ ("lease" | "response" | "content" | "confirm" | "reject")) = text_at(&kinds, row) else {
                 continue;
             };
             let peer = Peer {
-                capture_id: text_at(&capture_id, row).unwrap_or_default().to_owned(),
-                endpoint: text_at(&endpoint, row).map(str::to_owned),
-                routing_id: bytes_at(&peers, row).map(ByteBuf::from),
+                capture_id: names.captures.of(text_at(&capture_id, row).unwrap_or_default(), Arc::from),
+                endpoint: text_at(&endpoint, row).map(|name| names.endpoints.of(name, Arc::from)),
+                routing_id: bytes_at(&peers, row).map(|peer| names.peers.of(peer, bytes)),
             };
             let is_out = text_at(&direction, row) == Some("out");
             let sequence = decimal_at(&sequences, row);
@@ -278,7 +291,7 @@ impl Fold for Settlements {
                         endpoint: peer.endpoint.clone(),
                         peer: peer.routing_id.clone(),
                         is_out,
-                        resource: resource.map(str::to_owned),
+                        resource: resource.map(|name| names.resources.of(name, Arc::from)),
                         sequence,
                         body_bytes: number_at(&body_bytes, row),
                         is_redelivered: is(&redelivered),
@@ -302,7 +315,7 @@ impl Fold for Settlements {
                 _ if status.is_some_and(|status| status >= 400) => settlement(settled(Fate::Refused, status)),
                 _ => continue,
             };
-            self.take(&peer, message);
+            self.take(peer, message);
         }
         Ok(())
     }
@@ -364,6 +377,71 @@ impl Connection {
     fn is_idle(&self) -> bool {
         let flows = [&self.to_reader, &self.from_writer];
         self.asked.is_none() && flows.iter().all(|flow| flow.open.is_empty() && flow.latest.is_empty())
+    }
+
+    /// The answer to the last lease presented is known. Gives the number of contents that are settled and are not here.
+    fn end_lease(&mut self, is_granted: bool, sent: &mut Ordered<Content>) -> u64 {
+        let Some((_, since)) = self.asked.take() else { return 0 };
+        if is_granted {
+            // What was sent before can no longer be settled.
+            for flow in [mem::take(&mut self.to_reader), mem::take(&mut self.from_writer)] {
+                flow.open.values().chain(flow.latest.values()).for_each(|id| sent.complete(*id));
+            }
+        }
+        since.iter().map(|message| self.apply(message, sent)).fold(0, u64::saturating_add)
+    }
+
+    /// Takes a message; gives the number of contents that it settles and that are not here.
+    fn apply(&mut self, message: &Message, sent: &mut Ordered<Content>) -> u64 {
+        let mut unknown = 0_u64;
+        match *message {
+            Message::Content { id, is_out, sequence } => {
+                let flow = if is_out { &mut self.to_reader } else { &mut self.from_writer };
+                if let Some(before) = flow.latest.insert(sequence, id)
+                    && flow.open.get(&sequence) != Some(&before)
+                {
+                    // A Response would now refer to the new one.
+                    sent.complete(before);
+                }
+                if sequence > flow.last {
+                    flow.open.insert(sequence, id);
+                    flow.last = sequence;
+                }
+            }
+            Message::Settlement { is_out, sequence, is_multiple, settled } => {
+                // A content is settled in the other direction.
+                let flow = if is_out { &mut self.from_writer } else { &mut self.to_reader };
+                let mut settle = |id: Id| {
+                    if let Some(content) = sent.get(id) {
+                        content.settled = Some(settled);
+                        sent.complete(id);
+                    } else {
+                        unknown = unknown.saturating_add(1);
+                    }
+                };
+                if settled.fate == Fate::Refused {
+                    if let Some(id) = flow.latest.remove(&sequence) {
+                        flow.open.retain(|_, open| *open != id);
+                        settle(id);
+                    }
+                } else if is_multiple {
+                    // A sequence beyond the last covers what was sent.
+                    let up_to = sequence.min(flow.last);
+                    let after = up_to.checked_add(1).map(|after| flow.open.split_off(&after)).unwrap_or_default();
+                    for (number, id) in mem::replace(&mut flow.open, after) {
+                        flow.forget_latest(number, id);
+                        settle(id);
+                    }
+                    unknown = unknown.saturating_add(flow.gone.settle_to(up_to));
+                } else if let Some(id) = flow.open.remove(&sequence) {
+                    flow.forget_latest(sequence, id);
+                    settle(id);
+                } else {
+                    unknown = unknown.saturating_add(flow.gone.settle(sequence));
+                }
+            }
+        }
+        unknown
     }
 }
 
@@ -434,15 +512,15 @@ impl Content {
         let is_changed = is_new || self.is_evicted || self.emitted != settled;
         let of = settled.filter(|_| !is_new).map_or(self.seq, |settled| settled.seq);
         vec![
-            Cell::Text(self.capture_id),
+            self.capture_id.into(),
             self.endpoint.into(),
-            self.peer.map(ByteBuf::into_vec).into(),
+            self.peer.into(),
             Cell::Word(if self.is_out { "out" } else { "in" }),
             self.resource.into(),
             self.sequence.map_or(Cell::Null, Cell::Decimal),
             self.body_bytes.into(),
             Cell::Flag(self.is_redelivered),
-            Cell::Bytes(self.alike.to_be_bytes().to_vec()),
+            Cell::Fingerprint(self.alike),
             self.seq.into(),
             self.at_ns.into(),
             settled.map_or(Cell::Null, |settled| Cell::Word(settled.fate.name())),
@@ -471,6 +549,7 @@ impl Content {
         let [is_evicted, is_new, is_changed, is_over] =
             ["is_evicted", "is_new", "is_changed", "is_over"].map(|name| flags(batch, name));
         let [is_evicted, is_new, is_changed, is_over] = [is_evicted?, is_new?, is_changed?, is_over?];
+        let mut names = Names::default();
         let content = |row| {
             let settled = text_at(&fate, row).and_then(Fate::named).map(|fate| Settled {
                 seq: settled_seq.value(row),
@@ -479,11 +558,11 @@ impl Content {
                 status: status.is_valid(row).then(|| status.value(row)),
             });
             let content = Self {
-                capture_id: text_at(&capture_id, row).unwrap_or_default().to_owned(),
-                endpoint: text_at(&endpoint, row).map(str::to_owned),
-                peer: bytes_at(&peers, row).map(ByteBuf::from),
+                capture_id: names.captures.of(text_at(&capture_id, row).unwrap_or_default(), Arc::from),
+                endpoint: text_at(&endpoint, row).map(|name| names.endpoints.of(name, Arc::from)),
+                peer: bytes_at(&peers, row).map(|peer| names.peers.of(peer, bytes)),
                 is_out: text_at(&direction, row) == Some("out"),
-                resource: text_at(&resource, row).map(str::to_owned),
+                resource: text_at(&resource, row).map(|name| names.resources.of(name, Arc::from)),
                 sequence: decimal_at(&sequences, row),
                 body_bytes: number_at(&body_bytes, row),
                 is_redelivered: flag_at(&redelivered, row),
@@ -505,6 +584,10 @@ impl Content {
         };
         Ok((0..batch.num_rows()).map(content).collect())
     }
+}
+
+fn bytes(bytes: &[u8]) -> Arc<ByteBuf> {
+    Arc::new(ByteBuf::from(bytes))
 }
 
 /// A fingerprint of what contents have in common of which one may be delivered in place of the other: their values, their
@@ -616,16 +699,9 @@ impl Settlements {
     /// The answer to the last lease presented is known: a connection that presents a second lease keeps the first
     /// (MTL-34).
     fn end_lease(&mut self, peer: &Peer, is_granted: bool) {
-        let Some(connection) = self.peers.get_mut(peer) else { return };
-        let Some((_, since)) = connection.asked.take() else { return };
-        if is_granted {
-            // What was sent before can no longer be settled.
-            for flow in [mem::take(&mut connection.to_reader), mem::take(&mut connection.from_writer)] {
-                flow.open.values().chain(flow.latest.values()).for_each(|id| self.sent.complete(*id));
-            }
-        }
-        for message in since {
-            self.apply(peer, &message);
+        if let Some(connection) = self.peers.get_mut(peer) {
+            let unknown = connection.end_lease(is_granted, &mut self.sent);
+            self.left_out = self.left_out.saturating_add(unknown);
         }
     }
 
@@ -638,68 +714,18 @@ impl Settlements {
         }
     }
 
-    fn take(&mut self, peer: &Peer, message: Message) {
-        let connection = self.peers.entry(peer.clone()).or_default();
+    fn take(&mut self, peer: Peer, message: Message) {
+        let Self { peers, sent, left_out, .. } = self;
+        let connection = peers.entry(peer).or_default();
         let Some((_, since)) = &mut connection.asked else {
-            self.apply(peer, &message);
+            let unknown = connection.apply(&message, sent);
+            *left_out = left_out.saturating_add(unknown);
             return;
         };
         since.push(message);
         if since.len() >= UNKNOWN {
-            self.left_out = self.left_out.saturating_add(1);
-            self.end_lease(peer, true);
-        }
-    }
-
-    fn apply(&mut self, peer: &Peer, message: &Message) {
-        let Self { peers, sent, left_out, .. } = self;
-        let connection = peers.entry(peer.clone()).or_default();
-        match *message {
-            Message::Content { id, is_out, sequence } => {
-                let flow = if is_out { &mut connection.to_reader } else { &mut connection.from_writer };
-                if let Some(before) = flow.latest.insert(sequence, id)
-                    && flow.open.get(&sequence) != Some(&before)
-                {
-                    // A Response would now refer to the new one.
-                    sent.complete(before);
-                }
-                if sequence > flow.last {
-                    flow.open.insert(sequence, id);
-                    flow.last = sequence;
-                }
-            }
-            Message::Settlement { is_out, sequence, is_multiple, settled } => {
-                // A content is settled in the other direction.
-                let flow = if is_out { &mut connection.from_writer } else { &mut connection.to_reader };
-                let mut settle = |id: Id| {
-                    if let Some(content) = sent.get(id) {
-                        content.settled = Some(settled);
-                        sent.complete(id);
-                    } else {
-                        *left_out = left_out.saturating_add(1);
-                    }
-                };
-                if settled.fate == Fate::Refused {
-                    if let Some(id) = flow.latest.remove(&sequence) {
-                        flow.open.retain(|_, open| *open != id);
-                        settle(id);
-                    }
-                } else if is_multiple {
-                    // A sequence beyond the last covers what was sent.
-                    let up_to = sequence.min(flow.last);
-                    let after = up_to.checked_add(1).map(|after| flow.open.split_off(&after)).unwrap_or_default();
-                    for (number, id) in mem::replace(&mut flow.open, after) {
-                        flow.forget_latest(number, id);
-                        settle(id);
-                    }
-                    *left_out = left_out.saturating_add(flow.gone.settle_to(up_to));
-                } else if let Some(id) = flow.open.remove(&sequence) {
-                    flow.forget_latest(sequence, id);
-                    settle(id);
-                } else {
-                    *left_out = left_out.saturating_add(flow.gone.settle(sequence));
-                }
-            }
+            let unknown = connection.end_lease(true, sent);
+            *left_out = left_out.saturating_add(unknown).saturating_add(1);
         }
     }
 }

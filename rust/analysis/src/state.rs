@@ -1,14 +1,34 @@
-//! The state of a fold as bytes: its name and version, then its fields by name in MessagePack.
+//! The state of a fold as bytes: its name and version, then its fields by name in MessagePack, compressed.
+//!
+//! Spark copies a state several times with each micro-batch, and writes it to the checkpoint: names and what items have in
+//! common would be most of it.
 //!
 //! A field that is added later has a default, so that states of the version before are read: `tests/data/states` has one
 //! of each. A version that is not known is refused.
 
-use std::{error::Error, fmt, num::NonZeroU32, ops::RangeInclusive};
+use std::{
+    error::Error,
+    fmt,
+    io::{self, BufWriter, Read, Write},
+    num::NonZeroU32,
+    ops::RangeInclusive,
+};
 
 use serde::{Serialize, de::DeserializeOwned};
+use zstd::stream::read::Decoder;
+use zstd::stream::write::Encoder;
 
 /// The first bytes of every state.
 const MAGIC: &[u8; 4] = b"TLAS";
+
+/// The first bytes of what is compressed, which MessagePack never begins with here. Folds were not before version 8.
+const COMPRESSED: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// The level of compression: higher ones take longer and gain little.
+const LEVEL: i32 = 1;
+
+/// A state is at most so many bytes, or so many times what it is compressed: damaged ones do not fill the memory.
+const MOST: (u64, u64) = (1 << 28, 1 << 8);
 
 /// Why bytes are no state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +69,23 @@ pub(crate) fn save(name: &str, version: u16, state: &impl Serialize) -> Vec<u8> 
     bytes.push(u8::try_from(name.len()).unwrap_or(u8::MAX));
     bytes.extend(name.as_bytes());
     bytes.extend(version.to_be_bytes());
-    // A state holds numbers, bytes, lists and maps, which always fit MessagePack.
-    rmp_serde::encode::write_named(&mut bytes, state).unwrap_or_default();
+    // A state holds numbers, bytes, lists and maps, which always fit MessagePack, and memory takes any bytes.
+    compressed(&mut bytes, state).unwrap_or_default();
     bytes
+}
+
+fn compressed(bytes: &mut Vec<u8>, state: &impl Serialize) -> io::Result<()> {
+    let mut packed = BufWriter::with_capacity(1 << 16, Encoder::new(bytes, LEVEL)?);
+    rmp_serde::encode::write_named(&mut packed, state).map_err(io::Error::other)?;
+    packed.flush()?;
+    packed.get_mut().do_finish()
+}
+
+fn decompressed(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX).saturating_mul(MOST.1).max(MOST.0);
+    let mut packed = Vec::new();
+    Decoder::with_buffer(bytes)?.take(most).read_to_end(&mut packed)?;
+    Ok(packed)
 }
 
 /// Reads a state of one of these versions from bytes.
@@ -71,5 +105,10 @@ pub(crate) fn load<T: DeserializeOwned>(
     if !versions.contains(&number) {
         return Err(StateError::UnknownVersion(number));
     }
-    rmp_serde::from_slice(rest).map_err(|error| StateError::Damaged(error.to_string()))
+    let damaged = |error: &dyn Error| StateError::Damaged(error.to_string());
+    if !rest.starts_with(COMPRESSED) {
+        return rmp_serde::from_slice(rest).map_err(|error| damaged(&error));
+    }
+    let packed = decompressed(rest).map_err(|error| damaged(&error))?;
+    rmp_serde::from_slice(&packed).map_err(|error| damaged(&error))
 }

@@ -10,6 +10,7 @@ use arrow_array::{
     },
 };
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
+use serde_bytes::ByteBuf;
 use trunkline_columns::{BATCH_BYTES, ColumnError, Maps, RestType};
 
 /// The type of a column.
@@ -98,6 +99,10 @@ pub(crate) enum Cell {
     Moment(i64),
     /// From one moment until another.
     Window(i64, i64),
+    /// Bytes that other rows have too.
+    SharedBytes(Arc<ByteBuf>),
+    /// A fingerprint, as bytes.
+    Fingerprint(u128),
 }
 
 impl<T: Into<Self>> From<Option<T>> for Cell {
@@ -109,6 +114,18 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
 impl From<String> for Cell {
     fn from(value: String) -> Self {
         Self::Text(value)
+    }
+}
+
+impl From<Arc<str>> for Cell {
+    fn from(value: Arc<str>) -> Self {
+        Self::Shared(value)
+    }
+}
+
+impl From<Arc<ByteBuf>> for Cell {
+    fn from(value: Arc<ByteBuf>) -> Self {
+        Self::SharedBytes(value)
     }
 }
 
@@ -131,6 +148,8 @@ impl Cell {
             Self::Shared(text) => text.len(),
             Self::Word(word) => word.len(),
             Self::Bytes(bytes) => bytes.len(),
+            Self::SharedBytes(bytes) => bytes.len(),
+            Self::Fingerprint(_) => size_of::<u128>(),
             Self::Frames(frames) => frames.iter().map(|frame| 8 + frame.len()).sum(),
             Self::Null | Self::Number(_) | Self::Decimal(_) | Self::Flag(_) | Self::Moment(_) | Self::Window(..) => 8,
         }
@@ -191,6 +210,8 @@ impl Builder {
             (Self::Text(column), Cell::Word(word)) => column.append_value(word),
             (Self::Text(column), _) => column.append_null(),
             (Self::Bytes(column), Cell::Bytes(bytes)) => column.append_value(bytes),
+            (Self::Bytes(column), Cell::SharedBytes(bytes)) => column.append_value(&**bytes),
+            (Self::Bytes(column), Cell::Fingerprint(number)) => column.append_value(number.to_be_bytes()),
             (Self::Bytes(column), _) => column.append_null(),
             (Self::Frames(column), Cell::Frames(frames)) => {
                 for frame in frames {

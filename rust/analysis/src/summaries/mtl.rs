@@ -231,7 +231,7 @@ impl Mtl {
             let content = &delivered.content;
             let connection = fingerprint_of(&[
                 Some(content.capture_id.as_bytes()),
-                content.endpoint.as_ref().map(String::as_bytes),
+                content.endpoint.as_deref().map(str::as_bytes),
                 content.peer.as_ref().map(|peer| &peer[..]),
                 Some(&[content.is_out.into()]),
             ]);
