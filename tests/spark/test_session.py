@@ -120,6 +120,7 @@ def test_spark_connect_in_process(tmp_path):
     pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
     script = (
         """
+    import os
     from pyspark.sql import SparkSession
     from trunkline import capture, spark
     session = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
@@ -128,6 +129,10 @@ def test_spark_connect_in_process(tmp_path):
         + textwrap.indent(DECODE, "    ")
         + """
     capture.import_(DATA, "capture")
+    source = session.read.format("trunkline").load(os.path.abspath("capture"))
+    bundles, rows = spark.gaps(source), spark.gaps(source.where("seq >= 0"))
+    assert [("RelationV2[bucket#" in each._explain_string(extended=True)) for each in (bundles, rows)] == [True, False]
+    assert sorted(bundles.collect()) == sorted(rows.collect())
     report = spark.report("capture", "report.html")
     print(report.section(spark.CdtpSection).messages, type(session).__module__)
     """

@@ -90,9 +90,9 @@ def streamed(session, tmp_path):
         writer = table(name, rows).writeStream.outputMode("update").trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(tmp_path / f"{into}-checkpoint")).foreachBatch(write).start()
         query.awaitTermination()
-        progress = [each for each in query.recentProgress if each["numInputRows"]]
-        streamed.lost = [tuple(each["observedMetrics"][f"trunkline.{name}"]) for each in progress]
-        return [each["numInputRows"] for each in progress]
+        observed = [each["observedMetrics"] for each in query.recentProgress if each["numInputRows"]]
+        streamed.lost = [tuple(each[f"trunkline.{name}"]) for each in observed]
+        return [each[f"trunkline.{name}.input"]["messages"] for each in observed]
 
     return streamed
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, Unpack, overload
 
 from trunkline import columns as _columns
 from trunkline._arguments import refuse
@@ -16,12 +18,14 @@ from trunkline.spark._missing import needs_extra
 from trunkline.spark._paths import warn_unless_recorded
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField, StructType
 
     from trunkline.columns import Mode
 
 __all__ = [
+    "Origin",
     "as_columns",
     "decode",
     "decode_keeping",
@@ -44,6 +48,12 @@ _TYPES = {
     "protocol": ("string",),
 }
 _TEXTS = {"topic": ("string",)}
+
+# A function for `mapInArrow`.
+Batches: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
+
+# The attribute of a table with its origin.
+_ORIGIN = "_trunkline_origin"
 
 
 # Of all protocols, written by tools/lists.py.
@@ -301,10 +311,54 @@ def _bytes(frames: Column) -> Column:
     return F.aggregate(frames, F.lit(0).cast("bigint"), lambda total, frame: total + F.octet_length(frame))
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What messages were decoded from, and how, where nothing else was done to their table.
+
+    Attributes:
+        rows: The rows of captures.
+        decoder: The decoder.
+        kept: The columns that messages keep of their rows.
+    """
+
+    rows: DataFrame
+    decoder: Decoder
+    kept: Sequence[str]
+
+    @classmethod
+    def of(cls, decoded: DataFrame) -> Self | None:
+        """The origin of a table; None unless it is as it was decoded."""
+        origin: Self | None = vars(decoded).get(_ORIGIN)
+        return origin
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the decoder, and its mode."""
+        _, options = self.decoder.__getnewargs_ex__()
+        return {"mode": "PERMISSIVE"} | {name: value for name, value in options.items() if name != "types"}
+
+    def kept_by(self, messages: DataFrame) -> DataFrame:
+        """A table that has the same messages, with this origin."""
+        setattr(messages, _ORIGIN, self)
+        return messages
+
+    def mapped(self, columns: Sequence[str], function: Batches, schema: str) -> DataFrame:
+        """What a function makes of batches of these columns, in the pass that decodes them."""
+        return decode_keeping(self.rows, self.decoder, self.kept, columns, then=(function, schema))
+
+
 def decode_keeping(
-    df: DataFrame, decoder: Decoder, kept: Sequence[str], columns: Iterable[str] | None = None
+    df: DataFrame,
+    decoder: Decoder,
+    kept: Sequence[str],
+    columns: Iterable[str] | None = None,
+    *,
+    then: tuple[Batches, str] | None = None,
 ) -> DataFrame:
-    """Decodes, and keeps the existing columns of `kept` in each row; returns the wanted ones of all these."""
+    """Decodes, and keeps the existing columns of `kept` in each row; returns the wanted ones of all these, or what a
+    function makes of their batches, with its columns.
+    """
+    origin = Origin(df, decoder, kept)
     # Without pyarrow there is neither a schema nor the function.
     names = decoder.row_schema().names
     inputs = {name for name, _, _ in decoder.protocol.inputs}
@@ -347,16 +401,30 @@ def decode_keeping(
         return commented(StructType(kept + [decoded[name] for name in only]), decoder.protocol.name)
 
     named = [column.alias(name) for name, column in (stay | frames).items()]
-    decoded = df.select(named).mapInArrow(_columns.rows_of(decoder, list(stay), list(frames), only), schema())
+    decode = _columns.rows_of(decoder, list(stay), list(frames), only)
+    if then is not None:
+        function, made = then
+        return df.select(named).mapInArrow(functools.partial(_piped, decode, function), made)
+    decoded = df.select(named).mapInArrow(decode, schema())
     if places:
         decoded = decoded.toDF(*staying, *only)
-    if not is_timed:
-        return decoded
+    if is_timed:
+        decoded = _timed(decoded, decoder, is_kept="received_at_ns" in wanted)
+    # A table that is made of this one is another object, without an origin.
+    return origin.kept_by(decoded)
+
+
+def _piped(one: Batches, other: Batches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return other(one(batches))
+
+
+def _timed(decoded: DataFrame, decoder: Decoder, *, is_kept: bool) -> DataFrame:
+    """With the moment of receipt as a timestamp, and its nanoseconds if they are wanted too."""
     moment = F.expr("timestamp_micros((received_at_ns - pmod(received_at_ns, 1000)) div 1000)")
     # Not by a list of names, which Spark would parse as paths: tags may have any name.
     said = comment(RECEIVED_AT, decoder.protocol.name)
     with_moment = decoded.withColumn(RECEIVED_AT, moment.alias(RECEIVED_AT, metadata={"comment": said}))
-    return with_moment if "received_at_ns" in wanted else with_moment.drop("received_at_ns")
+    return with_moment if is_kept else with_moment.drop("received_at_ns")
 
 
 def _without_payload() -> list[str]:

@@ -75,9 +75,7 @@ def contents(decoded: DataFrame) -> DataFrame:
     ```
     """
     need_columns(decoded, _NEEDED, "contents need what `decode` makes of")
-    # Only a hash of the body is shuffled.
-    body = {"body": F.xxhash64("body")} if "body" in decoded.columns else {}
-    return folded(decoded, "contents", {**_properties(decoded), **body})
+    return folded(decoded, "contents", _properties(decoded), body="body")
 
 
 def _properties(decoded: DataFrame) -> dict[str, Column]:

@@ -58,5 +58,5 @@ def rollout(decoded: DataFrame) -> DataFrame:
     need_columns(decoded, _NEEDED, "a rollout needs what `decode` makes of")
     # Without row numbers, times give the order.
     places = {"capture_id": F.lit(""), "seq": F.col("received_at_ns")}
-    there = {name: F.col(name) if name in decoded.columns else column for name, column in places.items()}
-    return folded(decoded, "rollout", there)
+    missing = {name: column for name, column in places.items() if name not in decoded.columns}
+    return folded(decoded, "rollout", missing)

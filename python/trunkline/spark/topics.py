@@ -63,9 +63,7 @@ def topics(decoded: DataFrame, window: str = "1 minute") -> DataFrame:
     ```
     """
     need_columns(decoded, _NEEDED, "topics need what `decode` makes of")
-    # Only a hash of the body is shuffled.
-    body = {"body": F.xxhash64("body")} if "body" in decoded.columns else {}
-    return folded(decoded, "topics", {"seq": decoded["seq"], **body}, window_us=_microseconds(decoded, window))
+    return folded(decoded, "topics", window_us=_microseconds(decoded, window), body="body")
 
 
 def _microseconds(decoded: DataFrame, window: str) -> int:

@@ -11,7 +11,8 @@ from trunkline._native.analysis import Fold, key
 from trunkline.spark._comments import declared
 from trunkline.spark._lazy import F
 from trunkline.spark.related.bounds import Bounds
-from trunkline.spark.related.bundles import BEGINS, BUNDLE, Step, bundles, merged
+from trunkline.spark.related.bundles import BEGINS, BUNDLE, Step, bundled, merged
+from trunkline.spark.related.bundling import Bundling, in_bundles
 from trunkline.spark.related.losses import Losses, losses, lost
 from trunkline.spark.related.stream import streamed
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["folded", "keys", "together"]
+
+# The types of bodies: bytes, or frames.
+_BODIES = {"binary", "array<binary>"}
 
 
 def keys(protocol: str) -> list[Column]:
@@ -50,6 +54,7 @@ def folded(
     more: Mapping[str, Column] | None = None,
     *,
     window_us: int = 60_000_000,
+    body: str | None = None,
 ) -> DataFrame:
     """The table of this name, one of `Fold.NAMES`, of decoded messages.
 
@@ -58,18 +63,25 @@ def folded(
         name: The name of the table.
         more: Columns that replace some of these, or are added.
         window_us: How long the windows of topics are, in microseconds.
+        body: A column of bodies that are compared where it is there; only their hash is shuffled.
     """
-    fold = Fold(name)
-    more = more or {}
-    there = set(decoded.columns).difference(more)
-    needs = [need for need in fold.needs if need in there]
-    rows = decoded.select(*needs, *(column.alias(name) for name, column in more.items()))
-    if rows.isStreaming:
-        return streamed(rows, name, window_us)
-    bounds = Bounds.of(rows.sparkSession, is_streaming=False)
-    found = losses(rows.sparkSession, name, bounds.max_bytes)
+    fold, session = Fold(name), decoded.sparkSession
+    types, more = dict(decoded.dtypes), dict(more or {})
+    hashed = {} if body is None or body not in types else {body: F.xxhash64(body)}
+    needs = [need for need in dict.fromkeys([*fold.needs, *BEGINS, *hashed]) if need in types and need not in more]
+    bounds = Bounds.of(session, is_streaming=decoded.isStreaming)
     steps = [Step(step, window_us, bounds) for step in fold.steps]
-    parts = rows.mapInArrow(functools.partial(bundles, steps[0]), BUNDLE)
+    bundling = Bundling(steps[0], tuple(needs), fold.protocol)
+    # A column of the user's own may have the name of bodies.
+    is_plain = not more and all(types[name] in _BODIES for name in hashed)
+    parts = in_bundles(decoded, bundling) if is_plain else None
+    if parts is None:
+        columns = {name: F.col(name) for name in needs} | hashed | more
+        rows = decoded.select(*(column.alias(name) for name, column in columns.items()))
+        parts = rows.mapInArrow(bundling.bundles, BUNDLE)
+    if decoded.isStreaming:
+        return streamed(parts, name, steps)
+    found = losses(session, name, bounds.max_bytes)
     for step, following in itertools.pairwise(steps):
         parts = _together(parts).mapInArrow(functools.partial(_between, step, following, found), BUNDLE)
     function = functools.partial(_folded, steps[-1], found)
@@ -84,7 +96,7 @@ def _together(parts: DataFrame) -> DataFrame:
 def _between(
     step: Step, following: Step, losses: Losses, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    return bundles(following, _folded(step, losses, batches))
+    return bundled(following, _folded(step, losses, batches))
 
 
 def _folded(step: Step, losses: Losses, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]  # its types are a package of their own
     import pyarrow as pa
 
-__all__ = ["BEGINS", "BUNDLE", "Step", "bundled", "bundles", "in_order", "merged", "rebundled", "unpacked"]
+__all__ = ["BEGINS", "BUNDLE", "Step", "bundle_schema", "bundled", "in_order", "merged", "rebundled", "unpacked"]
 
 # The position at which a bundle begins: the order in which the bundles of a bucket are folded.
 BEGINS = {"capture_id": "string", "seq": "bigint", "record": "int"}
@@ -27,12 +27,12 @@ BUNDLE = ", ".join(
     [
         "bucket int",
         *(f"{name} {kind}" for name, kind in BEGINS.items()),
-        "rows binary, evicted bigint, left_out bigint",
+        "messages bigint, rows binary, evicted bigint, left_out bigint",
     ]
 )
 
-# The number of a bucket, where its rows begin, these, and what was lost before.
-_Bundle = tuple[int, str, int, int, bytes, int, int]
+# The number of a bucket, where its rows begin, how many there are, these, and what was lost before.
+_Bundle = tuple[int, str, int, int, int, bytes, int, int]
 _Position = tuple[str, int, int]
 
 # How many bytes of bundles a bucket holds in memory.
@@ -71,10 +71,19 @@ class Step:
         )
 
 
+def bundle_schema() -> pa.Schema:
+    """The columns of bundles."""
+    import pyarrow as pa
+
+    types = [pa.int32(), pa.string(), pa.int64(), pa.int32(), pa.int64(), pa.binary(), pa.int64(), pa.int64()]
+    names = [column.split()[0] for column in BUNDLE.split(", ")]
+    return pa.schema(zip(names, types, strict=True))
+
+
 def bundled(step: Step, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Messages in bundles, by bucket, each in recorded order."""
     yield from _first(step)
-    yield from bundles(step, batches)
+    yield from _bundles(step, batches)
 
 
 def rebundled(step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,25 +92,28 @@ def rebundled(step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Reco
     for batch in batches:
         for rows, *found in zip(*(batch[name] for name in ("rows", "evicted", "left_out")), strict=True):
             if rows.is_valid:
-                yield from bundles(step, from_bytes(rows.as_buffer()))
+                yield from _bundles(step, from_bytes(rows.as_buffer()))
             else:
-                yield _as_bundles([(0, "", 0, 0, b"", *(count.as_py() for count in found))])
+                yield _as_bundles([(0, "", 0, 0, 0, b"", *(count.as_py() for count in found))])
 
 
 def _first(step: Step) -> Iterator[pa.RecordBatch]:
-    """A bundle of nothing for the first bucket, which has a state in any case.
+    """A bundle of nothing for the first bucket of a stream, which has a state in any case.
 
     With another number of buckets messages may go to one that has no state yet: this one sees it.
     """
-    yield _as_bundles([(number, "", 0, 0, b"", 0, 0) for number in step.bounds.first()])
+    if not step.bounds.partitions:
+        yield _as_bundles([(number, "", 0, 0, 0, b"", 0, 0) for number in step.bounds.first()])
 
 
-def bundles(step: Step, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _bundles(step: Step, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Messages in bundles, by bucket."""
     fold, numbers = Fold(step.name), step.bounds.numbers()
     for rows in _gathered(batches, _ROWS * len(numbers)):
         divided = fold.divide(_sorted(rows), len(numbers))
-        yield _as_bundles([(numbers[at], *_position(some, 0), to_bytes(some), 0, 0) for at, some in divided])
+        yield _as_bundles(
+            [(numbers[at], *_position(some, 0), some.num_rows, to_bytes(some), 0, 0) for at, some in divided]
+        )
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
@@ -122,9 +134,9 @@ def _gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[list[pa.
 def _as_bundles(bundles: list[_Bundle]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    types = [pa.int32(), pa.string(), pa.int64(), pa.int32(), pa.binary(), pa.int64(), pa.int64()]
-    arrays = [pa.array(column, kind) for column, kind in zip(zip(*bundles, strict=True), types, strict=True)]
-    return pa.record_batch(arrays, names=["bucket", *BEGINS, "rows", "evicted", "left_out"])
+    schema = bundle_schema()
+    arrays = [pa.array(column, kind) for column, kind in zip(zip(*bundles, strict=True), schema.types, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
 
 
 def in_order(frames: Iterable[pd.DataFrame]) -> Iterator[pa.RecordBatch]:

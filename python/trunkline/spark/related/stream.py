@@ -17,8 +17,8 @@ from trunkline._native.analysis import Fold
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._comments import declared
 from trunkline.spark._lazy import F
-from trunkline.spark.related.bounds import BUCKETS, Bounds
-from trunkline.spark.related.bundles import BUNDLE, Step, bundled, in_order, rebundled, unpacked
+from trunkline.spark.related.bounds import BUCKETS
+from trunkline.spark.related.bundles import BUNDLE, Step, in_order, rebundled, unpacked
 from trunkline.spark.related.losses import Losses, Lost, losses, lost
 from trunkline.spark.session import NEEDED
 
@@ -35,15 +35,13 @@ _STORE = "spark.sql.streaming.stateStore.providerClass"
 _FOLDED = "rows binary, evicted bigint, left_out bigint"
 
 
-def streamed(rows: DataFrame, name: str, window_us: int) -> DataFrame:
-    """The table of this name from a stream of decoded messages, in any order within a micro-batch."""
-    _need_state_store(rows)
-    session = rows.sparkSession
-    bounds = Bounds.of(session, is_streaming=True)
-    table, found = Fold(name), losses(session, name, bounds.max_bytes)
-    steps = [Step(step, window_us, bounds) for step in table.steps]
+def streamed(bundles: DataFrame, name: str, steps: list[Step]) -> DataFrame:
+    """The table of this name from a stream of bundles for its first step, in any order within a micro-batch."""
+    _need_state_store(bundles)
+    table, found = Fold(name), losses(bundles.sparkSession, name, steps[0].bounds.max_bytes)
     mode = "update" if table.key else "append"
-    bundles = rows.mapInArrow(functools.partial(bundled, steps[0]), BUNDLE)
+    messages = F.coalesce(F.sum("messages"), F.lit(0)).alias("messages")
+    bundles = bundles.observe(f"trunkline.{name}.input", messages)
     for step, following in itertools.pairwise(steps):
         bundles = _stepped(bundles, step, None, mode).mapInArrow(functools.partial(rebundled, following), BUNDLE)
     given = _stepped(bundles, steps[-1], found, mode)

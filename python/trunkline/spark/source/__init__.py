@@ -54,7 +54,9 @@ class TrunklineSource(DataSource):
         need_start(settings, captures)
         if settings.is_recursive and not captures:
             _logger.warning("%s: there is no capture in it yet, at any depth", ", ".join(map(str, settings.paths)))
-        warn_of_others(settings, captures.values())
+        if settings.bundling is None:
+            # Else it was done for the table that the bundles are read for.
+            warn_of_others(settings, captures.values())
         return reading.schema(settings)
 
     def reader(self, schema: StructType) -> DataSourceReader:

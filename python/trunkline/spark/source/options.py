@@ -17,6 +17,7 @@ from trunkline._text import did_you_mean
 from trunkline.capture.selecting import Selection, of_rows
 from trunkline.columns import EVERY, Decoder, Layout, protocols
 from trunkline.errors import LocalProtocolError
+from trunkline.spark.related.bundling import BUNDLING
 from trunkline.spark.source.ddl import columns_of
 from trunkline.spark.source.division import Division
 
@@ -89,6 +90,7 @@ class Settings:
         max_rows: The most rows of a micro-batch.
         division: How much a task reads.
         fails_on_loss: Whether segments that were deleted before they were read are an error.
+        bundling: How to bundle the messages, if they are wanted in bundles; see `trunkline.spark.related.bundling`.
         reads: The options that are set and determine rows and columns, which must not change between restarts of a stream. The
             `mode` may change, so that a stream that a malformed message ended can continue.
     """
@@ -107,6 +109,7 @@ class Settings:
     max_rows: int | None = None
     division: Division = field(default_factory=Division)
     fails_on_loss: bool = True
+    bundling: str | None = None
     reads: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -117,6 +120,7 @@ class Settings:
             LocalProtocolError: An option is unknown, or has no such value.
         """
         given = {name.lower(): text for name, text in options.items()}
+        bundling = given.pop(BUNDLING, None)
         if _OF_TABLES in given:
             message = f"Spark hands none of the options of a table to a source in Python when it reads it: {_VIEW}"
             raise LocalProtocolError(message)
@@ -144,6 +148,7 @@ class Settings:
             **read.limits(),
             division=Division(read.number("maxPartitionBytes") or Division().most_bytes, read.number("minPartitions")),
             fails_on_loss=read.flag("failOnDataLoss", default=True),
+            bundling=bundling,
             reads=_reads(given, protocol, decoding, columns, is_decoded=is_decoded),
         )
         read.refuse_others(protocol, is_decoded=is_decoded)

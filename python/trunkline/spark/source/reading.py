@@ -24,6 +24,7 @@ from trunkline.capture.selecting import Selection, of_rows, wanted
 from trunkline.columns import EVERY
 from trunkline.errors import CaptureError, LocalProtocolError
 from trunkline.spark._comments import ROWS, commented
+from trunkline.spark.related.bundling import Bundling
 from trunkline.spark.source.options import Settings
 
 __all__ = ["Part", "Piece", "lost", "need_schema", "read", "schema"]
@@ -72,6 +73,8 @@ def schema(settings: Settings) -> StructType:
     Raises:
         LocalProtocolError: There is no such column.
     """
+    if settings.bundling is not None:
+        return from_arrow_schema(Bundling.of(settings.bundling).schema())
     found: StructType = from_arrow_schema(_arrow_schema(settings))
     return commented(found, settings.protocol if settings.is_decoded and settings.protocol else ROWS)
 
@@ -131,6 +134,13 @@ def read(settings: Settings, part: Part, wanted: Wanted | None = None) -> Iterat
         CaptureError: A segment cannot be read, or was deleted before it was.
         DecodeError: A message is malformed, and the mode is FAILFAST.
     """
+    if settings.bundling is None:
+        return _read(settings, part, wanted)
+    bundling = Bundling.of(settings.bundling)
+    return bundling.bundles(_read(bundling.applied(settings), part, wanted))
+
+
+def _read(settings: Settings, part: Part, wanted: Wanted | None) -> Iterator[pa.RecordBatch]:
     rows = _decoded(settings, wanted) if settings.is_decoded else _rows(settings, wanted)
     for piece in part.pieces:
         capture = piece.opened()
