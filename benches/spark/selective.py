@@ -28,6 +28,7 @@ RARE = "Detector.rare"
 
 ALL_OURS, FIVE_OURS = "all columns, source", "five columns, source"
 ALL_NATIVE, FIVE_NATIVE = "all columns, native scan", "five columns, native scan"
+ALL_BESIDE, FIVE_BESIDE = "all columns, decode of decoded files", "five columns, decode of decoded files"
 ALL_DECODED, FIVE_DECODED = "all columns, source of decoded files", "five columns, source of decoded files"
 SELECTIVE = "{:,} rows by {}"
 
@@ -35,6 +36,8 @@ SELECTIVE = "{:,} rows by {}"
 AIMS = {
     (ALL_OURS, ALL_NATIVE): 1.5,
     (FIVE_OURS, FIVE_NATIVE): 2.0,
+    (ALL_BESIDE, ALL_NATIVE): 1.1,
+    (FIVE_BESIDE, FIVE_NATIVE): 1.1,
     (ALL_DECODED, ALL_NATIVE): 1.1,
     (FIVE_DECODED, FIVE_NATIVE): 1.1,
     **{(SELECTIVE.format(FEW, by), ALL_OURS): 0.05 for by in ("seq", "sender", "received_at")},
@@ -72,11 +75,14 @@ def cases(session: SparkSession, scratch: Path, rows: int) -> Mapping[str, DataF
 
     native = session.read.parquet(str(scratch / "decoded" / "_decoded" / "cdtp"))
     five = ",".join(FIVE)
+    beside = spark.decode(session.read.parquet(str(scratch / "decoded")), "cdtp", tags=None)
     return {
         ALL_OURS: source("recorded"),
         FIVE_OURS: source("recorded", columns=five),
         ALL_NATIVE: native.select(*[name for name in source("recorded").columns if name in native.columns]),
         FIVE_NATIVE: native.select(*FIVE),
+        ALL_BESIDE: beside,
+        FIVE_BESIDE: beside.select(*FIVE),
         ALL_DECODED: source("decoded"),
         FIVE_DECODED: source("decoded", columns=five),
         **{SELECTIVE.format(FEW, by): source("recorded", where=where) for by, where in conditions(rows).items()},

@@ -13,7 +13,7 @@ from trunkline import columns
 from trunkline._arguments import need_names, need_sequence
 from trunkline._native import capture as _native
 from trunkline._text import did_you_mean
-from trunkline.capture.decoded import Decoded, beside, rows_within, stamp_of
+from trunkline.capture.decoded import Decoded, beside, is_linked, rows_within, stamp_of
 from trunkline.capture.reading import Capture, within
 from trunkline.capture.selecting import Selected
 from trunkline.errors import CaptureError, LocalProtocolError
@@ -95,6 +95,18 @@ class Decoding:
                     batches = decoded.batches(names, [*conditions, condition.expression()])
                 for batch in map(selected.filter(self.protocol), batches):
                     yield batch.select(self.schema.names).cast(self.schema)
+
+    def has_all(self, segment: Path, file: Path) -> bool:
+        """Whether a file of decoded messages has these columns, and is of this segment."""
+        if is_linked(file.parent.parent, file.parent):
+            return False
+        try:
+            decoded, stamp = Decoded(file), stamp_of(segment)
+        except FileNotFoundError:
+            return False
+        with decoded:
+            is_whole = decoded.marks is not None and decoded.marks.segment == stamp
+            return is_whole and decoded.has([*self.schema], self.protocol, self._options)
 
     def _opened(self, capture: Capture, file: Path, selected: Selected, condition: Condition | None) -> Decoded | None:
         """A file of decoded messages; None if it is not of this segment, or has not all that is needed."""

@@ -188,6 +188,9 @@ def decode(
     It runs on `mapInArrow`: only the header and the few columns named here pass through Python, never a payload that
     was not requested. It works on batches and on streams, and with Spark Connect.
 
+    Where `df` is a capture that Spark reads as Parquet, and `trunkline capture compact --decode` has decoded some of its segments
+    with these options, their files are read instead of frames.
+
     Columns of your own in `df`, whose names no capture has, are kept as they are, before those that are made; a capture's other
     columns are left out.
 
@@ -227,7 +230,10 @@ def decode(
         refuse("df", "a Spark DataFrame", df)
     decoded = decode_keeping(df, decoder, (*decoder.protocol.kept, *_own(df, decoder)), columns)
     warn_unless_recorded(df, protocol)
-    return decoded
+    # Imported late: it decodes what no file has.
+    from trunkline.spark.beside import with_files
+
+    return with_files(decoded, columns)
 
 
 def _own(df: DataFrame, decoder: Decoder) -> list[str]:
@@ -336,6 +342,10 @@ class Origin:
         """The options of the decoder, and its mode."""
         _, options = self.decoder.__getnewargs_ex__()
         return {"mode": "PERMISSIVE"} | {name: value for name, value in options.items() if name != "types"}
+
+    def decoded(self, rows: DataFrame, columns: Iterable[str] | None) -> DataFrame:
+        """Some of the rows, decoded likewise."""
+        return decode_keeping(rows, self.decoder, self.kept, columns)
 
     def kept_by(self, messages: DataFrame) -> DataFrame:
         """A table that has the same messages, with this origin."""

@@ -1,0 +1,158 @@
+"""Recorded messages that were decoded before: Spark reads their files by itself, and gives the same table."""
+
+from random import Random
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from peers.recorded import line
+from peers.together import START_NS, STEP_NS, dat
+from trunkline import capture, spark
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Adds random messages of CDTP to a capture, in segments of ten; gives its path."""
+    lines, directory = tmp_path / "lines.jsonl", tmp_path / "capture"
+
+    def record(count=60, first=0, frames=None):
+        senders = Random(first).choices(["one", "two"], k=count)
+        for begin in range(0, count, 10):
+            with lines.open("w") as file:
+                for number, sender in enumerate(senders[begin : begin + 10], first + begin):
+                    given = frames or dat(sender, number)
+                    file.write(line(given, START_NS + number * STEP_NS))
+            capture.import_(lines, directory, protocol="cdtp")
+        return directory
+
+    return record
+
+
+@pytest.fixture
+def tables(session):
+    """The tables of a capture by `decode`: of Parquet, of the data source, and of rows that are not all of either."""
+
+    def tables(path, **options):
+        parquet, source = session.read.parquet(str(path)), session.read.format("trunkline").load(str(path))
+        return [spark.decode(rows, "cdtp", **options) for rows in (parquet, source, parquet.where("seq >= 0"))]
+
+    return tables
+
+
+def decoded_files(table):
+    return sorted(uri.rpartition("/")[2] for uri in table.inputFiles() if "/_decoded/" in uri)
+
+
+def plain(table):
+    return sorted(map(str, table.collect()))
+
+
+def test_what_is_decoded_is_read_by_spark_itself(recorded, tables):
+    path = recorded()
+    assert [decoded_files(table) for table in tables(path)] == [[], [], []]
+    capture.compact(path, decode={"cdtp": {"tags": {"run": "bigint", "*": "variant"}, "payload": True}})
+    # A VARIANT of all tags is not one of all others.
+    for options, has_files in (
+        ({}, False),
+        ({"tags": None}, True),
+        ({"tags": {"run": "BIGINT"}, "payload": True}, True),
+    ):
+        parquet, source, rows = tables(path, **options)
+        assert [bool(decoded_files(table)) for table in (parquet, source, rows)] == [has_files, False, False]
+        assert plain(parquet) == plain(source) == plain(rows)
+        assert parquet.schema == source.schema == rows.schema
+        assert parquet.count() == source.count() == 60
+    parquet, source, rows = tables(path, columns=["sender", "received_at", "sequence"], tags=None)
+    assert parquet.columns == source.columns == rows.columns == ["sender", "sequence", "received_at"]
+    assert (
+        plain(parquet.where("sequence < 20"))
+        == plain(source.where("sequence < 20"))
+        == plain(rows.where("sequence < 20"))
+    )
+
+
+def test_what_came_later_is_decoded(recorded, tables):
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {}})
+    parquet, source, _ = tables(path)
+    recorded(20, first=60)
+    # A table of Parquet is of the files that there were; one of the source of all that are published.
+    assert (parquet.count(), source.count()) == (60, 80)
+    parquet, source, rows = tables(path)
+    assert decoded_files(parquet) == ["0000000000-0000000005.parquet"]
+    assert plain(parquet) == plain(source) == plain(rows)
+    assert len(plain(parquet)) == 80
+
+
+def test_a_file_of_another_segment_or_of_other_options_is_not_read(recorded, tables):
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {"tags": None}})
+    [file] = (path / "_decoded" / "cdtp").iterdir()
+    # Tags, and bodies.
+    for options in ({}, {"tags": {"run": "bigint"}}, {"tags": None, "payload": True}):
+        assert [decoded_files(table) for table in tables(path, **options)] == [[], [], []]
+    again = file.read_bytes()
+    [segment] = path.glob("[0-9]*.parquet")
+    assert decoded_files(tables(path, tags=None)[0]) == [segment.name]
+    recorded(10, first=60)
+    capture.compact(path, target_bytes=1 << 30)
+    assert [decoded_files(table) for table in tables(path, tags=None)] == [[], [], []]
+    [segment] = path.glob("[0-9]*.parquet")
+    (file.parent / segment.name).write_bytes(again)
+    found = tables(path, tags=None)
+    assert [decoded_files(table) for table in found] == [[], [], []]
+    assert found[0].count() == 70
+
+
+def test_malformed_messages_are_there_or_not_as_the_mode_says(recorded, tables):
+    path = recorded()
+    recorded(10, first=60, frames=[b"\xa5CDTP\x01\xff", b""])
+    capture.compact(path, decode={"cdtp": {}})
+    parquet, source, rows = tables(path)
+    assert decoded_files(parquet)
+    assert plain(parquet) == plain(source) == plain(rows)
+    assert parquet.where("error is not null").count() == 10
+    dropped = tables(path, mode="DROPMALFORMED")
+    assert [decoded_files(table) for table in dropped] == [[], [], []]
+    assert [table.count() for table in dropped] == [60, 60, 60]
+
+
+def test_a_table_of_the_source_outlives_a_merge(recorded, tables):
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {}})
+    recorded(20, first=60)
+    _, source, _ = tables(path)
+    before = plain(source)
+    capture.compact(path, target_bytes=1 << 30, decode={"cdtp": {}})
+    assert plain(source) == before
+    assert decoded_files(source) == []
+
+
+def test_variants_that_are_shredded_are_the_same(recorded, tables):
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {}}, shred=True)
+    parquet, source, rows = tables(path)
+    assert decoded_files(parquet)
+    assert plain(parquet) == plain(source) == plain(rows)
+
+
+def test_a_damaged_file_is_an_error(recorded, tables):
+    path = recorded(400)
+    capture.compact(path, decode={"cdtp": {"tags": None}})
+    [file] = (path / "_decoded" / "cdtp").iterdir()
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 1
+    file.write_bytes(data)
+    parquet, *_ = tables(path, tags=None)
+    with pytest.raises((PySparkException, Py4JJavaError), match="FAILED_READ_FILE"):
+        parquet.collect()
+
+
+def test_tables_of_messages_together_are_the_same(recorded, session):
+    """They need what the files do not have, or are quicker without."""
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {}})
+    expected = plain(spark.gaps(session.read.parquet(str(path)).where("seq >= 0")))
+    assert plain(spark.gaps(session.read.format("trunkline").load(str(path)))) == expected
+    assert len(expected) > 10
