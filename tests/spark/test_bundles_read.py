@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StringType
 
 from peers.mtl import confirm, content, reject
 from peers.recorded import line
@@ -189,6 +190,14 @@ def test_rows_without_a_protocol_are_all_decoded(session, recorded):
     rows = session.read.format("trunkline").options(columns=",".join(names), protocol="mtl").load(path)
     assert reads_bundles(spark.contents(spark.decode(rows, "mtl")))
     assert reads_bundles(spark.contents(spark.decode(session.read.format("trunkline").load(path), "mtl")))
+
+
+def test_options_may_be_types_of_spark(session, recorded):
+    rows = session.read.format("trunkline").load(recorded("contents"))
+    options = {"json": {"name": StringType(), "*": "variant"}, "payload": True}
+    found = [spark.contents(spark.decode(each, "mtl", **options)) for each in (rows, rows.where("seq >= 0"))]
+    assert [*map(reads_bundles, found)] == [True, False]
+    assert plain(found[0]) == plain(found[1])
 
 
 def test_a_column_of_ones_own_may_be_called_as_bodies_are(session, recorded):

@@ -41,7 +41,7 @@ def with_files(decoded: DataFrame, columns: Sequence[str] | None) -> DataFrame:
     if others:
         rest = tables(decoded.sparkSession).schema(schema).parquet(*others)
         messages = messages.unionByName(origin.decoded(rest, columns))
-    return origin.kept_by(messages)
+    return origin.attached(messages)
 
 
 def _divided(uris: Sequence[str], origin: Origin, names: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -347,8 +347,8 @@ class Origin:
         """Some of the rows, decoded likewise."""
         return decode_keeping(rows, self.decoder, self.kept, columns)
 
-    def kept_by(self, messages: DataFrame) -> DataFrame:
-        """A table that has the same messages, with this origin."""
+    def attached(self, messages: DataFrame) -> DataFrame:
+        """A table of these messages, with this origin."""
         setattr(messages, _ORIGIN, self)
         return messages
 
@@ -421,7 +421,7 @@ def decode_keeping(
     if is_timed:
         decoded = _timed(decoded, decoder, is_kept="received_at_ns" in wanted)
     # A table that is made of this one is another object, without an origin.
-    return origin.kept_by(decoded)
+    return origin.attached(decoded)
 
 
 def _piped(one: Batches, other: Batches, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from trunkline.columns import EVERY, Layout
+from trunkline.columns import EVERY
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._plans import SOURCE, is_cached, read_of
 from trunkline.spark.columns import Origin
@@ -47,7 +47,7 @@ class Bundling:
         step: The fold that the bundles are for.
         columns: The decoded columns that they have.
         protocol: The protocol of the messages.
-        decoding: The options of decoding; None for those that the source has.
+        decoding: The mode and the options of decoding; None for those that the source has.
         event_time: The column of a watermark, if there is one.
     """
 
@@ -153,7 +153,10 @@ def in_bundles(decoded: DataFrame, bundling: Bundling) -> DataFrame | None:
         return None
     if origin is None:
         return _read_in_bundles(decoded, bundling)
-    decoding = {name: str(value) if isinstance(value, Layout) else value for name, value in origin.options.items()}
+    from trunkline.capture.decoded import all_options
+
+    options = origin.options
+    decoding = {"mode": options["mode"]} | all_options(bundling.protocol, options)
     read = _read_in_bundles(origin.rows, replace(bundling, decoding=decoding))
     return origin.mapped(bundling.columns, bundling.bundles, BUNDLE) if read is None else read
 
