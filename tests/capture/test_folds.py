@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from peers.damage import damaged
 from peers.mtl import confirm, content, lease, reject, response
 from peers.recorded import line
 from peers.together import ALPHABET, START_NS, STEP_NS, dat, event, message, put, reply, request
@@ -350,18 +351,9 @@ def test_damaged_states_are_refused_or_taken_and_never_panic(name, data):
         fold.record(batch)
         if buckets:
             fold.emit_open()
-    state = bytearray(fold.state())
-    if data.draw(st.booleans()):
-        # What is damaged there would mostly not be decompressed.
-        at = state.index(b"\x28\xb5\x2f\xfd")
-        state[at:] = pa.CompressedInputStream(pa.BufferReader(bytes(state[at:])), "zstd").read()
-    # A state has its entries in any order, so that its length differs.
-    for _ in range(data.draw(st.integers(1, 4))):
-        state[data.draw(st.integers(0, 1 << 20)) % len(state)] = data.draw(st.integers(0, 255))
-    damaged = bytes(state[: data.draw(st.sampled_from([len(state), data.draw(st.integers(0, 1 << 20)) % len(state)]))])
     again = Fold(name, buckets=buckets)
     try:
-        again.restore(damaged)
+        again.restore(data.draw(damaged(fold.state())))
     except ValueError:
         return
     for batch in step_batches(name, messages):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from test_folds import row
 
 from peers.cdtp import batch as records
+from peers.damage import damaged
 from peers.together import ALPHABET, START_NS, STEP_NS, dat
 from trunkline import capture
 from trunkline._native.analysis import Summary
@@ -176,14 +177,11 @@ def rounded(value):
 @given(data=st.data())
 def test_damaged_states_are_refused_or_taken_and_never_panic(protocol, data):
     table = decoded(protocol, MESSAGES[protocol])
-    state = bytearray(counted(table, protocol).state())
-    for _ in range(data.draw(st.integers(1, 4))):
-        state[data.draw(st.integers(0, len(state) - 1))] = data.draw(st.integers(0, 255))
+    state = data.draw(damaged(counted(table, protocol).state()))
     found = summary(protocol, Scope(), CLOCK)
-    damaged = bytes(state[: data.draw(st.integers(0, len(state)))])
     for take in (found.restore, found.merge):
         try:
-            take(damaged)
+            take(state)
         except ValueError:
             continue
         for batch in table.to_batches():

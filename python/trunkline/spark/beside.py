@@ -4,7 +4,7 @@ columns and counts reach the files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -33,29 +33,37 @@ def with_files(decoded: DataFrame, columns: Sequence[str] | None) -> DataFrame:
     origin = Origin.of(decoded)
     if origin is None or origin.rows.isStreaming or {*origin.rows.columns} != {*capture.schema().names}:
         return decoded
-    files, others = _divided(files_of(origin.rows) or [], origin, decoded.columns)
+    segments = {uri: _beside(uri, origin.decoder.protocol.name) for uri in files_of(origin.rows) or []}
+    if not any(file.exists() for _, file in segments.values()):
+        return decoded
+    files, others = _divided(segments, origin, decoded.columns)
     if not files:
         return decoded
-    reader, schema = tables(decoded.sparkSession), origin.rows.schema
-    messages = reader.options(**_CHECKED).schema(decoded.schema).parquet(*files)
+    messages = tables(decoded.sparkSession).options(**_CHECKED).schema(decoded.schema).parquet(*files)
     if others:
-        rest = tables(decoded.sparkSession).schema(schema).parquet(*others)
+        rest = tables(decoded.sparkSession).schema(origin.rows.schema).parquet(*others)
         messages = messages.unionByName(origin.decoded(rest, columns))
     return origin.attached(messages)
 
 
-def _divided(uris: Sequence[str], origin: Origin, names: Sequence[str]) -> tuple[list[str], list[str]]:
+def _beside(uri: str, protocol: str) -> tuple[Path, Path]:
+    """The path of a file of this machine, and of the one with its decoded messages if it is a segment."""
+    segment = Path(unquote(urlsplit(uri).path))
+    return segment, segment.parent / reading.DECODED / protocol / segment.name
+
+
+def _divided(
+    segments: Mapping[str, tuple[Path, Path]], origin: Origin, names: Sequence[str]
+) -> tuple[list[str], list[str]]:
     """The files of decoded messages of some segments, and the other segments."""
     from trunkline.capture.decoding import Decoding
 
-    options, protocol = {"types": "spark", **origin.options}, origin.decoder.protocol.name
-    decoding = Decoding(protocol, options.pop("mode"), [*names], options)
+    options = {"types": "spark", **origin.options}
+    decoding = Decoding(origin.decoder.protocol.name, options.pop("mode"), [*names], options)
     files, others = [], []
-    for uri in uris:
-        parts = urlsplit(uri)
-        segment = Path(unquote(parts.path))
-        file = segment.parent / reading.DECODED / protocol / segment.name
-        if parts.scheme == "file" and segment.match(reading.SEGMENTS) and decoding.has_all(segment, file):
+    for uri, (segment, file) in segments.items():
+        is_here = uri.startswith("file:") and segment.match(reading.SEGMENTS)
+        if is_here and decoding.has_all(segment, file):
             files.append(spark_path(file))
         else:
             others.append(unquote(uri))
