@@ -355,8 +355,8 @@ def test_a_huge_name_of_a_protocol_is_not_read_to_warn_of_other_protocols(record
     pytest.importorskip("pyspark")
     path = crafted(recorded, 10, 300_000_000, ("protocol",))
     assert path.stat().st_size < 1 << 20
-    rows = f"__import__('types').SimpleNamespace(isStreaming=False, inputFiles=lambda: ['{path.as_uri()}'])"
-    work = f"from trunkline.spark import _paths; _paths.warn_unless_recorded({rows}, 'dcp')"
+    files = [path.as_uri()]
+    work = f"from trunkline.spark import _paths; _paths.warn_unless_recorded({files}, 'dcp')"
     assert peak_mib(recorded, work) < 400
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 from peers.mtl import confirm, content, lease, reject, response
-from trunkline import cdtp, mtl
+from peers.recorded import line
+from trunkline import capture, cdtp, mtl
 
 STEP_NS = 10**6
 START_NS = 1_795_251_120 * 10**9  # a whole minute
@@ -97,3 +100,16 @@ ALPHABET = {
         for number in (0, 1, 5)
     ],
 }
+
+
+def record(directory, protocol, messages, first=0):
+    """Adds messages to a capture, a step apart and in segments of ten: each a direction, a peer, and frames or these with a topic."""
+    with tempfile.TemporaryDirectory() as scratch:
+        lines = Path(scratch, "lines.jsonl")
+        for begin in range(0, len(messages), 10):
+            with lines.open("w") as file:
+                for number, (direction, peer, content) in enumerate(messages[begin : begin + 10], first + begin):
+                    frames, topic = content if isinstance(content, tuple) else (content, None)
+                    file.write(line(frames, START_NS + number * STEP_NS, direction=direction, peer=peer, topic=topic))
+            capture.import_(lines, directory, protocol=protocol)
+    return directory

@@ -10,8 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType
 
 from peers.mtl import confirm, content, reject
-from peers.recorded import line
-from peers.together import ALPHABET, START_NS, STEP_NS
+from peers.together import ALPHABET, record
 from trunkline import capture, mtl, spark
 from trunkline._native.analysis import Fold
 
@@ -32,15 +31,8 @@ def recorded(tmp_path):
     """A capture of random messages of which a table is made, in segments of ten."""
 
     def make(name, messages=None):
-        lines, directory = tmp_path / "lines.jsonl", tmp_path / name
         chosen = messages or Random(name).choices(ALPHABET[name], k=120)
-        for begin in range(0, len(chosen), 10):
-            with lines.open("w") as file:
-                for number, (direction, peer, content) in enumerate(chosen[begin : begin + 10], begin):
-                    frames, topic = content if isinstance(content, tuple) else (content, None)
-                    file.write(line(frames, START_NS + number * STEP_NS, direction=direction, peer=peer, topic=topic))
-            capture.import_(lines, directory, protocol=PROTOCOLS[name])
-        return str(directory)
+        return str(record(tmp_path / name, PROTOCOLS[name], chosen))
 
     return make
 

@@ -6,27 +6,20 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from peers.recorded import line
-from peers.together import START_NS, STEP_NS, dat
+from peers.together import dat, record
 from trunkline import capture, spark
 
 
 @pytest.fixture
 def recorded(tmp_path):
     """Adds random messages of CDTP to a capture, in segments of ten; gives its path."""
-    lines, directory = tmp_path / "lines.jsonl", tmp_path / "capture"
 
-    def record(count=60, first=0, frames=None):
+    def make(count=60, first=0, frames=None):
         senders = Random(first).choices(["one", "two"], k=count)
-        for begin in range(0, count, 10):
-            with lines.open("w") as file:
-                for number, sender in enumerate(senders[begin : begin + 10], first + begin):
-                    given = frames or dat(sender, number)
-                    file.write(line(given, START_NS + number * STEP_NS))
-            capture.import_(lines, directory, protocol="cdtp")
-        return directory
+        messages = [("in", None, frames or dat(sender, number)) for number, sender in enumerate(senders, first)]
+        return record(tmp_path / "capture", "cdtp", messages, first)
 
-    return record
+    return make
 
 
 @pytest.fixture

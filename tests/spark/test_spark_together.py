@@ -16,10 +16,9 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from peers.mtl import confirm, content
-from peers.recorded import line
-from peers.together import ALPHABET, START_NS, STEP_NS, reply, request
+from peers.together import ALPHABET, record, reply, request
 from peers.waiting import until
-from trunkline import capture, spark
+from trunkline import spark
 from trunkline._arrow import to_bytes
 from trunkline._native.analysis import Fold
 from trunkline.errors import LocalProtocolError
@@ -61,15 +60,8 @@ def recorded(tmp_path):
     """A capture of random messages of which a table is made, in segments of ten."""
 
     def make(name, count=120, seed=1, into="capture", first=0, messages=None):
-        lines = tmp_path / "lines.jsonl"
         chosen = messages or Random(seed).choices(ALPHABET[name], k=count)
-        for begin in range(0, len(chosen), 10):
-            with lines.open("w") as file:
-                for number, (direction, peer, content) in enumerate(chosen[begin : begin + 10], first + begin):
-                    frames, topic = content if isinstance(content, tuple) else (content, None)
-                    file.write(line(frames, START_NS + number * STEP_NS, direction=direction, peer=peer, topic=topic))
-            capture.import_(lines, tmp_path / into, protocol=PROTOCOLS[name])
-        return tmp_path / into
+        return record(tmp_path / into, PROTOCOLS[name], chosen, first)
 
     return make
 

@@ -203,6 +203,14 @@ class Decoded:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def is_of(self, segment: Path) -> bool:
+        """Whether a segment, as it is now, was decoded for it.
+
+        Raises:
+            OSError: The segment cannot be read.
+        """
+        return self.marks is not None and self.marks.segment == stamp_of(segment)
+
     def has(self, wanted: Sequence[pa.Field], protocol: str, options: Mapping[str, Any]) -> bool:
         """Whether it has these columns, as they are decoded with these options."""
         if self.marks is None:

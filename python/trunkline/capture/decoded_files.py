@@ -93,7 +93,7 @@ def differences(directory: Path) -> Iterator[tuple[Path, str]]:
             try:
                 with Decoded(file) as decoded:
                     marks = decoded.marks
-                    if marks is None or marks.segment != stamp_of(segment):
+                    if marks is None or not decoded.is_of(segment):
                         continue
                     table = pa.Table.from_batches(decoded.batches(decoded.schema.names, []), decoded.schema)
                 decoding = decoding_of(folder.name, marks.options)

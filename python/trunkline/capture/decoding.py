@@ -13,7 +13,7 @@ from trunkline import columns
 from trunkline._arguments import need_names, need_sequence
 from trunkline._native import capture as _native
 from trunkline._text import did_you_mean
-from trunkline.capture.decoded import Decoded, beside, is_linked, rows_within, stamp_of
+from trunkline.capture.decoded import Decoded, beside, is_linked, rows_within
 from trunkline.capture.reading import Capture, within
 from trunkline.capture.selecting import Selected
 from trunkline.errors import CaptureError, LocalProtocolError
@@ -101,19 +101,18 @@ class Decoding:
         if is_linked(file.parent.parent, file.parent):
             return False
         try:
-            decoded, stamp = Decoded(file), stamp_of(segment)
+            with Decoded(file) as decoded:
+                return decoded.has([*self.schema], self.protocol, self._options) and decoded.is_of(segment)
         except FileNotFoundError:
             return False
-        with decoded:
-            is_whole = decoded.marks is not None and decoded.marks.segment == stamp
-            return is_whole and decoded.has([*self.schema], self.protocol, self._options)
 
     def _opened(self, capture: Capture, file: Path, selected: Selected, condition: Condition | None) -> Decoded | None:
         """A file of decoded messages; None if it is not of this segment, or has not all that is needed."""
         if not selected.is_decided_by_decoded or (condition is not None and len(condition.decoders) > 1):
             return None
         try:
-            decoded, stamp = Decoded(file), stamp_of(Path(capture.path) / file.name)
+            decoded = Decoded(file)
+            is_of_segment = decoded.is_of(Path(capture.path) / file.name)
         except FileNotFoundError:
             return None
         wanted, options = [self._fields[name] for name in self._names(selected)], self._options
@@ -126,7 +125,7 @@ class Decoding:
             has_all = len(rows) == len(condition.of_rows) and decoded.has(
                 [*rows, *condition.fields], self.protocol, options | layer
             )
-        if has_all and decoded.marks is not None and decoded.marks.segment == stamp:
+        if has_all and is_of_segment:
             return decoded
         decoded.close()
         return None

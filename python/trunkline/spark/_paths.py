@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["capture_rows", "capture_schema", "spark_path", "tables", "warn_unless_recorded"]
+__all__ = ["capture_rows", "capture_schema", "segment_of", "spark_path", "tables", "warn_unless_recorded"]
 
 _logger = logging.getLogger("trunkline.spark")
 
@@ -85,16 +86,23 @@ def capture_rows(session: SparkSession, directory: str | os.PathLike[str]) -> Da
     return reader.schema(capture_schema()).option("pathGlobFilter", reading.SEGMENTS).parquet(path)
 
 
-def warn_unless_recorded(rows: DataFrame, protocol: str) -> None:
-    """Logs a warning if these are rows of captures on this machine, and none is of a protocol."""
+def segment_of(uri: str) -> Path | None:
+    """The segment of a capture on this machine that a URI names."""
+    from trunkline.capture import reading
+
+    parts = urlsplit(uri)
+    path = Path(unquote(parts.path))
+    return path if parts.scheme == "file" and path.match(reading.SEGMENTS) else None
+
+
+def warn_unless_recorded(files: Iterable[str], protocol: str) -> None:
+    """Logs a warning if these are URIs of segments of captures on this machine, and no row is of a protocol."""
     from trunkline.capture import reading
     from trunkline.capture.decoding import read_batches
 
     segments: set[Path] = set()
-    for file in [] if rows.isStreaming else rows.inputFiles():
-        parts = urlsplit(file)
-        path = Path(unquote(parts.path))
-        if parts.scheme != "file" or not path.match(reading.SEGMENTS):
+    for path in map(segment_of, files):
+        if path is None:
             return
         segments.add(path)
     number, names = 0, {*names_of(protocol)}

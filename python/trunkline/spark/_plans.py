@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SOURCE", "Read", "files_of", "is_cached", "read_of"]
+__all__ = ["SOURCE", "Read", "is_cached", "is_of_files", "read_of"]
 
 # The name of the data source.
 SOURCE = "trunkline"
@@ -53,19 +53,17 @@ def read_of(rows: DataFrame) -> Read | None:
     try:
         plan = _classic(rows)
         return _of_connect(rows._plan) if plan is None else _of_classic(plan)  # noqa: SLF001
-    except (AttributeError, TypeError):
+    except Exception:  # noqa: BLE001 - whatever py4j says of a plan that has no such part
         return None
 
 
-def files_of(rows: DataFrame) -> list[str] | None:
-    """The URIs of the files of a table that only reads files, which a session of Spark Connect does not say."""
-    if is_cached(rows):
-        return None
+def is_of_files(rows: DataFrame) -> bool:
+    """Whether a table only reads files, which a session of Spark Connect does not say."""
     try:
         plan = _classic(rows)
-        return rows.inputFiles() if plan is not None and _kind(plan) == _FILES else None
-    except (AttributeError, TypeError):
-        return None
+        return plan is not None and _kind(plan) == _FILES and not is_cached(rows)
+    except Exception:  # noqa: BLE001 - as above
+        return False
 
 
 def _classic(rows: Any) -> Any:

@@ -229,11 +229,12 @@ def decode(
     if not hasattr(df, "mapInArrow"):
         refuse("df", "a Spark DataFrame", df)
     decoded = decode_keeping(df, decoder, (*decoder.protocol.kept, *_own(df, decoder)), columns)
-    warn_unless_recorded(df, protocol)
+    files = [] if df.isStreaming else df.inputFiles()
+    warn_unless_recorded(files, protocol)
     # Imported late: it decodes what no file has.
     from trunkline.spark.beside import with_files
 
-    return with_files(decoded, columns)
+    return with_files(decoded, files)
 
 
 def _own(df: DataFrame, decoder: Decoder) -> list[str]:
@@ -341,20 +342,12 @@ class Origin:
     def options(self) -> dict[str, Any]:
         """The options of the decoder, and its mode."""
         _, options = self.decoder.__getnewargs_ex__()
-        return {"mode": "PERMISSIVE"} | {name: value for name, value in options.items() if name != "types"}
-
-    def decoded(self, rows: DataFrame, columns: Iterable[str] | None) -> DataFrame:
-        """Some of the rows, decoded likewise."""
-        return decode_keeping(rows, self.decoder, self.kept, columns)
+        return {"mode": "PERMISSIVE", **options}
 
     def attached(self, messages: DataFrame) -> DataFrame:
         """A table of these messages, with this origin."""
         setattr(messages, _ORIGIN, self)
         return messages
-
-    def mapped(self, columns: Sequence[str], function: Batches, schema: str) -> DataFrame:
-        """What a function makes of batches of these columns, in the pass that decodes them."""
-        return decode_keeping(self.rows, self.decoder, self.kept, columns, then=(function, schema))
 
 
 def decode_keeping(

@@ -17,10 +17,9 @@ const SEED: u64 = 42;
 /// The rows with a number in place of each body, which is bytes or a list of frames. Numbers stay.
 pub(crate) fn hashed(batch: RecordBatch) -> Result<RecordBatch, ColumnError> {
     let schema = batch.schema_ref();
-    let Some((at, field)) = schema.column_with_name(BODY) else { return Ok(batch) };
-    let hashes: Vec<u64> = if *field.data_type() == DataType::Int64 {
-        return Ok(batch);
-    } else if field.data_type().is_list() {
+    let raw = schema.column_with_name(BODY).filter(|(_, field)| *field.data_type() != DataType::Int64);
+    let Some((at, field)) = raw else { return Ok(batch) };
+    let hashes: Vec<u64> = if field.data_type().is_list() {
         let bodies = lists(&batch, BODY)?;
         bodies.iter().map(|frames| frames.map_or(SEED, |frames| of_frames(&frames))).collect()
     } else {

@@ -591,7 +591,7 @@ impl Request {
         let (latency_ns, queued_ns, worked_ns) = (self.latency_ns(), self.queued_ns(), self.worked_ns());
         let (outcome, answer) = (self.outcome(), self.answer());
         vec![
-            Cell::Shared(self.capture_id),
+            self.capture_id.into(),
             Cell::Word(self.role.name()),
             bytes(self.service),
             bytes(self.client),

@@ -1,7 +1,5 @@
 //! The columns that folds read, of the types they need.
 
-use std::{collections::HashMap, hash::Hash};
-
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Decimal128Array, Int32Array, Int64Array, ListArray, RecordBatch,
     StringArray,
@@ -10,7 +8,6 @@ use arrow_array::{
 };
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field};
-use foldhash::quality::RandomState;
 use trunkline_columns::ColumnError;
 
 /// The column that marks selected rows; without it all are.
@@ -62,32 +59,6 @@ impl Chosen {
 
     pub(crate) fn has(&self, row: usize) -> bool {
         self.0.as_ref().is_none_or(|chosen| chosen.is_valid(row) && chosen.value(row))
-    }
-}
-
-/// Values that many rows of a batch have in common, each made once.
-pub(crate) struct Interner<'a, K: ?Sized, V> {
-    /// The latest one, as rows that follow each other mostly have the same.
-    latest: Option<(&'a K, V)>,
-    known: HashMap<&'a K, V, RandomState>,
-}
-
-impl<K: ?Sized, V> Default for Interner<'_, K, V> {
-    fn default() -> Self {
-        Self { latest: None, known: HashMap::default() }
-    }
-}
-
-impl<'a, K: Eq + Hash + ?Sized, V: Clone> Interner<'a, K, V> {
-    pub(crate) fn of(&mut self, cell: &'a K, make: impl FnOnce(&'a K) -> V) -> V {
-        if let Some((latest, value)) = &self.latest
-            && *latest == cell
-        {
-            return value.clone();
-        }
-        let value = self.known.entry(cell).or_insert_with(|| make(cell)).clone();
-        self.latest = Some((cell, value.clone()));
-        value
     }
 }
 

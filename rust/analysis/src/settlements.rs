@@ -18,10 +18,7 @@ use crate::{
     fingerprint::{Fingerprints, fingerprint},
     fold::Fold,
     ordered::{Id, Ordered, Weigh},
-    rows::{
-        Chosen, Interner, binary, bytes_at, decimal_at, decimals, flag_at, flags, number_at, numbers, small, text,
-        text_at,
-    },
+    rows::{Chosen, binary, bytes_at, decimal_at, decimals, flag_at, flags, number_at, numbers, small, text, text_at},
     table::{Cell, Columns, Kind},
 };
 
@@ -71,13 +68,21 @@ struct Peer {
     routing_id: Option<Arc<ByteBuf>>,
 }
 
-/// What the rows of a batch have in common.
+/// What rows of a batch have in common, each made once.
 #[derive(Default)]
 struct Names<'a> {
-    captures: Interner<'a, str, Arc<str>>,
-    endpoints: Interner<'a, str, Arc<str>>,
-    resources: Interner<'a, str, Arc<str>>,
-    peers: Interner<'a, [u8], Arc<ByteBuf>>,
+    texts: HashMap<&'a str, Arc<str>, RandomState>,
+    routing_ids: HashMap<&'a [u8], Arc<ByteBuf>, RandomState>,
+}
+
+impl<'a> Names<'a> {
+    fn text(&mut self, text: &'a str) -> Arc<str> {
+        Arc::clone(self.texts.entry(text).or_insert_with(|| text.into()))
+    }
+
+    fn routing_id(&mut self, bytes: &'a [u8]) -> Arc<ByteBuf> {
+        Arc::clone(self.routing_ids.entry(bytes).or_insert_with(|| Arc::new(ByteBuf::from(bytes))))
+    }
 }
 
 /// What is open on a connection.
@@ -263,9 +268,9 @@ impl Fold for Settlements {
                 continue;
             };
             let peer = Peer {
-                capture_id: names.captures.of(text_at(&capture_id, row).unwrap_or_default(), Arc::from),
-                endpoint: text_at(&endpoint, row).map(|name| names.endpoints.of(name, Arc::from)),
-                routing_id: bytes_at(&peers, row).map(|peer| names.peers.of(peer, bytes)),
+                capture_id: names.text(text_at(&capture_id, row).unwrap_or_default()),
+                endpoint: text_at(&endpoint, row).map(|name| names.text(name)),
+                routing_id: bytes_at(&peers, row).map(|peer| names.routing_id(peer)),
             };
             let is_out = text_at(&direction, row) == Some("out");
             let sequence = decimal_at(&sequences, row);
@@ -291,7 +296,7 @@ impl Fold for Settlements {
                         endpoint: peer.endpoint.clone(),
                         peer: peer.routing_id.clone(),
                         is_out,
-                        resource: resource.map(|name| names.resources.of(name, Arc::from)),
+                        resource: resource.map(|name| names.text(name)),
                         sequence,
                         body_bytes: number_at(&body_bytes, row),
                         is_redelivered: is(&redelivered),
@@ -558,11 +563,11 @@ impl Content {
                 status: status.is_valid(row).then(|| status.value(row)),
             });
             let content = Self {
-                capture_id: names.captures.of(text_at(&capture_id, row).unwrap_or_default(), Arc::from),
-                endpoint: text_at(&endpoint, row).map(|name| names.endpoints.of(name, Arc::from)),
-                peer: bytes_at(&peers, row).map(|peer| names.peers.of(peer, bytes)),
+                capture_id: names.text(text_at(&capture_id, row).unwrap_or_default()),
+                endpoint: text_at(&endpoint, row).map(|name| names.text(name)),
+                peer: bytes_at(&peers, row).map(|peer| names.routing_id(peer)),
                 is_out: text_at(&direction, row) == Some("out"),
-                resource: text_at(&resource, row).map(|name| names.resources.of(name, Arc::from)),
+                resource: text_at(&resource, row).map(|name| names.text(name)),
                 sequence: decimal_at(&sequences, row),
                 body_bytes: number_at(&body_bytes, row),
                 is_redelivered: flag_at(&redelivered, row),
@@ -584,10 +589,6 @@ impl Content {
         };
         Ok((0..batch.num_rows()).map(content).collect())
     }
-}
-
-fn bytes(bytes: &[u8]) -> Arc<ByteBuf> {
-    Arc::new(ByteBuf::from(bytes))
 }
 
 /// A fingerprint of what contents have in common of which one may be delivered in place of the other: their values, their

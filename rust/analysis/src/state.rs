@@ -7,6 +7,7 @@
 //! of each. A version that is not known is refused.
 
 use std::{
+    borrow::Cow,
     error::Error,
     fmt,
     io::{self, BufWriter, Read, Write},
@@ -81,11 +82,14 @@ fn compressed(bytes: &mut Vec<u8>, state: &impl Serialize) -> io::Result<()> {
     packed.get_mut().do_finish()
 }
 
-fn decompressed(bytes: &[u8]) -> io::Result<Vec<u8>> {
+fn decompressed(bytes: &[u8]) -> io::Result<Cow<'_, [u8]>> {
+    if !bytes.starts_with(COMPRESSED) {
+        return Ok(bytes.into());
+    }
     let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX).saturating_mul(MOST.1).max(MOST.0);
     let mut packed = Vec::new();
     Decoder::with_buffer(bytes)?.take(most).read_to_end(&mut packed)?;
-    Ok(packed)
+    Ok(packed.into())
 }
 
 /// Reads a state of one of these versions from bytes.
@@ -105,10 +109,6 @@ pub(crate) fn load<T: DeserializeOwned>(
     if !versions.contains(&number) {
         return Err(StateError::UnknownVersion(number));
     }
-    let damaged = |error: &dyn Error| StateError::Damaged(error.to_string());
-    if !rest.starts_with(COMPRESSED) {
-        return rmp_serde::from_slice(rest).map_err(|error| damaged(&error));
-    }
-    let packed = decompressed(rest).map_err(|error| damaged(&error))?;
-    rmp_serde::from_slice(&packed).map_err(|error| damaged(&error))
+    let fields = decompressed(rest).map_err(|error| StateError::Damaged(error.to_string()))?;
+    rmp_serde::from_slice(&fields).map_err(|error| StateError::Damaged(error.to_string()))
 }

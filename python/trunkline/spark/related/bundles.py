@@ -23,13 +23,15 @@ __all__ = ["BEGINS", "BUNDLE", "Step", "bundle_schema", "bundled", "in_order", "
 
 # The position at which a bundle begins: the order in which the bundles of a bucket are folded.
 BEGINS = {"capture_id": "string", "seq": "bigint", "record": "int"}
-BUNDLE = ", ".join(
-    [
-        "bucket int",
-        *(f"{name} {kind}" for name, kind in BEGINS.items()),
-        "messages bigint, rows binary, evicted bigint, left_out bigint",
-    ]
-)
+_COLUMNS = {
+    "bucket": "int",
+    **BEGINS,
+    "messages": "bigint",
+    "rows": "binary",
+    "evicted": "bigint",
+    "left_out": "bigint",
+}
+BUNDLE = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
 
 # The number of a bucket, where its rows begin, how many there are, these, and what was lost before.
 _Bundle = tuple[int, str, int, int, int, bytes, int, int]
@@ -75,9 +77,8 @@ def bundle_schema() -> pa.Schema:
     """The columns of bundles."""
     import pyarrow as pa
 
-    types = [pa.int32(), pa.string(), pa.int64(), pa.int32(), pa.int64(), pa.binary(), pa.int64(), pa.int64()]
-    names = [column.split()[0] for column in BUNDLE.split(", ")]
-    return pa.schema(zip(names, types, strict=True))
+    kinds = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+    return pa.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
 
 
 def bundled(step: Step, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from trunkline.columns import EVERY
 from trunkline.errors import LocalProtocolError
 from trunkline.spark._plans import SOURCE, is_cached, read_of
-from trunkline.spark.columns import Origin
+from trunkline.spark.columns import Origin, decode_keeping
 from trunkline.spark.related.bounds import Bounds
 from trunkline.spark.related.bundles import BUNDLE, Step, bundle_schema, bundled
 
@@ -74,7 +74,7 @@ class Bundling:
             bounds = Bounds(**step.pop("bounds"))
             return cls(Step(**step, bounds=bounds), tuple(said.pop("columns")), **said)
         except (ValueError, TypeError, KeyError, AttributeError):
-            message = f"option {BUNDLING}: only functions of trunkline.spark set it"
+            message = "only functions of trunkline.spark set it"
             raise LocalProtocolError(message) from None
 
     def applied(self, settings: Settings) -> Settings:
@@ -88,7 +88,7 @@ class Bundling:
         return replace(settings, protocol=self.protocol, is_decoded=True, decoding=decoding, mode=mode)
 
     def schema(self) -> pa.Schema:
-        """The columns of bundles, and with a watermark the latest moment of the messages so far."""
+        """The columns of the bundles, and with a watermark the latest moment of the messages so far."""
         schema = bundle_schema()
         return schema if self.event_time is None else schema.append(_latest())
 
@@ -149,16 +149,19 @@ def _latest() -> pa.Field:
 def in_bundles(decoded: DataFrame, bundling: Bundling) -> DataFrame | None:
     """The bundles of messages; None unless their table is as it was read or decoded, but for a watermark."""
     origin = Origin.of(decoded)
-    if origin is not None and is_cached(decoded):
-        return None
     if origin is None:
         return _read_in_bundles(decoded, bundling)
+    if is_cached(decoded):
+        return None
     from trunkline.capture.decoded import all_options
 
     options = origin.options
     decoding = {"mode": options["mode"]} | all_options(bundling.protocol, options)
     read = _read_in_bundles(origin.rows, replace(bundling, decoding=decoding))
-    return origin.mapped(bundling.columns, bundling.bundles, BUNDLE) if read is None else read
+    if read is not None:
+        return read
+    then = (bundling.bundles, BUNDLE)
+    return decode_keeping(origin.rows, origin.decoder, origin.kept, bundling.columns, then=then)
 
 
 def _read_in_bundles(rows: DataFrame, bundling: Bundling) -> DataFrame | None:

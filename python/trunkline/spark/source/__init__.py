@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
 from trunkline.spark._disconnects import silence_planner
+from trunkline.spark._plans import SOURCE
 from trunkline.spark.source import reading
 from trunkline.spark.source.batch import reader_of
 from trunkline.spark.source.captures import find, warn_of_others
@@ -44,7 +45,7 @@ class TrunklineSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return "trunkline"
+        return SOURCE
 
     def schema(self) -> StructType:
         """The columns of captures, or those of the messages of a protocol."""

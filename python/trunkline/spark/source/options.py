@@ -17,7 +17,7 @@ from trunkline._text import did_you_mean
 from trunkline.capture.selecting import Selection, of_rows
 from trunkline.columns import EVERY, Decoder, Layout, protocols
 from trunkline.errors import LocalProtocolError
-from trunkline.spark.related.bundling import BUNDLING
+from trunkline.spark.related.bundling import BUNDLING, Bundling
 from trunkline.spark.source.ddl import columns_of
 from trunkline.spark.source.division import Division
 
@@ -90,7 +90,7 @@ class Settings:
         max_rows: The most rows of a micro-batch.
         division: How much a task reads.
         fails_on_loss: Whether segments that were deleted before they were read are an error.
-        bundling: How to bundle the messages, if they are wanted in bundles; see `trunkline.spark.related.bundling`.
+        bundling: How to bundle the messages, if they are wanted in bundles.
         reads: The options that are set and determine rows and columns, which must not change between restarts of a stream. The
             `mode` may change, so that a stream that a malformed message ended can continue.
     """
@@ -109,7 +109,7 @@ class Settings:
     max_rows: int | None = None
     division: Division = field(default_factory=Division)
     fails_on_loss: bool = True
-    bundling: str | None = None
+    bundling: Bundling | None = None
     reads: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -120,7 +120,6 @@ class Settings:
             LocalProtocolError: An option is unknown, or has no such value.
         """
         given = {name.lower(): text for name, text in options.items()}
-        bundling = given.pop(BUNDLING, None)
         if _OF_TABLES in given:
             message = f"Spark hands none of the options of a table to a source in Python when it reads it: {_VIEW}"
             raise LocalProtocolError(message)
@@ -148,14 +147,14 @@ class Settings:
             **read.limits(),
             division=Division(read.number("maxPartitionBytes") or Division().most_bytes, read.number("minPartitions")),
             fails_on_loss=read.flag("failOnDataLoss", default=True),
-            bundling=bundling,
+            bundling=read.value(BUNDLING, Bundling.of),
             reads=_reads(given, protocol, decoding, columns, is_decoded=is_decoded),
         )
         read.refuse_others(protocol, is_decoded=is_decoded)
         if is_decoded and settings.selection is not None and (where := settings.selection.condition()) is not None:
             # Before any task does.
             where.of(protocol or "", mode=mode, **decoding)
-        return settings
+        return settings if settings.bundling is None else settings.bundling.applied(settings)
 
 
 class _Reading:
@@ -263,7 +262,7 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
     every = f": the options are {', '.join(known)}"
     known_lower = {name.lower() for name in known}
     for name in given:
-        if name not in known_lower and not name.startswith(_FILE_SYSTEM):
+        if name not in known_lower and name != BUNDLING and not name.startswith(_FILE_SYSTEM):
             same = _OF_SPARK.get(name)
             hint = f": it is {same} here" if same else did_you_mean(name, known)
             message = f"there is no option {name!r}{hint or every}"

@@ -24,7 +24,6 @@ from trunkline.capture.selecting import Selection, of_rows, wanted
 from trunkline.columns import EVERY
 from trunkline.errors import CaptureError, LocalProtocolError
 from trunkline.spark._comments import ROWS, commented
-from trunkline.spark.related.bundling import Bundling
 from trunkline.spark.source.options import Settings
 
 __all__ = ["Part", "Piece", "lost", "need_schema", "read", "schema"]
@@ -74,7 +73,7 @@ def schema(settings: Settings) -> StructType:
         LocalProtocolError: There is no such column.
     """
     if settings.bundling is not None:
-        return from_arrow_schema(Bundling.of(settings.bundling).schema())
+        return from_arrow_schema(settings.bundling.schema())
     found: StructType = from_arrow_schema(_arrow_schema(settings))
     return commented(found, settings.protocol if settings.is_decoded and settings.protocol else ROWS)
 
@@ -134,10 +133,8 @@ def read(settings: Settings, part: Part, wanted: Wanted | None = None) -> Iterat
         CaptureError: A segment cannot be read, or was deleted before it was.
         DecodeError: A message is malformed, and the mode is FAILFAST.
     """
-    if settings.bundling is None:
-        return _read(settings, part, wanted)
-    bundling = Bundling.of(settings.bundling)
-    return bundling.bundles(_read(bundling.applied(settings), part, wanted))
+    batches = _read(settings, part, wanted)
+    return batches if settings.bundling is None else settings.bundling.bundles(batches)
 
 
 def _read(settings: Settings, part: Part, wanted: Wanted | None) -> Iterator[pa.RecordBatch]:
