@@ -1,15 +1,19 @@
 """What the roles of every protocol have in common."""
 
+import asyncio
+import logging
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 import zmq
 
-from peers.roles import KINDS
+from peers.roles import KINDS, opened
 from peers.waiting import until
-from trunkline import cdtp, dcp, mc0
+from trunkline import cdtp, dcp, mc0, mtl
+from trunkline._roles.notices import log
 from trunkline.errors import LocalProtocolError
 
 ROLES = {
@@ -193,3 +197,41 @@ def test_roles_leave_the_process_as_it_is(peer):
     script = UNCHANGED.replace("PORT", str(peer.port))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("as it was\n", "")
+
+
+class Slow(logging.Handler):
+    """A log whose writer is behind."""
+
+    def __init__(self):
+        super().__init__()
+        self.texts = []
+
+    def emit(self, record):
+        time.sleep(0.05)
+        self.texts.append(record.getMessage())
+
+
+@pytest.fixture
+def slow_log():
+    handler = Slow()
+    logging.getLogger("trunkline").addHandler(handler)
+    yield handler
+    logging.getLogger("trunkline").removeHandler(handler)
+
+
+@pytest.mark.parametrize("twin", ["", "async"])
+@pytest.mark.parametrize("name", KINDS)
+def test_what_a_role_logged_is_written_once_it_is_closed(name, twin, slow_log, tmp_path):
+    with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True) as server:
+        given = {"connect": server.endpoints[0], "timeout_s": 10} if name == "mtl.Client" else {}
+
+        async def run():
+            async with opened(name, tmp_path, "async", **given):
+                log(logging.getLogger("trunkline"), logging.WARNING, "its last words", None)
+
+        if twin:
+            asyncio.run(run())
+        else:
+            with opened(name, tmp_path, **given):
+                log(logging.getLogger("trunkline"), logging.WARNING, "its last words", None)
+        assert any("its last words" in text for text in slow_log.texts)

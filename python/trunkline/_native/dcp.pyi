@@ -269,8 +269,8 @@ class Worker(Caller):
     def give_back(self) -> None:
         """Returns requests that were not begun to the broker."""
 
-    def finish(self, grace_s: float) -> None:
-        """Ends, returns requests that were not begun, and waits for the rest, at most for so long."""
+    def finish(self) -> None:
+        """Waits until the role has ended, and returns requests that were not begun meanwhile."""
 
     def stats(self) -> dict[str, Any]:
         """Counters, by name."""

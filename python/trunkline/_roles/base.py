@@ -29,6 +29,7 @@ __all__ = [
     "BlockingService",
     "Role",
     "RoleWithQuestions",
+    "need_sent",
 ]
 
 Received = TypeVar("Received")
@@ -39,6 +40,13 @@ _LOOK_S = 0.05
 
 # How long a service drains by default.
 _DRAIN_S = 5.0
+
+
+def need_sent(native: Any, waited_s: float) -> None:
+    """Raises if the transport ended with messages that it had accepted: only libzmq knows how many."""
+    if native.unsent:
+        message = f"the last messages were not sent within {waited_s} s: the peer does not read"
+        raise TimeoutError(message, unsent=1)
 
 
 class Role:
@@ -138,8 +146,8 @@ class Role:
         """The native object that has its notices."""
         return native
 
-    def _settled(self, native: Any) -> None:
-        """Once the engine has ended: reports its last notices and writes its log."""
+    def _conclude(self, native: Any) -> None:
+        """Once the engine has ended, however it was closed: reports its last notices and writes its log."""
         end(self._notices_of(native))
 
     def _let_go(self, native: Any) -> None:
@@ -150,10 +158,7 @@ class Role:
         """Logs unsent messages that no exception reports."""
 
     def _check_sent(self, native: Any, waited_s: float) -> None:
-        """Raises if the transport ended with messages that it had accepted: only libzmq knows how many."""
-        if native.unsent:
-            message = f"the last messages were not sent within {waited_s} s: the peer does not read"
-            raise TimeoutError(message, unsent=1)
+        """Reports messages that the transport had accepted and did not send; nothing of roles whose messages may be lost."""
 
     def __del__(self) -> None:
         if self._scrapes is not None:
@@ -194,12 +199,17 @@ class BlockingRole(Role):
     def close(self) -> None:
         raise NotImplementedError
 
+    def _ended(self) -> None:
+        """Waits until the engine has ended; overridden where the engine needs help for that."""
+        self._role.join()
+
     def _await_end(self) -> None:
         """Waits until the engine has ended; until then its metrics say that it is closing."""
         try:
-            self._role.join()
+            self._ended()
         finally:
             self._end_scrapes()
+        self._conclude(self._role)
 
     def _finish(self, drain_s: float) -> None:
         """Closes the role and waits for its end."""
@@ -207,7 +217,6 @@ class BlockingRole(Role):
         was_closed = native.closed
         native.close(drain_s)
         self._await_end()
-        self._settled(native)
         native.raise_failure()
         if not was_closed:
             self._check_sent(native, drain_s)
@@ -310,6 +319,7 @@ class AsyncRole(Role):
             raise
         finally:
             await self._unexposed()
+        self._conclude(role)
 
     async def _unexposed(self) -> None:
         """Ends the server of its metrics, which takes a moment."""
@@ -327,7 +337,6 @@ class AsyncRole(Role):
         was_closed = native.closed
         native.close(drain_s)
         await self._await_end()
-        self._settled(native)
         native.raise_failure()
         if not was_closed:
             self._check_sent(native, drain_s)

@@ -555,9 +555,9 @@ class AsyncSource(SourceBase, AsyncEvents):
         self._need_home()
         return await self._calls.ask(call, timeout_s, timeout_s)
 
-    def _settled(self, native: Any) -> None:
+    def _conclude(self, native: Any) -> None:
         self._calls.end()
-        super()._settled(native)
+        super()._conclude(native)
 
     async def pull(
         self,

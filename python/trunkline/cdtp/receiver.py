@@ -197,6 +197,11 @@ class ReceiverBase(Role):
         """Stops reading after this many wire messages in total, malformed ones included; None continues."""
         self._receiver.limit(count)
 
+    def _conclude(self, native: Any) -> None:
+        # Its last notices are among the messages that were not read.
+        native.give_up()
+        super()._conclude(native)
+
 
 class Receiver(ReceiverBase, BlockingRole):
     """Receives from senders, fair among its endpoints (CDTP-16, CDTP-17).
@@ -269,10 +274,7 @@ class Receiver(ReceiverBase, BlockingRole):
 
     def close(self) -> None:
         """Closes the sockets; with a capture, records what has arrived first. Unread messages are dropped."""
-        self._receiver.close(self._grace_s)
-        self._await_end()
-        self._receiver.give_up()
-        self._receiver.raise_failure()
+        self._finish(self._grace_s)
 
 
 class AsyncReceiver(ReceiverBase, AsyncStream[Message]):
@@ -309,9 +311,4 @@ class AsyncReceiver(ReceiverBase, AsyncStream[Message]):
 
     async def close(self) -> None:
         """See `Receiver.close`."""
-        if self._native is None:
-            return
-        self._native.close(self._grace_s)
-        await self._await_end()
-        self._native.give_up()
-        self._native.raise_failure()
+        await self._finish(self._grace_s)

@@ -14,7 +14,7 @@ from trunkline._arguments import need_path
 from trunkline._metrics.counters import Count, Level, RunId, SenderName, TransportName, free_bytes
 from trunkline._native.cdtp import Receiver as _Receiver
 from trunkline._roles.base import AsyncRole, BlockingRole, Role
-from trunkline._roles.notices import Dropped, end, watch
+from trunkline._roles.notices import Dropped, watch
 from trunkline._text import counted
 from trunkline.cdtp.receiver import ALL_HEADERS, Accept, SenderCount, machine_settings, open_native, sender_counts
 from trunkline.chirp.beacon import PORT, Cast
@@ -313,10 +313,7 @@ class Recorder(_RecorderBase, BlockingRole):
         Raises:
             CaptureError: The capture could not be completed.
         """
-        self._recorder.close(drain_s)
-        self._await_end()
-        end(self._recorder)
-        self._recorder.raise_failure()
+        self._finish(drain_s)
 
 
 class AsyncRecorder(_RecorderBase, AsyncRole):

@@ -16,7 +16,7 @@ from trunkline._native.cdtp import Outgoing
 from trunkline._native.cdtp import Sender as _Sender
 from trunkline._roles.base import AsyncRole, BlockingRole, Role
 from trunkline._roles.native import give_up, opened
-from trunkline._roles.notices import Notices, end, watch
+from trunkline._roles.notices import Notices, watch
 from trunkline._roles.options import endpoints, native_options
 from trunkline._text import counted, were
 from trunkline.cdtp.receiver import ALL_HEADERS, Header
@@ -186,7 +186,6 @@ class SenderBase(Role):
                 sender.complete()
         try:
             yield sender
-            end(sender)
             if not was_closed:
                 sender.raise_failure()
         except BaseException:

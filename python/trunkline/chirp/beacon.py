@@ -299,9 +299,7 @@ class Beacon(_BeaconBase, BlockingRole):
 
     def close(self) -> None:
         """Withdraws every offer, and closes (CHIRP-05)."""
-        self._beacon.close(0)
-        self._await_end()
-        self._beacon.raise_failure()
+        self._finish(0)
 
 
 class AsyncBeacon(_BeaconBase, AsyncStream[Event]):
@@ -335,8 +333,4 @@ class AsyncBeacon(_BeaconBase, AsyncStream[Event]):
 
     async def close(self) -> None:
         """See `Beacon.close`."""
-        if self._native is None:
-            return
-        self._native.close(0)
-        await self._await_end()
-        self._native.raise_failure()
+        await self._finish(0)

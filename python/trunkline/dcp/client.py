@@ -16,7 +16,7 @@ from trunkline._native.dcp import Reply
 from trunkline._roles.base import AsyncRole, BlockingRole, Role
 from trunkline._roles.calls import AsyncCalls, Calls
 from trunkline._roles.native import opened
-from trunkline._roles.notices import Dropped, Notices, end, watch
+from trunkline._roles.notices import Dropped, Notices, watch
 from trunkline._roles.options import native_options, need_client
 from trunkline.options import Overflow, RoleOptions, spelled_out
 
@@ -211,12 +211,11 @@ class Client(ClientBase, BlockingRole):
         Args:
             drain_s: The most seconds to wait for replies.
         """
-        client = self._client
-        client.close(drain_s)
-        self._await_end()
+        self._finish(drain_s)
+
+    def _conclude(self, native: Any) -> None:
         self._calls.join()
-        end(client)
-        client.raise_failure()
+        super()._conclude(native)
 
     def _abandon(self) -> None:
         self.close(drain_s=0.0)
@@ -286,13 +285,11 @@ class AsyncClient(ClientBase, AsyncRole):
 
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Client.close`."""
-        if self._native is None:
-            return
-        self._native.close(drain_s)
-        await self._await_end()
+        await self._finish(drain_s)
+
+    def _conclude(self, native: Any) -> None:
         self._calls.end()
-        end(self._native)
-        self._native.raise_failure()
+        super()._conclude(native)
 
     async def _abandon(self) -> None:
         await self.close(drain_s=0.0)

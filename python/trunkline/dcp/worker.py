@@ -17,7 +17,7 @@ from trunkline._frames import Frame, Parts
 from trunkline._metrics.counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.dcp import Reply, Request
 from trunkline._native.dcp import Worker as _Worker
-from trunkline._roles.base import AsyncStream, BlockingRole, Role
+from trunkline._roles.base import AsyncStream, BlockingRole, Role, need_sent
 from trunkline._roles.calls import AsyncCalls
 from trunkline._roles.native import opened
 from trunkline._roles.notices import Dropped, Notices
@@ -131,6 +131,9 @@ class WorkerBase(Role):
                 "call signal.signal(signal.SIGCHLD, signal.SIG_DFL) first"
             )
             self._notices.log(logging.WARNING, "sigchld", text)
+
+    def _check_sent(self, native: Any, waited_s: float) -> None:
+        need_sent(native, waited_s)
 
     @property
     def _worker(self) -> _Worker:
@@ -344,15 +347,11 @@ class Worker(WorkerBase, BlockingRole):
         Raises:
             TimeoutError: Replies were not sent in time.
         """
-        worker = self._worker
-        was_closed = worker.closed
-        try:
-            worker.finish(drain_s)
-        finally:
-            self._end_scrapes()
-        worker.raise_failure()
-        if not was_closed:
-            self._check_sent(worker, drain_s)
+        self._finish(drain_s)
+
+    def _ended(self) -> None:
+        # Requests that still arrive are returned to the broker.
+        self._worker.finish()
 
     def _abandon(self) -> None:
         # The original exception takes precedence.
@@ -470,16 +469,11 @@ class AsyncWorker(WorkerBase, AsyncStream[Request]):
 
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Worker.close`."""
-        worker = self._native
-        if worker is None:
-            return
-        was_closed = worker.closed
-        worker.close(drain_s)
-        await self._await_end()
+        await self._finish(drain_s)
+
+    def _conclude(self, native: Any) -> None:
         self._calls.end()
-        worker.raise_failure()
-        if not was_closed:
-            self._check_sent(worker, drain_s)
+        super()._conclude(native)
 
     async def _ended(self) -> None:
         worker = self._worker

@@ -16,7 +16,7 @@ from trunkline._metrics.counters import Count, Latencies, Level, TransportName, 
 from trunkline._native import NoticeQueue
 from trunkline._native.mc0 import Connector as _Connector
 from trunkline._native.mc0 import Message, OutgoingPut
-from trunkline._roles.base import AsyncStream, BlockingRole, Role
+from trunkline._roles.base import AsyncStream, BlockingRole, Role, need_sent
 from trunkline._roles.calls import AsyncCalls, Calls
 from trunkline._roles.native import opened
 from trunkline._roles.notices import Dropped, Notices, watch
@@ -137,6 +137,9 @@ class ConnectorBase(Role):
             message = "the middleware is silent, and a socket passed with socket= is not reconnected: reconnect it"
             raise PeerLostError(message)
         return self._connector.prepare_put(topic, body, headers)
+
+    def _check_sent(self, native: Any, waited_s: float) -> None:
+        need_sent(native, waited_s)
 
     def _notices_of(self, native: Any) -> Any:
         return native.notice_queue
@@ -365,9 +368,9 @@ class Connector(ConnectorBase, BlockingRole):
         """
         self._finish(drain_s)
 
-    def _settled(self, native: Any) -> None:
+    def _conclude(self, native: Any) -> None:
         self._calls.join()
-        super()._settled(native)
+        super()._conclude(native)
 
     def _abandon(self) -> None:
         # The original exception takes precedence.
@@ -480,9 +483,9 @@ class AsyncConnector(ConnectorBase, AsyncStream[Message]):
         """See `Connector.close`."""
         await self._finish(drain_s)
 
-    def _settled(self, native: Any) -> None:
+    def _conclude(self, native: Any) -> None:
         self._calls.end()
-        super()._settled(native)
+        super()._conclude(native)
 
     async def _abandon(self) -> None:
         # The original exception takes precedence.

@@ -135,9 +135,6 @@ class ClientBase(RoleWithQuestions):
         if reply is not None:
             checked("the request for a session", reply)
 
-    def _check_sent(self, native: Any, waited_s: float) -> None:
-        """Nothing: no caller waits for a reply, and unsent heartbeats do not matter."""
-
     @property
     def _client(self) -> _Client:
         native: _Client = self._opened()
@@ -410,6 +407,6 @@ class AsyncClient(ClientBase, AsyncRole):
         """See `Client.close`."""
         await self._finish(0.0)
 
-    def _settled(self, native: Any) -> None:
+    def _conclude(self, native: Any) -> None:
         self._calls.end()
-        super()._settled(native)
+        super()._conclude(native)

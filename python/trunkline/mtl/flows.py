@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from trunkline._metrics.counters import Count, Latencies, Level, TransportName, measured
 from trunkline._native.mtl import Content
 from trunkline._native.mtl import Flow as _Flow
-from trunkline._roles.base import AsyncRole, AsyncStream, BlockingRole, RoleWithQuestions
+from trunkline._roles.base import AsyncRole, AsyncStream, BlockingRole, RoleWithQuestions, need_sent
 from trunkline._roles.calls import AsyncCalls
 from trunkline._roles.native import give_up
 from trunkline._roles.notices import Notices, unwatch, watch
@@ -111,8 +111,8 @@ class FlowBase(RoleWithQuestions):
         self._native = native
         terms.connections.begin(native)
 
-    def _settled(self, native: Any) -> None:
-        super()._settled(native)
+    def _conclude(self, native: Any) -> None:
+        super()._conclude(native)
         # Its counters are final now.
         self._terms.connections.end(native)
 
@@ -156,7 +156,7 @@ class FlowBase(RoleWithQuestions):
     def _check_sent(self, native: Any, waited_s: float) -> None:
         # With confirmations, unsent contents are reported as unsettled.
         if not self.stats.unconfirmed:
-            super()._check_sent(native, waited_s)
+            need_sent(native, waited_s)
 
     def _check_settled(self, drain_s: float) -> None:
         """Raises for contents that a closed writer leaves unsettled."""
@@ -558,6 +558,6 @@ class AsyncReader(FlowBase, AsyncStream[Content]):
         """See `Reader.close`."""
         await self._finish(_DRAIN_S)
 
-    def _settled(self, native: Any) -> None:
+    def _conclude(self, native: Any) -> None:
         self._calls.end()
-        super()._settled(native)
+        super()._conclude(native)

@@ -177,12 +177,11 @@ impl PyWorker {
         }
     }
 
-    /// Ends, gives back requests that are not begun, and waits for the rest, for so long at most.
-    fn finish(slf: &Bound<'_, Self>, grace_s: f64) -> PyResult<()> {
-        let (role, grace) = (slf.as_super().as_super().get(), crate::role::seconds("grace_s", grace_s)?);
+    /// Waits until the role has ended, and gives back requests that are not begun meanwhile.
+    fn finish(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let role = slf.as_super().as_super().get();
         // A child after fork has no role to end.
         let Ok(engine) = role.ours() else { return Ok(()) };
-        engine.close(grace);
         while !engine.is_over() {
             Self::give_back(slf)?;
             let some = |role: &dyn Running| role.has_events() || role.is_over();
