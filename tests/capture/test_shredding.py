@@ -190,18 +190,36 @@ def test_without_fields_nothing_is_shredded(tmp_path):
     assert read(tmp_path / "run")["tags"].null_count == 0
 
 
-def test_a_damaged_file_is_named(decoded):
-    directory, file = decoded
+def rewrite(file, names):
+    """Writes a file with other names of the fields of its VARIANTs."""
     table = pyarrow.parquet.read_table(file)
     shredded = table["tags"].combine_chunks()
-    names = pa.array([b"\x01\x00\x00"] * len(table), pa.binary())
-    broken = pa.StructArray.from_arrays(
-        [names, shredded.field("value"), shredded.field("typed_value")], fields=list(shredded.type)
+    kind = pa.struct([pa.field("metadata", names.type, nullable=False), *[*shredded.type][1:]])
+    tags = pa.StructArray.from_arrays(
+        [names, shredded.field("value"), shredded.field("typed_value")], fields=list(kind)
     )
     marks = pyarrow.parquet.read_metadata(file).metadata[b"trunkline"]
+    table = table.set_column(table.schema.get_field_index("tags"), pa.field("tags", kind), tags)
     with pyarrow.parquet.ParquetWriter(file, table.schema) as writer:
-        writer.write_table(table.set_column(table.schema.get_field_index("tags"), table.schema.field("tags"), broken))
+        writer.write_table(table)
         writer.add_key_value_metadata({"trunkline": marks})
+
+
+def test_a_file_of_views_is_not_read_and_named(decoded):
+    """Another program may write them; Arrow has no filter for them."""
+    directory, file = decoded
+    before = read(directory, where="seq >= 0")
+    names = pyarrow.parquet.read_table(file)["tags"].combine_chunks().field("metadata")
+    rewrite(file, names.cast(pa.binary_view()))
+    assert read(directory, where="seq >= 0").equals(before)
+    [problem] = capture.verify(directory).problems
+    assert problem.path == file
+    assert "cannot be compared" in problem.what
+
+
+def test_a_damaged_file_is_named(decoded):
+    directory, file = decoded
+    rewrite(file, pa.array([b"\x01\x00\x00"] * pyarrow.parquet.read_metadata(file).num_rows, pa.binary()))
     with pytest.raises(CaptureError, match=f"{Path(file).name}.*delete it"):
         read(directory, where="seq >= 0")
 
