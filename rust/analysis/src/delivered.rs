@@ -1,5 +1,7 @@
 //! One delivery of a content, as a row has it.
 
+use std::num::NonZeroU32;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -13,7 +15,7 @@ use crate::{
 pub(crate) struct Delivered {
     pub(crate) content: Content,
     /// Which one it is; None if what had to be known for that had made way.
-    attempts: Option<i64>,
+    attempts: Option<NonZeroU32>,
     is_dead: bool,
     /// Whether it was emitted as it is.
     pub(crate) is_emitted: bool,
@@ -26,7 +28,7 @@ impl Weigh for Delivered {
 }
 
 impl Delivered {
-    pub(crate) const fn of(content: Content, attempts: Option<i64>) -> Self {
+    pub(crate) const fn of(content: Content, attempts: Option<NonZeroU32>) -> Self {
         Self { content, attempts, is_dead: false, is_emitted: false }
     }
 
@@ -71,7 +73,7 @@ impl Delivered {
             content.sequence.map_or(Cell::Null, Cell::Decimal),
             content.body_bytes.into(),
             Cell::Flag(content.is_redelivered),
-            attempts.into(),
+            attempts.map(|attempts| i64::from(attempts.get())).into(),
             Cell::Word(fate),
             settled.and_then(|settled| settled.status).map(i64::from).into(),
             latency.into(),

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
     mem,
+    num::NonZeroU32,
 };
 
 use arrow_array::RecordBatch;
@@ -65,7 +66,7 @@ struct Open {
     /// The fingerprint of what it has in common with equal ones.
     #[serde(default)]
     key: u128,
-    attempts: Option<i64>,
+    attempts: Option<NonZeroU32>,
     at_ns: i64,
     /// The delivery, if it counts as rejected for now.
     rejected: Option<Id>,
@@ -195,7 +196,7 @@ impl Deliveries {
     }
 
     /// Numbers a delivery, and notes it if it is a dead letter.
-    fn number(&mut self, content: &Content, own: u128) -> Option<i64> {
+    fn number(&mut self, content: &Content, own: u128) -> Option<NonZeroU32> {
         let resource = content.resource.as_deref().unwrap_or_default();
         if let Some(of) = resource.strip_suffix(DEAD).filter(|_| content.is_delivered()) {
             self.bury(key(content, of), content.seq);
@@ -206,7 +207,7 @@ impl Deliveries {
         known.attempts = match before {
             Some(attempts) if content.is_redelivered => Some(attempts.saturating_add(1)),
             None if content.is_redelivered && has_forgotten => None,
-            _ => Some(1),
+            _ => Some(NonZeroU32::MIN),
         };
         let attempts = known.attempts;
         self.left_out = self.left_out.saturating_add(u64::from(attempts.is_none()));
@@ -225,9 +226,9 @@ impl Deliveries {
     }
 
     /// Keeps a rejected delivery, which may become a dead letter.
-    fn reject(&mut self, content: Content, key: u128, attempts: Option<i64>) -> Id {
+    fn reject(&mut self, content: Content, key: u128, attempts: Option<NonZeroU32>) -> Id {
         let id = self.delivered.begin(Delivered::of(content, attempts));
-        self.known(key).rejected.push(id);
+        self.known(key).reject(id);
         self.pair_again(key);
         id
     }
@@ -287,9 +288,8 @@ impl Deliveries {
     /// Forgets the oldest content: it is unknown when it comes again.
     fn forget_oldest(&mut self) {
         self.has_forgotten = true;
-        if let Some(mut known) = self.order.pop_front().and_then(|oldest| self.known.remove(&oldest)) {
-            known.end(&mut self.delivered, 0);
-            for id in known.rejected {
+        if let Some(known) = self.order.pop_front().and_then(|oldest| self.known.remove(&oldest)) {
+            for id in known.end(&mut self.delivered) {
                 self.evicted = self.evicted.saturating_add(u64::from(self.delivered.get(id).is_some()));
                 self.delivered.complete(id);
             }

@@ -7,14 +7,14 @@
 //! of each. A version that is not known is refused.
 
 use std::{
-    borrow::Cow,
     error::Error,
     fmt,
-    io::{self, BufWriter, Read, Write},
+    io::{self, BufReader, BufWriter, Read, Write},
     num::NonZeroU32,
     ops::RangeInclusive,
 };
 
+use rmp_serde::decode;
 use serde::{Serialize, de::DeserializeOwned};
 use zstd::stream::read::Decoder;
 use zstd::stream::write::Encoder;
@@ -82,14 +82,14 @@ fn compressed(bytes: &mut Vec<u8>, state: &impl Serialize) -> io::Result<()> {
     packed.get_mut().do_finish()
 }
 
-fn decompressed(bytes: &[u8]) -> io::Result<Cow<'_, [u8]>> {
+fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, decode::Error> {
     if !bytes.starts_with(COMPRESSED) {
-        return Ok(bytes.into());
+        return rmp_serde::from_slice(bytes);
     }
     let most = u64::try_from(bytes.len()).unwrap_or(u64::MAX).saturating_mul(MOST.1).max(MOST.0);
-    let mut packed = Vec::new();
-    Decoder::with_buffer(bytes)?.take(most).read_to_end(&mut packed)?;
-    Ok(packed.into())
+    let packed = Decoder::with_buffer(bytes).map_err(decode::Error::InvalidMarkerRead)?.take(most);
+    // As it is decompressed: all of it would take as much memory as what is made of it.
+    rmp_serde::from_read(BufReader::with_capacity(1 << 16, packed))
 }
 
 /// Reads a state of one of these versions from bytes.
@@ -109,6 +109,5 @@ pub(crate) fn load<T: DeserializeOwned>(
     if !versions.contains(&number) {
         return Err(StateError::UnknownVersion(number));
     }
-    let fields = decompressed(rest).map_err(|error| StateError::Damaged(error.to_string()))?;
-    rmp_serde::from_slice(&fields).map_err(|error| StateError::Damaged(error.to_string()))
+    unpacked(rest).map_err(|error| StateError::Damaged(error.to_string()))
 }

@@ -38,7 +38,7 @@ _Bundle = tuple[int, str, int, int, int, bytes, int, int]
 _Position = tuple[str, int, int]
 
 # How many bytes of bundles a bucket holds in memory.
-_HELD_BYTES = 32 << 20
+_HELD_BYTES = 8 << 20
 
 # How many messages are divided at a time, for each bucket, and at most how many bytes of them. The schema that a bundle has takes as
 # much as some tens of messages.
