@@ -18,10 +18,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Tests start processes by the thousand, each of which would compile the package anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# The JVMs that tests start, for Spark, live too shortly to be worth what Java's second compiler and parallel collector take: two
-# fifths of all their CPU.
+# The JVMs that tests start, for Spark, live too shortly to be worth what the second compiler, a parallel collector and the verifier take:
+# half of all their CPU.
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-    os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault(
+        name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+    )
 
 # How long an example takes says more of the machine, and of what else it does, than of us.
 settings.register_profile("patient", deadline=None)

@@ -9,13 +9,18 @@ import struct
 import subprocess
 import sys
 
+import duckdb
+import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from peers.capturing import command
 from peers.commands import release
 from peers.decoded_files import alter
 from peers.recorded import write
 from trunkline import capture, cdtp
+from trunkline.capture.exporting import with_statistics
 from trunkline.errors import CaptureError, LocalProtocolError
 
 # Large enough that the middle of a segment is in no stamp.
@@ -232,6 +237,78 @@ def test_files_of_merged_and_deleted_segments_are_removed(recorded):
     # Other options, another file.
     assert capture.compact(recorded, decode={"cdtp": {"tags": None}}).decoded.written == 1
     assert capture.compact(recorded, decode={"cdtp": {"tags": None}}).decoded.written == 0
+
+
+def test_what_is_decoded_in_another_way_has_another_name(recorded):
+    """Spark reads a file by its name, long after it has looked at its columns."""
+    capture.compact(recorded, decode={"cdtp": {"tags": "json"}})
+    folder = recorded / "_decoded" / "cdtp"
+    first = (folder / "0000000000-0000000001.parquet").read_bytes()
+    for number, tags in enumerate([None, {"run": "bigint"}, "json"], 2):
+        done = capture.compact(recorded, decode={"cdtp": {"tags": tags}}).decoded
+        assert (done.written, done.messages, files(recorded)) == (
+            1,
+            2 * ROWS,
+            [f"0000000000-0000000001.{number}.parquet"],
+        )
+        assert capture.compact(recorded, decode={"cdtp": {"tags": tags}}).decoded.written == 0
+    expected = decode(recorded, tags="json")
+    assert capture.verify(recorded).problems == ()
+    spoil(recorded)
+    # As it is left by one that was killed.
+    (folder / "0000000000-0000000001.parquet").write_bytes(first[:100])
+    assert decode(recorded, tags="json").equals(expected)
+    assert capture.compact(recorded, decode={"cdtp": {"tags": "json"}}).decoded == capture.DecodedFiles(removed=1)
+    assert files(recorded) == ["0000000000-0000000001.4.parquet"]
+
+
+NAN_TAGS = [{"x": 1.0}, {"x": math.nan}, {"x": 3.0}, {}]
+
+
+@pytest.fixture
+def with_nan(tmp_path):
+    """A capture of numbers, among which is one that is none."""
+    messages = [release("Det", 0, at, b"x", tags=tags) for at, tags in enumerate(NAN_TAGS)]
+    capture.import_(write(tmp_path / "lines.jsonl", messages), tmp_path / "capture")
+    return tmp_path / "capture"
+
+
+def decoded_file(directory):
+    capture.compact(directory, decode={"cdtp": {"tags": {"x": "double", "*": "json"}}})
+    return directory / "_decoded" / "cdtp" / "0000000000.parquet"
+
+
+def exported_file(directory):
+    capture.export(directory, directory.parent / "table.parquet", protocol="cdtp", tags={"x": "double", "*": "json"})
+    return directory.parent / "table.parquet"
+
+
+@pytest.mark.parametrize("write_file", [decoded_file, exported_file])
+def test_statistics_leave_out_no_number(with_nan, write_file):
+    """To DuckDB and Spark NaN is the largest: by statistics without it they would skip what a condition holds for."""
+    file = write_file(with_nan)
+    above = duckdb.sql(f"select sequence from '{file}' where tag_x > 5").fetchall()
+    assert [sequence for (sequence,) in above] == [1]
+    [group] = [parquet.read_metadata(file).row_group(0)]
+    columns = [group.column(at) for at in range(group.num_columns)]
+    assert {column.path_in_schema for column in columns if not column.is_stats_set} == {"tag_x"}
+
+
+def test_columns_in_columns_have_statistics_but_for_numbers_that_may_be_nan(tmp_path):
+    inner = pa.struct([pa.field("f", pa.float32()), pa.field("i", pa.int8())])
+    kinds = {
+        "a.b": pa.list_(inner),
+        "m": pa.map_(pa.string(), pa.float64()),
+        "l": pa.list_(pa.int64(), 1),
+        "h": pa.float16(),
+    }
+    values = {"a.b": [{"f": 1.0, "i": 1}], "m": [("k", 1.0)], "l": [1], "h": np.float16(1)}
+    table = pa.table({name: pa.array([values[name]], kind) for name, kind in kinds.items()})
+    parquet.write_table(table, tmp_path / "t.parquet", write_statistics=with_statistics(table.schema))
+    group = parquet.read_metadata(tmp_path / "t.parquet").row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    paths = [column.path_in_schema for column in columns if column.is_stats_set]
+    assert paths == ["a.b.list.element.i", "m.key_value.key", "l.list.element"]
 
 
 def test_verify_compares(recorded):

@@ -1,11 +1,14 @@
 """Recorded messages that were decoded before: Spark reads their files by itself, and gives the same table."""
 
+import math
 from random import Random
 
+import msgpack
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from peers.commands import release
 from peers.together import dat, record
 from trunkline import capture, spark
 
@@ -140,6 +143,94 @@ def test_a_damaged_file_is_an_error(recorded, tables):
     parquet, *_ = tables(path, tags=None)
     with pytest.raises((PySparkException, Py4JJavaError), match="FAILED_READ_FILE"):
         parquet.collect()
+
+
+def test_a_file_that_is_decoded_anew_is_not_read_for_the_one_before(recorded, tables):
+    """Its columns would be null where it has others."""
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {"tags": {"run": "bigint"}}})
+    parquet, *_ = tables(path, tags={"run": "bigint"})
+    assert decoded_files(parquet)
+    capture.compact(path, decode={"cdtp": {"tags": None}})
+    with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):
+        parquet.collect()
+    parquet, source, rows = tables(path, tags=None)
+    assert decoded_files(parquet) == ["0000000000-0000000005.2.parquet"]
+    assert plain(parquet) == plain(source) == plain(rows)
+
+
+def test_a_path_that_is_named_twice_is_read_twice(recorded, session):
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {}})
+    [segment] = path.glob("[0-9]*.parquet")
+    recorded(20, first=60)
+    for paths, rows in (([path, path], 160), ([path, segment], 140)):
+        read = session.read.parquet(*map(str, paths))
+        assert (read.count(), spark.decode(read, "cdtp").count()) == (rows, rows)
+
+
+@pytest.mark.parametrize(("column", "value"), [("capture_id", "run7"), ("endpoint", "hall"), ("segment", 77)])
+def test_columns_of_a_path_are_those_of_spark(recorded, session, column, value):
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {}})
+    path.rename(path.parent / f"{column}={value}")
+    (path.parent / "lines.jsonl").unlink(missing_ok=True)
+    decoded = spark.decode(session.read.parquet(str(path.parent)), "cdtp")
+    assert [tuple(row) for row in decoded.groupBy(column).count().collect()] == [(value, 60)]
+
+
+def test_what_is_no_number_is_above_all_numbers(tmp_path, session):
+    messages = [("in", None, release("Det", 0, at, b"x", tags={"x": x})) for at, x in enumerate([1.0, math.nan, 3.0])]
+    path = record(tmp_path / "capture", "cdtp", messages)
+    capture.compact(path, decode={"cdtp": {"tags": {"x": "double"}}})
+    rows = session.read.parquet(str(path))
+    tables = [spark.decode(read, "cdtp", tags={"x": "double"}) for read in (rows, rows.where("seq >= 0"))]
+    assert [bool(decoded_files(table)) for table in tables] == [True, False]
+    for condition in ("tag_x > 5", "tag_x = double('NaN')", "not (tag_x <= 3)", "isnan(tag_x)"):
+        assert [[row.sequence for row in table.where(condition).collect()] for table in tables] == [[1], [1]]
+
+
+def test_a_session_that_skips_files_does_not_skip_messages(recorded, tables, session, request):
+    path = recorded(400)
+    capture.compact(path, decode={"cdtp": {"tags": None}})
+    [file] = (path / "_decoded" / "cdtp").iterdir()
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 1
+    file.write_bytes(data)
+    for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
+        session.conf.set(f"spark.sql.files.{name}", "true")
+        request.addfinalizer(lambda name=name: session.conf.unset(f"spark.sql.files.{name}"))
+    damaged, *_ = tables(path, tags=None)
+    with pytest.raises((PySparkException, Py4JJavaError), match="FAILED_READ_FILE"):
+        damaged.collect()
+    file.unlink()
+    with pytest.raises((PySparkException, Py4JJavaError), match="FILE_NOT_EXIST"):
+        damaged.collect()
+
+
+def test_the_rest_is_read_with_the_options_of_its_reader(recorded, session):
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {}})
+    recorded(10, first=60)
+    *_, last = sorted(path.glob("[0-9]*.parquet"))
+    last.write_bytes(last.read_bytes()[:500])
+    reader = session.read.schema(spark.capture_schema()).option("ignoreCorruptFiles", "true")
+    decoded = spark.decode(reader.parquet(str(path)), "cdtp")
+    assert decoded_files(decoded)
+    assert len(decoded.collect()) == 60
+
+
+def test_times_of_long_ago_are_as_recorded(tmp_path, session, request):
+    tags = {"at": msgpack.Timestamp.from_unix_nano(-60_000_000_000 * 10**9)}
+    path = record(tmp_path / "capture", "cdtp", [("in", None, release("Det", 0, 0, b"x", tags=tags))])
+    capture.compact(path, decode={"cdtp": {"tags": {"at": "timestamp"}}})
+    session.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "LEGACY")
+    request.addfinalizer(lambda: session.conf.unset("spark.sql.parquet.datetimeRebaseModeInRead"))
+    rows = session.read.parquet(str(path))
+    tables = [spark.decode(read, "cdtp", tags={"at": "timestamp"}) for read in (rows, rows.where("seq >= 0"))]
+    assert [bool(decoded_files(table)) for table in tables] == [True, False]
+    first, second = ([tuple(row) for row in table.selectExpr("string(tag_at)").collect()] for table in tables)
+    assert first == second
 
 
 def test_tables_of_messages_together_are_the_same(recorded, session):

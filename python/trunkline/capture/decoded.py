@@ -2,7 +2,8 @@
 
 A segment ``0000000000-0000000133.parquet`` has its messages of CDTP in ``_decoded/cdtp/0000000000-0000000133.parquet``, one row a
 message, with the columns of `Capture.decode`; VARIANTs may be shredded, so that a reader takes one of their fields alone. The
-footer says how they were decoded, and of which bytes.
+footer says how they were decoded, and of which bytes. Decoded anew in another way they are in ``0000000000-0000000133.2.parquet``, so
+that who has planned to read the first never reads other columns by its name.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from trunkline.errors import CaptureError
 if TYPE_CHECKING:
     from pyarrow import dataset
 
-__all__ = ["Decoded", "Marks", "all_options", "beside", "is_linked", "rows_within", "stamp_of"]
+__all__ = ["Decoded", "Marks", "all_options", "beside", "is_linked", "newest", "numbered", "rows_within", "stamp_of"]
 
-# Raised when the same frames are decoded into other columns or values.
-_VERSION = 1
+# Raised when the same frames are decoded into other columns or values. Files of version 1 have statistics of numbers that leave NaN
+# out.
+_VERSION = 2
 
 # Where the footer has the marks.
 _KEY = b"trunkline"
@@ -79,7 +81,7 @@ class Marks:
         """The marks of a footer; None where it has none, or those of another version."""
         try:
             found = cls(**json.loads((metadata or {})[_KEY]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
         kinds = ((found.options, dict), (found.mismatches, dict), (found.shredded, list | None))
         is_known = found.version == _VERSION and all(isinstance(value, kind) for value, kind in kinds)
@@ -128,17 +130,32 @@ def beside(capture: Capture, protocol: str) -> Iterator[tuple[_native.Capture, P
     A store has none: to look for them would be a request a segment.
     """
     folder = capture.path / DECODED / protocol
-    files: dict[str, Path] = {}
-    if isinstance(folder, Path) and not is_limited(capture) and not is_linked(folder.parent, folder):
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-            # As of segments: links are not followed, and what is no file is not opened.
-            files = {entry.name: Path(entry) for entry in entries if entry.is_file(follow_symlinks=False)}
+    files = newest(folder) if isinstance(folder, Path) and not is_limited(capture) else {}
     if not files:
         yield native(capture), None
         return
     for part in native(capture).parts():
         [name] = part.files or [""]
         yield part, files.get(name)
+
+
+def newest(folder: Path) -> dict[str, Path]:
+    """The files of decoded messages in a folder by the name of their segment: of each the one that was decoded last."""
+    found: dict[str, tuple[int, Path]] = {}
+    if not is_linked(folder.parent, folder):
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+            for entry in entries:
+                # As of segments: links are not followed, and what is no file is not opened.
+                if entry.is_file(follow_symlinks=False):
+                    segment, number = numbered(entry.name)
+                    found[segment] = max(found.get(segment, (0, folder)), (number, Path(entry)))
+    return {segment: file for segment, (_, file) in found.items()}
+
+
+def numbered(name: str) -> tuple[str, int]:
+    """The name of the segment that a file of decoded messages is of, and how often that was decoded."""
+    stem, _, number = name.removesuffix(".parquet").partition(".")
+    return (f"{stem}.parquet", int(number)) if number.isdecimal() else (name, 1)
 
 
 def is_linked(*paths: Path) -> bool:
@@ -218,6 +235,8 @@ class Decoded:
         maps, ours, asked = columns.maps_of(protocol), self.marks.options, all_options(protocol, options)
         # A column of one tag is the same whatever others are; that of all others is not.
         others = {name for name in maps if asked[name] != ours.get(name)}
+        # Which of two of one name is meant no reader says, and to Spark upper and lower case are one.
+        names = [name.lower() for name in self.schema.names]
         # A layout decides which messages have an error.
         has_layout = isinstance(asked["payload"], str) or isinstance(ours.get("payload"), str)
         is_same = all(
@@ -229,6 +248,7 @@ class Decoded:
             is_same
             and not self.marks.mismatches
             and (not self.marks.errors or options.get("mode", "PERMISSIVE") == "PERMISSIVE")
+            and len(names) == len({*names})
             and all(one.name in self.schema.names and one.name not in others for one in wanted)
             and all(self.schema.field(one.name).type == one.type for one in wanted)
         )

@@ -18,9 +18,9 @@ from trunkline._native import capture as _native
 from trunkline._native.capture import mark_variants
 from trunkline._native.columns import Shredding
 from trunkline._processes import runs
-from trunkline.capture.decoded import Decoded, Marks, all_options, is_linked, stamp_of
+from trunkline.capture.decoded import Decoded, Marks, all_options, is_linked, newest, numbered, stamp_of
 from trunkline.capture.decoding import Decoding
-from trunkline.capture.exporting import is_variant
+from trunkline.capture.exporting import is_variant, with_statistics
 from trunkline.capture.reading import DECODED, Capture, native
 from trunkline.capture.recovery import Decode, DecodedFiles
 from trunkline.capture.selecting import Selected, Selection
@@ -56,19 +56,20 @@ def update(directory: Path, decode: Decode, goes_on: Callable[[], bool], *, shre
     """
     files = messages = 0
     removed = _remove_needless(directory)
+    there = {protocol: newest(directory / DECODED / protocol) for protocol in decode}
     for part, segment in _segments(directory):
         for protocol, options in decode.items():
             if not goes_on():
                 return DecodedFiles(files, messages, removed)
             # A segment that is merged or deleted meanwhile is none of this round.
             with suppress(FileNotFoundError):
-                rows = _write(part, segment, protocol, options, shred=shred)
+                rows = _write(part, segment, protocol, options, there[protocol].get(segment.name), shred=shred)
                 files, messages = files + (rows is not None), messages + (rows or 0)
     return DecodedFiles(files, messages, removed)
 
 
 def _remove_needless(directory: Path) -> int:
-    """Removes the files whose segments were merged or deleted, and what is left of those that were never finished.
+    """Removes the files whose segments were merged, deleted or decoded anew, and what is left of those that were never finished.
 
     Raises:
         CaptureError: One cannot be removed.
@@ -76,9 +77,11 @@ def _remove_needless(directory: Path) -> int:
     removed = 0
     needed = frozenset(native(Capture(directory)).files)
     for folder in _folders(directory):
+        files = newest(folder)
         for file in folder.iterdir():
-            is_hidden = file.name.startswith(".")
-            if not _is_being_written(file.name) if is_hidden else file.name not in needed:
+            is_hidden, segment = file.name.startswith("."), numbered(file.name)[0]
+            is_needed = segment in needed and file == files.get(segment, file)
+            if not _is_being_written(file.name) if is_hidden else not is_needed:
                 with suppress(FileNotFoundError):
                     file.unlink()
                     removed += not is_hidden
@@ -87,9 +90,10 @@ def _remove_needless(directory: Path) -> int:
 
 def differences(directory: Path) -> Iterator[tuple[Path, str]]:
     """The files of decoded messages that are not what their segments decode to, each with what is wrong."""
+    folders = [(folder, newest(folder)) for folder in _folders(directory)]
     for part, segment in _segments(directory):
-        for folder in _folders(directory):
-            file = folder / segment.name
+        for folder, files in folders:
+            file = files.get(segment.name, folder / segment.name)
             try:
                 with Decoded(file) as decoded:
                     marks = decoded.marks
@@ -154,13 +158,20 @@ def _messages(decoding: Decoding, segment: _native.Capture) -> Iterator[pa.Recor
 
 
 def _write(
-    part: _native.Capture, segment: Path, protocol: str, options: Mapping[str, Any], *, shred: bool
+    part: _native.Capture,
+    segment: Path,
+    protocol: str,
+    options: Mapping[str, Any],
+    before: Path | None,
+    *,
+    shred: bool,
 ) -> int | None:
-    """Writes the file of a segment, and returns its messages; None if it is there."""
-    target = segment.parent / DECODED / protocol / segment.name
+    """Writes the file of a segment, in place of the one `before`, and returns its messages; None if it is there."""
     marks = Marks(stamp_of(segment), all_options(protocol, options), shredded=() if shred else None)
-    if _is_there(target, marks):
+    if before is not None and _is_there(before, marks):
         return None
+    number = "" if before is None else f".{numbered(before.name)[1] + 1}"
+    target = segment.parent / DECODED / protocol / f"{segment.stem}{number}{segment.suffix}"
     scratch = begun_path(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -172,6 +183,8 @@ def _write(
             # As readable as the segment.
             scratch.chmod(segment.stat().st_mode & 0o777)
             scratch.replace(target)
+            if before is not None:
+                before.unlink(missing_ok=True)
     except OSError as error:
         if isinstance(error, FileNotFoundError):
             raise
@@ -214,7 +227,12 @@ def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks:
     shreddings = {name: shredding for name, shredding in of_first.items() if shredding is not None}
     first = _shredded(first, shreddings)
     with parquet.ParquetWriter(
-        scratch, first.schema, compression="zstd", write_page_index=True, write_page_checksum=True
+        scratch,
+        first.schema,
+        compression="zstd",
+        write_statistics=with_statistics(first.schema),
+        write_page_index=True,
+        write_page_checksum=True,
     ) as writer:
         for table in filter(len, itertools.chain([first], (_shredded(table, shreddings) for table in tables))):
             writer.write_table(table, row_group_size=len(table))

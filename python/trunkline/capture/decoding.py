@@ -13,7 +13,7 @@ from trunkline import columns
 from trunkline._arguments import need_names, need_sequence
 from trunkline._native import capture as _native
 from trunkline._text import did_you_mean
-from trunkline.capture.decoded import Decoded, beside, is_linked, rows_within
+from trunkline.capture.decoded import Decoded, beside, is_linked, numbered, rows_within
 from trunkline.capture.reading import Capture, within
 from trunkline.capture.selecting import Selected
 from trunkline.errors import CaptureError, LocalProtocolError
@@ -98,7 +98,7 @@ class Decoding:
 
     def has_all(self, segment: Path, file: Path) -> bool:
         """Whether a file of decoded messages has these columns, and is of this segment."""
-        if is_linked(file.parent.parent, file.parent):
+        if is_linked(file.parent.parent, file.parent, file):
             return False
         try:
             with Decoded(file) as decoded:
@@ -112,7 +112,7 @@ class Decoding:
             return None
         try:
             decoded = Decoded(file)
-            is_of_segment = decoded.is_of(Path(capture.path) / file.name)
+            is_of_segment = decoded.is_of(Path(capture.path) / numbered(file.name)[0])
         except FileNotFoundError:
             return None
         wanted, options = [self._fields[name] for name in self._names(selected)], self._options

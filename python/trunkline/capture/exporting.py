@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from trunkline.capture.selecting import Selection
 
-__all__ = ["export", "is_variant", "to_json", "write"]
+__all__ = ["export", "is_variant", "to_json", "with_statistics", "write"]
 
 Out: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
@@ -291,7 +291,8 @@ class _Parquet(_Writer):
     def _begin(self) -> None:
         from pyarrow import parquet
 
-        self._writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd")
+        statistics = with_statistics(self._schema)
+        self._writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd", write_statistics=statistics)
 
 
 class _Arrow(_Writer):
@@ -365,6 +366,37 @@ def _or_null(text: str | None) -> str:
 def is_variant(field: pa.Field) -> bool:
     """Whether a column is a VARIANT."""
     return (field.metadata or {}).get(b"ARROW:extension:name") == b"arrow.parquet.variant"
+
+
+def with_statistics(schema: pa.Schema) -> list[str]:
+    """The columns of a Parquet file that get statistics, by their paths.
+
+    Numbers that may be NaN get none: Arrow's leave NaN out, and to Spark and DuckDB it is the largest number, so that they would skip rows
+    that a condition holds for.
+    """
+    return [path for field in schema for path, kind in _leaves(field.name, field.type) if not _may_be_nan(kind)]
+
+
+def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """The columns of Parquet that a column is stored in."""
+    from pyarrow import types
+
+    if types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", kind.key_type)
+        yield from _leaves(f"{path}.key_value.value", kind.item_type)
+    elif types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        yield from _leaves(f"{path}.list.element", kind.value_type)
+    elif types.is_struct(kind):
+        for member in kind:
+            yield from _leaves(f"{path}.{member.name}", member.type)
+    else:
+        yield path, kind
+
+
+def _may_be_nan(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_floating(kind.value_type if types.is_dictionary(kind) else kind))
 
 
 def _is_flat(kind: pa.DataType) -> bool:

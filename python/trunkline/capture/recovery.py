@@ -199,6 +199,7 @@ def compact(
     Decoding is done once for all readers: of the protocols named by `decode`, each segment gets a Parquet file
     ``_decoded/PROTOCOL/SEGMENT`` with its messages as `Capture.decode` has them. Where such a file has the columns that are asked for,
     `Capture.decode`, `export` and the data source of Spark read it instead of the segment; any other engine reads the folder.
+    Decoded anew with other options it has another name, ``FIRST-LAST.2.parquet``, in place of the one before.
 
     Args:
         path: The capture directory.

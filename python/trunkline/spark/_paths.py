@@ -49,9 +49,10 @@ def spark_path(path: str | os.PathLike[str]) -> str:
     return f"file://{name}" if name.startswith("/") else f"file:///{name}"
 
 
-def tables(session: SparkSession) -> DataFrameReader:
-    """A reader that takes a `spark_path` as a name, not as a pattern."""
-    return session.read.options(**_AS_NAMED)
+def tables(session: SparkSession, **options: str) -> DataFrameReader:
+    """A reader that takes a `spark_path` as a name, not as a pattern; without paths of its own."""
+    chosen = {name: option for name, option in options.items() if name.lower() not in ("path", "paths")}
+    return session.read.options(**{**chosen, **_AS_NAMED})
 
 
 @needs_extra

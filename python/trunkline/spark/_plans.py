@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SOURCE", "Read", "is_cached", "is_of_files", "read_of"]
+__all__ = ["SOURCE", "Files", "Read", "files_of", "is_cached", "read_of"]
 
 # The name of the data source.
 SOURCE = "trunkline"
@@ -40,6 +40,19 @@ class Read:
     watermark: tuple[str, str] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a table reads of files, and nothing else.
+
+    Attributes:
+        uris: The files, each once.
+        options: The options of their reader.
+    """
+
+    uris: list[str]
+    options: dict[str, str]
+
+
 def is_cached(rows: DataFrame) -> bool:
     """Whether Spark keeps a table, or one that is planned alike: then it is not read again."""
     level = None if rows.isStreaming else rows.storageLevel
@@ -57,13 +70,23 @@ def read_of(rows: DataFrame) -> Read | None:
         return None
 
 
-def is_of_files(rows: DataFrame) -> bool:
-    """Whether a table only reads files, which a session of Spark Connect does not say."""
+def files_of(rows: DataFrame) -> Files | None:
+    """The files of a table that has all that is in them and nothing else, which a session of Spark Connect does not say.
+
+    None where a file is read twice, or where its path gives values of columns.
+    """
     try:
         plan = _classic(rows)
-        return plan is not None and _kind(plan) == _FILES and not is_cached(rows)
+        if plan is None or _kind(plan) != _FILES or is_cached(rows):
+            return None
+        relation = plan.relation()
+        uris, options = [*relation.location().inputFiles()], relation.options().iterator()
+        if relation.partitionSchema().length() or len(uris) > len({*uris}):
+            return None
+        pairs = iter(lambda: options.next() if options.hasNext() else None, None)
+        return Files(uris, {pair.productElement(0): pair.productElement(1) for pair in pairs})
     except Exception:  # noqa: BLE001 - as above
-        return False
+        return None
 
 
 def _classic(rows: Any) -> Any:

@@ -229,12 +229,11 @@ def decode(
     if not hasattr(df, "mapInArrow"):
         refuse("df", "a Spark DataFrame", df)
     decoded = decode_keeping(df, decoder, (*decoder.protocol.kept, *_own(df, decoder)), columns)
-    files = [] if df.isStreaming else df.inputFiles()
-    warn_unless_recorded(files, protocol)
+    warn_unless_recorded([] if df.isStreaming else df.inputFiles(), protocol)
     # Imported late: it decodes what no file has.
     from trunkline.spark.beside import with_files
 
-    return with_files(decoded, files)
+    return with_files(decoded)
 
 
 def _own(df: DataFrame, decoder: Decoder) -> list[str]:
