@@ -85,7 +85,7 @@ $(DONE)/peer-%: tests/live/requirements-%.txt $(DONE)/venv
 	touch $@
 
 python-test: $(DONE)/build peers ## The tests of the Python package, against live sockets, satellites and a live Spark
-	python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0
+	python -m pytest --quiet --numprocesses 3 --dist loadgroup --max-worker-restart 0
 
 conformance: $(DONE)/build peers ## The tests of requirements over the other transports
 	for transport in libzmq zeromq; do TRUNKLINE_TRANSPORT=$$transport python -m pytest --quiet --numprocesses 2 --dist loadgroup --max-worker-restart 0 -m req tests/cdtp tests/dcp tests/mc0 tests/mtl || exit 1; done
@@ -144,7 +144,7 @@ bench: $(DONE)/build peers ## Measure side by side with the rivals; write benche
 	python -m benches
 
 coverage: $(DONE)/build peers ## Measure what the tests reach, in Python and in Rust; see docs/coverage.md
-	python tools/coverage.py --numprocesses 2 --dist loadgroup --max-worker-restart 0
+	python tools/coverage.py --numprocesses 3 --dist loadgroup --max-worker-restart 0
 
 docs: $(DONE)/build ## Build the documentation into site/
 	mkdocs build --strict --quiet

@@ -86,7 +86,7 @@ begun.wait()
 
 def interrupt(_, frame):
     # Not before it waits.
-    if frame.f_code.co_name == "_await_end":
+    if frame.f_code.co_name == "_ended":
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise KeyboardInterrupt
 
