@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from peers.commands import release
 from peers.together import dat, record
 from trunkline import capture, spark
+from trunkline.capture.decoding import Decoding
 
 
 @pytest.fixture
@@ -157,6 +158,23 @@ def test_a_file_that_is_decoded_anew_is_not_read_for_the_one_before(recorded, ta
     parquet, source, rows = tables(path, tags=None)
     assert decoded_files(parquet) == ["0000000000-0000000005.2.parquet"]
     assert plain(parquet) == plain(source) == plain(rows)
+
+
+def test_a_file_that_is_removed_meanwhile_is_not_needed(recorded, tables, monkeypatch):
+    path = recorded()
+    capture.compact(path, decode={"cdtp": {}})
+    [file] = (path / "_decoded" / "cdtp").iterdir()
+    has_all = Decoding.has_all
+
+    def has_all_and_goes(decoding, segment, file):
+        has = has_all(decoding, segment, file)
+        file.unlink()
+        return has
+
+    monkeypatch.setattr(Decoding, "has_all", has_all_and_goes)
+    parquet, *_ = tables(path)
+    assert not file.exists()
+    assert parquet.count() == 60
 
 
 def test_a_path_that_is_named_twice_is_read_twice(recorded, session):

@@ -41,6 +41,8 @@ def with_files(decoded: DataFrame) -> DataFrame:
     Args:
         decoded: The messages, as they were decoded.
     """
+    from pyspark.errors import AnalysisException
+
     from trunkline.capture.decoding import Decoding
 
     origin = Origin.of(decoded)
@@ -58,7 +60,11 @@ def with_files(decoded: DataFrame) -> DataFrame:
     if not read:
         return decoded
     reader = tables(decoded.sparkSession).options(**_AS_WRITTEN).schema(decoded.schema)
-    messages = reader.parquet(*map(spark_path, read.values()))
+    try:
+        messages = reader.parquet(*map(spark_path, read.values()))
+    except AnalysisException:
+        # One was removed meanwhile.
+        return decoded
     if others := [unquote(uri) for uri in files.uris if uri not in read]:
         rest = tables(decoded.sparkSession, **files.options).schema(rows.schema).parquet(*others)
         messages = messages.unionByName(decode_keeping(rest, origin.decoder, origin.kept, decoded.columns))
