@@ -69,11 +69,11 @@ class Folder:
     let_go: int
     unfollowed: int
 
-    def __init__(self, path: Location, places: list[Location], max_message_bytes: int) -> None:
+    def __init__(self, path: Location, locations: list[Location], max_message_bytes: int) -> None:
         self.path = path
         self.let_go = 0
         self.unfollowed = 0
-        self._places = places
+        self._locations = locations
         self._max_message_bytes = max_message_bytes
 
     def __repr__(self) -> str:
@@ -81,12 +81,12 @@ class Folder:
 
     def __len__(self) -> int:
         """The number of its captures."""
-        return len(self._places)
+        return len(self._locations)
 
     def __iter__(self) -> Iterator[Capture]:
         """Opens its captures, one after the other."""
-        for place in self._places:
-            yield open_capture(place, max_message_bytes=self._max_message_bytes)
+        for location in self._locations:
+            yield open_capture(location, max_message_bytes=self._max_message_bytes)
 
     def info(self) -> CaptureInfo:
         """What its captures contain together; it has no `capture_id`."""
@@ -182,8 +182,8 @@ class Folder:
         >>> from trunkline import capture, mtl
         >>> with tempfile.TemporaryDirectory() as runs:
         ...     for name in ("jobs", "logs"):
-        ...         place = f"{runs}/{name}"
-        ...         with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=name, capture=place) as server:
+        ...         location = f"{runs}/{name}"
+        ...         with mtl.Server(bind="tcp://127.0.0.1:*", anonymous=True, resources=name, capture=location) as server:
         ...             with mtl.Client(connect=server.endpoints) as client, client.writer(name) as writer:
         ...                 writer.send(b"first")
         ...     capture.open_folder(runs).contents().read_all()["resource"].to_pylist()
@@ -268,12 +268,12 @@ def open_folder(path: str | os.PathLike[str], *, max_message_bytes: int = DEFAUL
     ```
     """
     need_path("path", path, may_be_url=True)
-    place = location_of(path)
-    if not is_folder(place) or is_capture(place) or not (places := sorted(below(place), key=str)):
-        what = "is a capture: open it with capture.open()" if is_capture(place) else "is no folder of captures"
-        message = f"{place}: {what}"
+    location = location_of(path)
+    if not is_folder(location) or is_capture(location) or not (locations := sorted(below(location), key=str)):
+        what = "is a capture: open it with capture.open()" if is_capture(location) else "is no folder of captures"
+        message = f"{location}: {what}"
         raise CaptureError(message)
-    return Folder(place, places, max_message_bytes)
+    return Folder(location, locations, max_message_bytes)
 
 
 def opened(path: Readable, *, max_message_bytes: int = DEFAULTS["max_message_bytes"]) -> Capture | Folder:
@@ -292,8 +292,8 @@ def is_folder_of_captures(path: str | os.PathLike[str]) -> bool:
     Raises:
         CaptureError: A store cannot be asked.
     """
-    place = location_of(path)
-    return is_readable(place) and is_folder(place) and not is_capture(place) and any(below(place))
+    location = location_of(path)
+    return is_readable(location) and is_folder(location) and not is_capture(location) and any(below(location))
 
 
 def has_captures(folder: Location) -> bool:
@@ -305,11 +305,11 @@ def has_captures(folder: Location) -> bool:
 
 def below(folder: Location) -> Iterator[Location]:
     """The captures below a folder; does not look inside captures."""
-    for place in _inside(folder):
-        if is_capture(place):
-            yield place
+    for location in _inside(folder):
+        if is_capture(location):
+            yield location
         else:
-            yield from below(place)
+            yield from below(location)
 
 
 def _inside(folder: Location) -> Iterator[Location]:
@@ -317,7 +317,7 @@ def _inside(folder: Location) -> Iterator[Location]:
     return (folder / name for name in folders(folder) if not name.startswith((".", "_")))
 
 
-def is_capture(place: Location) -> bool:
+def is_capture(location: Location) -> bool:
     """Whether there is a capture."""
     # Without listing its segments, as there may be a million; of a store, its manifest is one request.
-    return (isinstance(place, Path) and is_folder(place / "_capture")) or _native.is_capture(place)
+    return (isinstance(location, Path) and is_folder(location / "_capture")) or _native.is_capture(location)

@@ -39,10 +39,10 @@ class Passed:
         return gone
 
 
-def missing(place: Location, spans: Sequence[Span]) -> str:
+def missing(location: Location, spans: Sequence[Span]) -> str:
     """The words about segments that are missing."""
     number = sum(last - first + 1 for first, last in spans)
     named = [str(number) for first, last in spans[:_NAMED] for number in range(first, min(last + 1, first + _NAMED))]
     more = f" and {number - _NAMED:,} more" if number > _NAMED else ""
     names = ", ".join(named[:_NAMED])
-    return f"{place}: {were(number, 'segment')} deleted before being read: {names}{more}"
+    return f"{location}: {were(number, 'segment')} deleted before being read: {names}{more}"

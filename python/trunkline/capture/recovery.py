@@ -143,10 +143,10 @@ def verify(path: str | os.PathLike[str]) -> Verification:
     return Verification(segments, messages, unchecked, tuple(found))
 
 
-def _differences(place: Location) -> Iterator[Problem]:
+def _differences(location: Location) -> Iterator[Problem]:
     """The files of decoded messages that are not what their segments decode to."""
-    if isinstance(place, Path) and (place / DECODED).is_dir():
-        yield from (Problem(file, what) for file, what in _files().differences(place))
+    if isinstance(location, Path) and (location / DECODED).is_dir():
+        yield from (Problem(file, what) for file, what in _files().differences(location))
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def ship(
 
 
 class Shipment:
-    """Copies a capture to another place; each `round` copies what was published since.
+    """Copies a capture to another location; each `round` copies what was published since.
 
     Args:
         path: As for `ship`.
@@ -291,7 +291,7 @@ class Shipment:
         if not merged:
             return []
         try:
-            sums = self._there.ask(lambda: _native.sums(self._there.place))
+            sums = self._there.ask(lambda: _native.sums(self._there.location))
         except CaptureError:
             return []
         noted = {(first, last): size for first, last, size, _ in sums}
@@ -410,7 +410,7 @@ class Shipment:
 
         here = Capture(self._here, segments=[span])
         try:
-            there = Capture(self._there.place, segments=[span])
+            there = Capture(self._there.location, segments=[span])
             return self._there.ask(lambda: _are_equal(iter(here.reader()), iter(there.reader())))
         except (CaptureError, pa.ArrowInvalid):
             # What a reader of pyarrow raises for a damaged file.

@@ -216,9 +216,9 @@ def _explaining_refusals() -> Iterator[None]:
         raise PermissionError(explained(error)) from error
 
 
-def is_readable(place: Location) -> bool:
+def is_readable(location: Location) -> bool:
     """Whether captures can be read from a location: pyarrow supports its scheme."""
-    return isinstance(place, Path) or place.scheme in _SCHEMES
+    return isinstance(location, Path) or location.scheme in _SCHEMES
 
 
 def store(url: str | os.PathLike[str]) -> Store:
@@ -231,43 +231,47 @@ def _opened(text: str, _process: int) -> Store:
     return Store(Url(text))
 
 
-def is_folder(place: Location) -> bool:
+def is_folder(location: Location) -> bool:
     """Whether there is a folder; in a store it may be just a prefix of names.
 
     Raises:
         CaptureError: The store cannot be asked.
     """
-    if isinstance(place, Path):
-        return place.is_dir()
+    if isinstance(location, Path):
+        return location.is_dir()
     from pyarrow.fs import FileType
 
-    info = _asked(place, lambda opened: opened.info(""))
+    info = _asked(location, lambda opened: opened.info(""))
     return info is not None and info.type == FileType.Directory
 
 
-def exists(place: Location) -> bool:
+def exists(location: Location) -> bool:
     """Whether there is a file or folder.
 
     Raises:
         CaptureError: The store cannot be asked.
     """
-    return place.exists() if isinstance(place, Path) else _asked(place, lambda opened: opened.info("") is not None)
+    return (
+        location.exists()
+        if isinstance(location, Path)
+        else _asked(location, lambda opened: opened.info("") is not None)
+    )
 
 
-def folders(place: Location) -> list[str]:
+def folders(location: Location) -> list[str]:
     """The names of the folders in a folder, in order; none where it is gone.
 
     Raises:
         CaptureError: The store cannot be asked.
     """
-    if isinstance(place, Path):
+    if isinstance(location, Path):
         try:
-            return sorted(entry.name for entry in os.scandir(place) if entry.is_dir())
+            return sorted(entry.name for entry in os.scandir(location) if entry.is_dir())
         except FileNotFoundError:
             return []
     from pyarrow.fs import FileType
 
-    found = _asked(place, lambda opened: [*opened.infos("")])
+    found = _asked(location, lambda opened: [*opened.infos("")])
     return sorted(info.base_name for info in found if info.type == FileType.Directory)
 
 

@@ -60,8 +60,8 @@ class Target(ABC):
     name: str
     look: Callable[[], object]
 
-    def __init__(self, place: Location, name: str) -> None:
-        self.place = place
+    def __init__(self, location: Location, name: str) -> None:
+        self.location = location
         self.name = name
         self.look = lambda: None
 
@@ -75,11 +75,11 @@ class Target(ABC):
         files = self.sizes("")
         if not files and not self.sizes(META):
             return {}
-        if not self.ask(lambda: _native.is_capture(self.place)):
+        if not self.ask(lambda: _native.is_capture(self.location)):
             message = f"{self.name}: is not a capture: it contains {min(files)}; choose an empty or a new folder"
             raise LocalProtocolError(message)
         # Before the manifest is copied there are only notes and segments.
-        other, _ = self.ask(lambda: _native.position(self.place))
+        other, _ = self.ask(lambda: _native.position(self.location))
         if other not in {None, capture_id}:
             message = f"{self.name}: holds another capture, {other}, not {capture_id}: choose another folder"
             raise LocalProtocolError(message)
@@ -118,14 +118,14 @@ class Target(ABC):
         """Whether a file there has the bytes of one here: it is read, or the store has computed a checksum."""
 
 
-def target(place: Location) -> Target:
-    """The target at a place.
+def target(location: Location) -> Target:
+    """The target at a location.
 
     Raises:
         CaptureError: It cannot be reached.
         LocalProtocolError: pyarrow is not installed, or knows no such URL.
     """
-    return _Directory(place) if isinstance(place, Path) else StoreFolder(place)
+    return _Directory(location) if isinstance(location, Path) else StoreFolder(location)
 
 
 class _Directory(Target):
@@ -145,22 +145,22 @@ class _Directory(Target):
 
     def _inode(self) -> tuple[int, int] | None:
         with suppress(FileNotFoundError):
-            now = Path(self.place).stat()
+            now = Path(self.location).stat()
             return now.st_dev, now.st_ino
         return None
 
     def _made(self) -> _native.Folder:
         if self._folder is None:
-            self._folder = _native.Folder.make(self.place)
+            self._folder = _native.Folder.make(self.location)
             self._folder.make_folder(META)
             self._opened = self._inode()
         return self._folder
 
     def sizes(self, folder: str) -> dict[str, int]:
         """See `Target`."""
-        if self._folder is None and not Path(self.place).exists():
+        if self._folder is None and not Path(self.location).exists():
             return {}
-        return dict((self._folder or _native.Folder(self.place)).files(folder))
+        return dict((self._folder or _native.Folder(self.location)).files(folder))
 
     def write(self, name: str, content: Iterator[bytes], size: int) -> None:
         """See `Target`."""
@@ -181,7 +181,7 @@ class _Directory(Target):
     def is_same(self, name: str, path: Path) -> bool:
         """See `Target`."""
         with suppress(FileNotFoundError):
-            return Path(self.place, name).samefile(path)
+            return Path(self.location, name).samefile(path)
         return False
 
     def holds(self, name: str, file: _native.FolderFile) -> bool:

@@ -59,7 +59,7 @@ def runs(rows: DataFrame) -> DataFrame:
     """
     need_columns(rows, _NEEDED, "runs need")
     if rows.isStreaming:
-        return folded(_with_boundaries(rows), "runs", {name: F.col(place) for name, place in _FRAMES.items()})
+        return folded(_with_boundaries(rows), "runs", {name: F.col(column) for name, column in _FRAMES.items()})
     return rows_of_runs(rows).mapInArrow(_counted, declared(Fold("runs").ddl(), "runs"))
 
 
@@ -70,7 +70,7 @@ def _with_boundaries(rows: DataFrame) -> DataFrame:
     is_boundary = from_cdtp("header", tags=None)["type"].isin("BOR", "EOR") & (F.col("n_bytes") <= Fold.MAP_BYTES)
     frames = {"header": F.col("header"), "payload": F.get("payload", F.lit(0))}
     # The other payloads stay in the JVM.
-    marked = rows.withColumns({place: F.when(is_boundary, frames[name]) for name, place in _FRAMES.items()})
+    marked = rows.withColumns({column: F.when(is_boundary, frames[name]) for name, column in _FRAMES.items()})
     kept = (*_KEPT, *_FRAMES.values())
     return decode_keeping(marked, Decoder("cdtp", tags=None), kept, (*kept, *_SAID))
 

@@ -17,17 +17,17 @@ from trunkline.cli.options.commands import Commands
 from trunkline.cli.options.selection import Selecting, note_unmatched
 from trunkline.cli.options.shared import (
     DECODABLE,
+    CapturePath,
     DecodingCodec,
     Json,
     Overwrite,
     Payload,
     PayloadFile,
-    Place,
     Tags,
     decoding_options,
     example,
+    location,
     need_decodable,
-    place,
     report_layout,
     spoken,
 )
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 app = Commands(help="Captures as Spark tables.")
 
 Capture = Annotated[
-    Place,
+    CapturePath,
     typer.Argument(
-        metavar="CAPTURE", help="The capture directory, or a folder of captures; or the URL of one.", parser=place
+        metavar="CAPTURE", help="The capture directory, or a folder of captures; or the URL of one.", parser=location
     ),
 ]
 

@@ -19,18 +19,18 @@ from trunkline._text import counted
 from trunkline.cli.options.selection import Selecting
 from trunkline.cli.options.shared import (
     DECODABLE,
+    CapturePath,
     DecodingCodec,
     Json,
     Metrics,
     Payload,
     PayloadFile,
-    Place,
     Tags,
     decoding_options,
     encodable,
     example,
+    location,
     need_decodable,
-    place,
     spoken,
 )
 from trunkline.cli.process.running import serving
@@ -73,11 +73,11 @@ def _trigger(given: str) -> str:
 
 def stream(
     capture: Annotated[
-        Place,
+        CapturePath,
         typer.Argument(
             metavar="CAPTURE",
             help="The capture directory, or a folder of captures, also of those to come; or the URL of one.",
-            parser=place,
+            parser=location,
         ),
     ],
     out: Annotated[

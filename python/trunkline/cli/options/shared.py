@@ -20,15 +20,16 @@ from trunkline.errors import LocalProtocolError
 if TYPE_CHECKING:
     from trunkline.columns import Layout
 
-    Place = os.PathLike[str]
+    CapturePath = os.PathLike[str]
 else:
     # Help shows the name of the type: as that of other paths.
-    Place = type("path", (), {})
+    CapturePath = type("path", (), {})
 
 __all__ = [
     "DECODABLE",
     "DEFAULT",
     "SOMEWHERE",
+    "CapturePath",
     "Captures",
     "Check",
     "Chirp",
@@ -44,7 +45,6 @@ __all__ = [
     "NeededGroup",
     "Overwrite",
     "Payload",
-    "Place",
     "Readable",
     "StatsInterval",
     "Tags",
@@ -55,8 +55,8 @@ __all__ = [
     "example",
     "listed",
     "listens",
+    "location",
     "need_decodable",
-    "place",
     "serves",
     "spoken",
 ]
@@ -145,7 +145,7 @@ DecodingCodec = Annotated[
 ]
 
 
-def place(given: str) -> Location:
+def location(given: str) -> Location:
     """The location of a capture to read."""
     try:
         return location_of(given)
@@ -155,10 +155,12 @@ def place(given: str) -> Location:
 
 
 # A capture to read, or a folder of them, and one to write.
-Readable = Annotated[Place, typer.Argument(metavar="DIR", help="The capture directory, or its URL.", parser=place)]
+Readable = Annotated[
+    CapturePath, typer.Argument(metavar="DIR", help="The capture directory, or its URL.", parser=location)
+]
 Captures = Annotated[
-    Place,
-    typer.Argument(metavar="DIR", help="Capture directory, folder of captures, or URL.", parser=place),
+    CapturePath,
+    typer.Argument(metavar="DIR", help="Capture directory, folder of captures, or URL.", parser=location),
 ]
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The capture directory.")]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tasks", "count"]
 
-_BUNDLE = "place int, task int, number int, protocol string, of_runs boolean, rows binary"
+_BUNDLE = "partition int, task int, number int, protocol string, of_runs boolean, rows binary"
 _TOTAL = "rows bigint, bytes bigint, first_ns bigint, last_ns bigint, protocols array<string>"
 
 
@@ -55,8 +55,8 @@ class Tasks:
     @classmethod
     def of(cls, capture: Capture, selection: Selection | None) -> Tasks:
         """Divides the published segments of a capture."""
-        place = capture.path.absolute()
-        groups = planned({place: published(place, notes=NOTES)})
+        location = capture.path.absolute()
+        groups = planned({location: published(location, notes=NOTES)})
         return cls(tuple(piece for part in groups for piece in part.pieces), selection)
 
     def over(self, session: SparkSession) -> DataFrame:
@@ -71,7 +71,7 @@ class Tasks:
                 opened = piece.opened()
                 yield task, opened
                 if gone := native(opened).gone:
-                    raise CaptureError(missing(piece.place, sorted(set(gone))))
+                    raise CaptureError(missing(piece.location, sorted(set(gone))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class _Bundling:
     Attributes:
         tasks: The tasks that read them.
         names: Their protocols.
-        places: The number of partitions.
+        partitions: The number of partitions.
         counting: The settings of counting.
     """
 
     tasks: Tasks
     names: tuple[str, ...]
-    places: int
+    partitions: int
     counting: Counting
 
     def bundled(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -110,8 +110,8 @@ class _Bundling:
             for messages, of_runs in counters[name].decoded(part, rows):
                 for is_of_runs, some in ((False, messages), (True, of_runs)):
                     if some is not None and some.num_rows:
-                        for place, each in divide(name, some, self.places):
-                            yield place, name, is_of_runs, to_bytes(each)
+                        for partition, each in divide(name, some, self.partitions):
+                            yield partition, name, is_of_runs, to_bytes(each)
 
     def counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The counts of bundles, those of a partition in recorded order."""
@@ -132,17 +132,17 @@ def _rows(task: int, number: int, bundles: list[tuple[int, str, bool, bytes]]) -
     """Bundles of a task, numbered from `number` on."""
     import pyarrow as pa
 
-    places, names, are_of_runs, rows = map(list, zip(*bundles, strict=True))
+    partitions, names, are_of_runs, rows = map(list, zip(*bundles, strict=True))
     return pa.record_batch(
         [
-            pa.array(places, pa.int32()),
+            pa.array(partitions, pa.int32()),
             pa.array([task] * len(bundles), pa.int32()),
             pa.array(range(number, number + len(bundles)), pa.int32()),
             pa.array(names, pa.string()),
             pa.array(are_of_runs, pa.bool_()),
             pa.array(rows, pa.binary()),
         ],
-        names=["place", "task", "number", "protocol", "of_runs", "rows"],
+        names=["partition", "task", "number", "protocol", "of_runs", "rows"],
     )
 
 
@@ -171,9 +171,9 @@ def count(
     there = {name for row in found for name in row["protocols"]}
     names = tuple(name for name in spoken(capture, selection, layout) if name in there)
     # As many partitions as Spark shuffles into.
-    places = int(session.conf.get("spark.sql.shuffle.partitions") or 16)
-    bundling = _Bundling(tasks, names, places, Counting(scope, total.clock, now_of(capture), layout))
+    partitions = int(session.conf.get("spark.sql.shuffle.partitions") or 16)
+    bundling = _Bundling(tasks, names, partitions, Counting(scope, total.clock, now_of(capture), layout))
     bundles = tasks.over(session).mapInArrow(bundling.bundled, _BUNDLE)
-    in_order = bundles.repartitionById(places, "place").sortWithinPartitions("task", "number")
+    in_order = bundles.repartitionById(partitions, "partition").sortWithinPartitions("task", "number")
     counted = bundling.counting.collected(in_order.mapInArrow(bundling.counted, STATE))
     return total, {name: counted[name] for name in names if name in counted and counted[name]["rows"]}

@@ -59,18 +59,18 @@ class Segment(NamedTuple):
         return self.first, self.last
 
 
-def published(place: Location, wanted: Sequence[Span] | None = None, *, notes: int = 0) -> list[Segment]:
+def published(location: Location, wanted: Sequence[Span] | None = None, *, notes: int = 0) -> list[Segment]:
     """The existing segments of some, or of all, in order.
 
     Args:
-        place: The capture.
+        location: The capture.
         wanted: The numbers of the first and the last of each; all if None.
         notes: How many files of notes may be read for what they say of rows: each says it of up to 1024 segments.
 
     Raises:
         CaptureError: The capture cannot be read.
     """
-    return [Segment(*known) for known in _native.segments(place, wanted, notes=notes)]
+    return [Segment(*known) for known in _native.segments(location, wanted, notes=notes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,42 +113,42 @@ def find(settings: Settings, known: Collection[Location] = ()) -> dict[str, Capt
 
 
 def _directories(settings: Settings, known: Collection[Location]) -> Iterator[Location]:
-    for place in settings.paths:
-        if place in known:
-            yield place
-        elif is_pattern(place) and not is_folder(place):
-            yield from _matching(place, is_recursive=settings.is_recursive)
-        elif not is_folder(place):
-            message = f"{place}: {_of_file(place) if exists(place) else 'does not exist'}"
+    for location in settings.paths:
+        if location in known:
+            yield location
+        elif is_pattern(location) and not is_folder(location):
+            yield from _matching(location, is_recursive=settings.is_recursive)
+        elif not is_folder(location):
+            message = f"{location}: {_of_file(location) if exists(location) else 'does not exist'}"
             raise CaptureError(message)
-        elif is_capture(place):
-            yield place
+        elif is_capture(location):
+            yield location
         elif settings.is_recursive:
-            yield from below(place)
+            yield from below(location)
         else:
-            inside = next(below(place), None)
+            inside = next(below(location), None)
             hint = f", and {inside} is one: set the option recursive to true to read all in it" if inside else ""
-            message = f"{place}: is no capture{hint}"
+            message = f"{location}: is no capture{hint}"
             raise CaptureError(message)
 
 
 def _matching(pattern: Location, *, is_recursive: bool) -> Iterator[Location]:
     """The captures that match a pattern, or are below what does; other folders are passed over."""
-    places = [*matching(pattern)]
-    captures = [place for place in places if is_capture(place)]
+    locations = [*matching(pattern)]
+    captures = [location for location in locations if is_capture(location)]
     if is_recursive:
-        for place in places:
-            yield from [place] if place in captures else below(place)
+        for location in locations:
+            yield from [location] if location in captures else below(location)
     yield from () if is_recursive else captures
-    if not places or not (captures or is_recursive):
-        what = f"no capture: {places[0]} is none" if places else "no folder: a capture is named by its directory"
+    if not locations or not (captures or is_recursive):
+        what = f"no capture: {locations[0]} is none" if locations else "no folder: a capture is named by its directory"
         message = f"{pattern}: matches {what}"
         raise CaptureError(message)
 
 
-def _of_file(place: Location) -> str:
+def _of_file(location: Location) -> str:
     """The words about a file that is given as a capture."""
-    folder = place.parent
+    folder = location.parent
     if is_capture(folder):
         return f"is a file of a capture: name its directory, {folder}"
     return "is a file: name the directory of the capture"
@@ -159,12 +159,12 @@ def warn_of_others(settings: Settings, captures: Iterable[CapturePosition]) -> N
     protocol = settings.protocol
     if protocol in {None, EVERY}:
         return
-    places = [found.path for found in captures]
+    locations = [found.path for found in captures]
     only = {"protocol": protocol}
 
     def batches(most: int | None) -> Iterator[pa.RecordBatch]:
-        for place in places:
-            some = Capture(place, segments=_native.published(place)[:most])
+        for location in locations:
+            some = Capture(location, segments=_native.published(location)[:most])
             yield from native(some).reader(["seq"], only)
 
     try:
@@ -174,8 +174,8 @@ def warn_of_others(settings: Settings, captures: Iterable[CapturePosition]) -> N
     except (CaptureError, OSError, ValueError):
         # What cannot be read is named by the task that reads it.
         return
-    for place in places:
-        reading.warn_of_others(Capture(place, segments=_native.published(place)), str(protocol))
+    for location in locations:
+        reading.warn_of_others(Capture(location, segments=_native.published(location)), str(protocol))
 
 
 def absent(there: Sequence[Span], wanted: Sequence[Span]) -> list[Span]:
@@ -194,9 +194,9 @@ def absent(there: Sequence[Span], wanted: Sequence[Span]) -> list[Span]:
     return gone
 
 
-def bytes_of(place: Location, numbers: range) -> int:
+def bytes_of(location: Location, numbers: range) -> int:
     """The bytes of segments by number, estimated if there are many, without listing them."""
-    each = _native.sizes(place, [*numbers[:: max(1, len(numbers) // _ASKED)]])
+    each = _native.sizes(location, [*numbers[:: max(1, len(numbers) // _ASKED)]])
     return sum(each) * len(numbers) // max(1, len(each))
 
 

@@ -44,7 +44,7 @@ def need_start(settings: Settings, captures: Mapping[str, CapturePosition]) -> N
             hint = (
                 did_you_mean(capture_id, captures) or ": leave it out, or take an id that trunkline capture info shows"
             )
-            message = f"option startingOffsets: there is no capture {capture_id} in {_places(settings)}{hint}"
+            message = f"option startingOffsets: there is no capture {capture_id} in {_locations(settings)}{hint}"
             raise LocalProtocolError(message)
 
 
@@ -79,7 +79,9 @@ def need_these(positions: Mapping[str, int], captures: Mapping[str, CapturePosit
         CaptureError: None of its captures is read.
     """
     if positions and captures and captures.keys().isdisjoint(positions):
-        message = f"the checkpoint is about capture {min(positions)}, which is not in {_places(settings)}: {_ANOTHER}"
+        message = (
+            f"the checkpoint is about capture {min(positions)}, which is not in {_locations(settings)}: {_ANOTHER}"
+        )
         raise CaptureError(message)
 
 
@@ -102,5 +104,5 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _places(settings: Settings) -> str:
+def _locations(settings: Settings) -> str:
     return ", ".join(map(str, settings.paths))

@@ -275,13 +275,13 @@ def location_at(given: str, options: Mapping[str, str]) -> Location:
     Raises:
         LocalProtocolError: The URL is invalid, or the file system has no such options.
     """
-    place = location_of(given)
-    if isinstance(place, Path):
+    location = location_of(given)
+    if isinstance(location, Path):
         if options:
             message = f"option fileSystem.{min(options).removeprefix(_FILE_SYSTEM)}: is for URLs of stores, and {given!r} is a path"
             raise LocalProtocolError(message)
-        return path_of(os.fspath(place))
-    parts = urlsplit(place.text)
+        return path_of(os.fspath(location))
+    parts = urlsplit(location.text)
     who = [_FILE_SYSTEM + name for name in _CREDENTIALS]
     key, secret = map(options.get, who)
     if (key is None) != (secret is None):
@@ -300,11 +300,11 @@ def path_of(given: str) -> Path:
     Raises:
         LocalProtocolError: It is not on a file system of this machine.
     """
-    place = location_of(given)
-    if isinstance(place, Url):
-        message = f"{place}: captures are written to file systems of this machine; trunkline capture ship copies them to stores"
+    location = location_of(given)
+    if isinstance(location, Url):
+        message = f"{location}: captures are written to file systems of this machine; trunkline capture ship copies them to stores"
         raise LocalProtocolError(message)
-    text = os.fspath(place)
+    text = os.fspath(location)
     if not os.path.isabs(text) and _SERVER.search(os.getcwd()):  # noqa: PTH109, PTH117 - text, perhaps not a path
         message = f"{given!r}: a relative path means nothing to a Connect server: give an absolute one"
         raise LocalProtocolError(message)
@@ -398,14 +398,14 @@ def _start(text: str) -> Start:
     try:
         given = json.loads(text)
         # Skip the query in an offset of a checkpoint.
-        return {name: _segment(place) for name, place in given.items() if name != QUERY}
+        return {name: _segment(position) for name, position in given.items() if name != QUERY}
     except (ValueError, AttributeError, TypeError, KeyError, RecursionError):
         message = f'expected earliest, latest or JSON such as {{"CAPTURE_ID": {{"segment": 3}}}}, not {text[:_SHOWN]!r}'
         raise LocalProtocolError(message) from None
 
 
-def _segment(place: Any) -> int:
-    number = place["segment"] if isinstance(place, dict) else place
+def _segment(position: Any) -> int:
+    number = position["segment"] if isinstance(position, dict) else position
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise ValueError
     return number

@@ -20,23 +20,23 @@ _BRACES = re.compile(r"\{([^{}]*)\}")
 _PIECE = re.compile(r"\*|\?|\[(\^?)([^\]]+)\]|(.)", re.DOTALL)
 
 
-def is_pattern(place: Location) -> bool:
+def is_pattern(location: Location) -> bool:
     """Whether a path has a pattern; of a URL, what follows a question mark are options."""
-    return bool(_PATTERN.search(_text(place)))
+    return bool(_PATTERN.search(_text(location)))
 
 
-def matching(place: Location) -> Iterator[Location]:
+def matching(location: Location) -> Iterator[Location]:
     """The folders that match a pattern, each once, in order. Names that begin with a dot or an underscore must be matched so.
 
     Raises:
         CaptureError: The store cannot be asked.
     """
     seen = set()
-    for text in _alternatives(_text(place)):
+    for text in _alternatives(_text(location)):
         fixed = re.split(r"[*?\[]", text, maxsplit=1)[0]
         base, _, _ = fixed.rpartition("/")
         names = [name for name in text[len(base) :].split("/") if name]
-        for found in _below(_with(place, base or "/"), names):
+        for found in _below(_with(location, base or "/"), names):
             if found not in seen and is_folder(found):
                 seen.add(found)
                 yield found
@@ -76,10 +76,10 @@ def _alternatives(text: str) -> Iterator[str]:
         yield from _alternatives(text[: found.start()] + part + text[found.end() :])
 
 
-def _text(place: Location) -> str:
-    return place.as_posix() if isinstance(place, Path) else urlsplit(place.text).path
+def _text(location: Location) -> str:
+    return location.as_posix() if isinstance(location, Path) else urlsplit(location.text).path
 
 
-def _with(place: Location, text: str) -> Location:
-    """The place with another path."""
-    return Path(text) if isinstance(place, Path) else Url(urlunsplit(urlsplit(place.text)._replace(path=text)))
+def _with(location: Location, text: str) -> Location:
+    """The location with another path."""
+    return Path(text) if isinstance(location, Path) else Url(urlunsplit(urlsplit(location.text)._replace(path=text)))

@@ -30,7 +30,7 @@ _EXPANSION = 2
 class _Unit:
     """What is not divided: a segment, or a row group of one."""
 
-    place: Location
+    location: Location
     segment: Segment
     cost: int
     within: Span | None = None
@@ -44,13 +44,13 @@ def parts(captures: Mapping[Location, Sequence[Segment]], division: Division | N
     Raises:
         CaptureError: The footer of a segment that is to be divided cannot be read.
     """
-    units = [unit for place, segments in captures.items() for unit in _units(place, segments)]
+    units = [unit for location, segments in captures.items() for unit in _units(location, segments)]
     target = (division or Division()).target(sum(unit.cost for unit in units))
     divided = (part for unit in units for part in (_divided(unit) if unit.cost > target else [unit]))
     return [Part(tuple(_pieces(group))) for group in _groups(divided, target)]
 
 
-def _units(place: Location, segments: Sequence[Segment]) -> Iterator[_Unit]:
+def _units(location: Location, segments: Sequence[Segment]) -> Iterator[_Unit]:
     known = [
         None if segment.rows is None or segment.frame_bytes is None else segment.frame_bytes + segment.rows * _ROW_BYTES
         for segment in segments
@@ -59,12 +59,12 @@ def _units(place: Location, segments: Sequence[Segment]) -> Iterator[_Unit]:
     on_disk = sum(size for _, size in costs)
     expansion = sum(cost for cost, _ in costs) / on_disk if on_disk else _EXPANSION
     for segment, cost in zip(segments, known, strict=True):
-        yield _Unit(place, segment, _OPENING_BYTES + (int(segment.bytes * expansion) if cost is None else cost))
+        yield _Unit(location, segment, _OPENING_BYTES + (int(segment.bytes * expansion) if cost is None else cost))
 
 
 def _divided(unit: _Unit) -> list[_Unit]:
     """The row groups of a segment."""
-    groups = _native.groups(unit.place, unit.segment.span, unit.segment.bytes)
+    groups = _native.groups(unit.location, unit.segment.span, unit.segment.bytes)
     rows = sum(last - first + 1 for first, last in groups)
     if len(groups) < 2:
         return [unit]
@@ -86,11 +86,13 @@ def _groups(units: Iterator[_Unit], target: int) -> Iterator[list[_Unit]]:
 
 def _pieces(group: Sequence[_Unit]) -> Iterator[Piece]:
     # What is divided is a piece of its own.
-    for (place, divided), members in itertools.groupby(group, lambda unit: (unit.place, unit.within and unit.segment)):
+    for (location, divided), members in itertools.groupby(
+        group, lambda unit: (unit.location, unit.within and unit.segment)
+    ):
         units = [*members]
         if divided is None:
             spans, sizes = tuple(unit.segment.span for unit in units), tuple(unit.segment.bytes for unit in units)
-            yield Piece(place, spans, sizes)
+            yield Piece(location, spans, sizes)
         else:
             [(first, _), *_], (_, last) = [unit.within or (0, 0) for unit in units], units[-1].within or (0, 0)
-            yield Piece(place, (divided.span,), (divided.bytes,), (first, last))
+            yield Piece(location, (divided.span,), (divided.bytes,), (first, last))

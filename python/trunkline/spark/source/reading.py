@@ -39,20 +39,20 @@ class Piece:
     """Segments of one capture, in order.
 
     Attributes:
-        place: The capture.
+        location: The capture.
         segments: The numbers of the first and the last of each.
         sizes: The bytes of each.
         within: The numbers of the first and the last row, if it has not all of them.
     """
 
-    place: Location
+    location: Location
     segments: tuple[Span, ...]
     sizes: tuple[int, ...]
     within: Span | None = None
 
     def opened(self) -> Capture:
         """Its rows, without those of segments that are gone."""
-        return of_known(self.place, self.segments, self.sizes, self.within)
+        return of_known(self.location, self.segments, self.sizes, self.within)
 
 
 @dataclass
@@ -143,7 +143,7 @@ def _read(settings: Settings, part: Part, wanted: Wanted | None) -> Iterator[pa.
         capture = piece.opened()
         yield from (batch for batch in rows(capture) if batch.num_rows)
         if gone := native(capture).gone:
-            lost(settings, missing(piece.place, sorted(set(gone))))
+            lost(settings, missing(piece.location, sorted(set(gone))))
 
 
 def _decoded(settings: Settings, rows: Wanted | None) -> _Rows:

@@ -170,11 +170,11 @@ def _query(options: Mapping[str, str]) -> str:
     if _CHECKPOINT not in given:
         message = "name the query's checkpoint, by which each of its batches is written once: .option('checkpointLocation', …)"
         raise LocalProtocolError(message)
-    place = location_of(given[_CHECKPOINT])
-    found = _native.read_file(place, "metadata")
+    location = location_of(given[_CHECKPOINT])
+    found = _native.read_file(location, "metadata")
     if found is None:
         message = (
-            f"{place}: the checkpoint has no file metadata: name the query yourself, .option('txnAppId', 'lab-rows')"
+            f"{location}: the checkpoint has no file metadata: name the query yourself, .option('txnAppId', 'lab-rows')"
         )
         raise CaptureError(message)
     return str(json.loads(found)["id"])
