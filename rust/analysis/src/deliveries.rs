@@ -19,6 +19,7 @@ use crate::{
     fingerprint::fingerprint,
     fold::Fold,
     ordered::{Id, Ordered},
+    remembered::Remembered,
     settlements::{Content, DEAD, News, Settlements},
     table::{Cell, Columns, Kind},
 };
@@ -36,8 +37,9 @@ pub(crate) struct Deliveries {
     #[serde(skip)]
     budget: Budget,
     delivered: Ordered<Delivered>,
-    known: HashMap<u128, Known, RandomState>,
-    /// Their fingerprints, oldest first.
+    known: Remembered<Known>,
+    /// Their fingerprints, oldest first, in states of versions 4 to 7.
+    #[serde(default, skip_serializing)]
     order: VecDeque<u128>,
     /// Whether some were forgotten.
     #[serde(default)]
@@ -137,6 +139,9 @@ impl Fold for Deliveries {
     fn resize(&mut self, budget: Budget) {
         self.budget = budget;
         self.delivered.resize(budget);
+        if !self.order.is_empty() {
+            self.known.reorder(mem::take(&mut self.order));
+        }
     }
 
     fn evicted(&self) -> u64 {
@@ -216,13 +221,10 @@ impl Deliveries {
 
     /// What is known of contents that are equal to one.
     fn known(&mut self, key: u128) -> &mut Known {
-        if !self.known.contains_key(&key) {
-            self.order.push_back(key);
-            if self.order.len() > self.budget.share(REMEMBERED) {
-                self.forget_oldest();
-            }
+        if !self.known.contains(key) && self.known.len() >= self.budget.share(REMEMBERED) {
+            self.forget_oldest();
         }
-        self.known.entry(key).or_default()
+        self.known.get_or_default(key)
     }
 
     /// Keeps a rejected delivery, which may become a dead letter.
@@ -242,7 +244,7 @@ impl Deliveries {
         if !may_die {
             delivered.make_dead(false);
             self.delivered.complete(id);
-            if let Some(known) = self.known.get_mut(&key) {
+            if let Some(known) = self.known.get_mut(key) {
                 known.take_back(id);
             }
         }
@@ -253,7 +255,7 @@ impl Deliveries {
     /// A content of a stream is no longer among those that may be settled.
     fn close(&mut self, message: u128) -> Option<Open> {
         let open = self.open.remove(&message)?;
-        if let Some(known) = self.known.get_mut(&open.key) {
+        if let Some(known) = self.known.get_mut(open.key) {
             known.open = known.open.saturating_sub(1);
             self.pair_again(open.key);
         }
@@ -262,7 +264,7 @@ impl Deliveries {
 
     /// A dead letter is sent.
     fn bury(&mut self, key: u128, seq: i64) {
-        if let Some(known) = self.known.get_mut(&key) {
+        if let Some(known) = self.known.get_mut(key) {
             known.bury(seq);
             let first = self.unpaired.entry(key).or_insert(seq);
             *first = seq.min(*first);
@@ -271,7 +273,7 @@ impl Deliveries {
 
     /// What dead letters are paired with has changed.
     fn pair_again(&mut self, key: u128) {
-        if self.known.get(&key).is_some_and(Known::has_dead_letters) {
+        if self.known.get_mut(key).is_some_and(|known| known.has_dead_letters()) {
             self.unpaired.entry(key).or_insert(i64::MAX);
         }
     }
@@ -279,7 +281,7 @@ impl Deliveries {
     /// Pairs the dead letters of contents of which something has changed.
     pub(crate) fn pair_dead_letters(&mut self) {
         for (key, first) in mem::take(&mut self.unpaired) {
-            let Some(known) = self.known.get_mut(&key) else { continue };
+            let Some(known) = self.known.get_mut(key) else { continue };
             let lost = known.pair(first, &mut self.delivered, &mut self.changed);
             self.left_out = self.left_out.saturating_add(lost);
         }
@@ -288,7 +290,7 @@ impl Deliveries {
     /// Forgets the oldest content: it is unknown when it comes again.
     fn forget_oldest(&mut self) {
         self.has_forgotten = true;
-        if let Some(known) = self.order.pop_front().and_then(|oldest| self.known.remove(&oldest)) {
+        if let Some(known) = self.known.pop() {
             for id in known.end(&mut self.delivered) {
                 self.evicted = self.evicted.saturating_add(u64::from(self.delivered.get(id).is_some()));
                 self.delivered.complete(id);

@@ -18,6 +18,7 @@ mod ordered;
 mod passing;
 mod payloads;
 mod queues;
+mod remembered;
 mod requests;
 mod rollout;
 mod rows;
