@@ -20,7 +20,7 @@ from peers.commands import release
 from peers.decoded_files import alter
 from peers.recorded import write
 from trunkline import capture, cdtp
-from trunkline.capture.exporting import with_statistics
+from trunkline.capture.exporting import prunable
 from trunkline.errors import CaptureError, LocalProtocolError
 
 # Large enough that the middle of a segment is in no stamp.
@@ -292,6 +292,7 @@ def test_statistics_leave_out_no_number(with_nan, write_file):
     [group] = [parquet.read_metadata(file).row_group(0)]
     columns = [group.column(at) for at in range(group.num_columns)]
     assert {column.path_in_schema for column in columns if not column.is_stats_set} == {"tag_x"}
+    assert {column.path_in_schema for column in columns if not column.has_dictionary_page} >= {"tag_x"}
 
 
 def test_columns_in_columns_have_statistics_but_for_numbers_that_may_be_nan(tmp_path):
@@ -304,7 +305,7 @@ def test_columns_in_columns_have_statistics_but_for_numbers_that_may_be_nan(tmp_
     }
     values = {"a.b": [{"f": 1.0, "i": 1}], "m": [("k", 1.0)], "l": [1], "h": np.float16(1)}
     table = pa.table({name: pa.array([values[name]], kind) for name, kind in kinds.items()})
-    parquet.write_table(table, tmp_path / "t.parquet", write_statistics=with_statistics(table.schema))
+    parquet.write_table(table, tmp_path / "t.parquet", write_statistics=prunable(table.schema))
     group = parquet.read_metadata(tmp_path / "t.parquet").row_group(0)
     columns = [group.column(at) for at in range(group.num_columns)]
     paths = [column.path_in_schema for column in columns if column.is_stats_set]

@@ -208,6 +208,15 @@ def test_what_is_no_number_is_above_all_numbers(tmp_path, session):
         assert [[row.sequence for row in table.where(condition).collect()] for table in tables] == [[1], [1]]
 
 
+def test_zero_is_zero_with_either_sign(tmp_path, session):
+    messages = [("in", None, release("Det", 0, at, b"x", tags={"x": x})) for at, x in enumerate([-0.0, -0.0, 5.0])]
+    path = record(tmp_path / "capture", "cdtp", messages)
+    capture.compact(path, decode={"cdtp": {"tags": {"x": "double"}}})
+    table = spark.decode(session.read.parquet(str(path)), "cdtp", tags={"x": "double"})
+    assert decoded_files(table)
+    assert [table.where(condition).count() for condition in ("tag_x = 0.0D", "tag_x in (-0.0D)")] == [2, 2]
+
+
 def test_a_session_that_skips_files_does_not_skip_messages(recorded, tables, session, request):
     path = recorded(400)
     capture.compact(path, decode={"cdtp": {"tags": None}})

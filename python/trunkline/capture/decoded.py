@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Decoded", "Marks", "all_options", "beside", "is_linked", "newest", "numbered", "rows_within", "stamp_of"]
 
-# Raised when the same frames are decoded into other columns or values. Files of version 1 have statistics of numbers that leave NaN
-# out.
+# Raised when the same frames are decoded into other columns or values. By files of version 1 readers skip rows with NaN.
 _VERSION = 2
 
 # Where the footer has the marks.

@@ -20,7 +20,7 @@ from trunkline._native.columns import Shredding
 from trunkline._processes import runs
 from trunkline.capture.decoded import Decoded, Marks, all_options, is_linked, newest, numbered, stamp_of
 from trunkline.capture.decoding import Decoding
-from trunkline.capture.exporting import is_variant, with_statistics
+from trunkline.capture.exporting import is_variant, prunable
 from trunkline.capture.reading import DECODED, Capture, native
 from trunkline.capture.recovery import Decode, DecodedFiles
 from trunkline.capture.selecting import Selected, Selection
@@ -230,7 +230,8 @@ def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks:
         scratch,
         first.schema,
         compression="zstd",
-        write_statistics=with_statistics(first.schema),
+        write_statistics=prunable(first.schema),
+        use_dictionary=prunable(first.schema),
         write_page_index=True,
         write_page_checksum=True,
     ) as writer:

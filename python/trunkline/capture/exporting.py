@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from trunkline.capture.selecting import Selection
 
-__all__ = ["export", "is_variant", "to_json", "with_statistics", "write"]
+__all__ = ["export", "is_variant", "prunable", "to_json", "write"]
 
 Out: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
@@ -291,8 +291,10 @@ class _Parquet(_Writer):
     def _begin(self) -> None:
         from pyarrow import parquet
 
-        statistics = with_statistics(self._schema)
-        self._writer = parquet.ParquetWriter(self._file, self._schema, compression="zstd", write_statistics=statistics)
+        some = prunable(self._schema)
+        self._writer = parquet.ParquetWriter(
+            self._file, self._schema, compression="zstd", write_statistics=some, use_dictionary=some
+        )
 
 
 class _Arrow(_Writer):
@@ -368,13 +370,13 @@ def is_variant(field: pa.Field) -> bool:
     return (field.metadata or {}).get(b"ARROW:extension:name") == b"arrow.parquet.variant"
 
 
-def with_statistics(schema: pa.Schema) -> list[str]:
-    """The columns of a Parquet file that get statistics, by their paths.
+def prunable(schema: pa.Schema) -> list[str]:
+    """The columns of a Parquet file that get statistics and dictionaries, by their paths: by these, readers skip rows.
 
-    Numbers that may be NaN get none: Arrow's leave NaN out, and to Spark and DuckDB it is the largest number, so that they would skip rows
-    that a condition holds for.
+    Floating-point ones get none, as readers would skip rows that a condition holds for. Arrow's statistics leave NaN out, which is above
+    all numbers to Spark and DuckDB; and to Spark a dictionary with -0.0 has no 0.0.
     """
-    return [path for field in schema for path, kind in _leaves(field.name, field.type) if not _may_be_nan(kind)]
+    return [path for field in schema for path, kind in _leaves(field.name, field.type) if not _is_floating(kind)]
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
@@ -393,7 +395,7 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
         yield path, kind
 
 
-def _may_be_nan(kind: pa.DataType) -> bool:
+def _is_floating(kind: pa.DataType) -> bool:
     from pyarrow import types
 
     return bool(types.is_floating(kind.value_type if types.is_dictionary(kind) else kind))
