@@ -22,6 +22,7 @@ BENCHES = [
     "benches.cdt.pulls",
     "benches.cdt.soak",
     "benches.spark.decode",
+    "benches.spark.memory",
     "benches.spark.payload",
     "benches.spark.planning",
     "benches.spark.report",
