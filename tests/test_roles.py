@@ -235,3 +235,47 @@ def test_what_a_role_logged_is_written_once_it_is_closed(name, twin, slow_log, t
             with opened(name, tmp_path, **given):
                 log(logging.getLogger("trunkline"), logging.WARNING, "its last words", None)
         assert any("its last words" in text for text in slow_log.texts)
+
+
+# Interrupts the end of many clients at any moment, and says whether the log of another role is written after that.
+INTERRUPTED = """
+import logging, random, signal, time
+from trunkline import cdtp, dcp
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+class Kept(logging.Handler):
+    def emit(self, record):
+        texts.append(record.getMessage())
+
+texts = []
+logging.getLogger("trunkline").addHandler(Kept())
+logging.getLogger("trunkline").setLevel(logging.INFO)
+signal.signal(signal.SIGALRM, interrupt)
+moments = random.Random(1)
+with dcp.Broker(bind="tcp://127.0.0.1:*") as broker:
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        client = dcp.Client(connect=broker.endpoints)
+        for most in (3e-4, 1e-2, 3e-4):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, moments.uniform(1e-6, most))
+                    client.close()
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                pass
+        client.close()
+texts.clear()
+with cdtp.Receiver(bind="tcp://127.0.0.1:*") as receiver, cdtp.Sender("D", connect=receiver.endpoints[0]) as sender:
+    sender.send(b"x")
+    receiver.receive(timeout_s=10)
+print(any("connected" in text for text in texts))
+"""
+
+
+def test_an_interrupt_while_a_role_closes_ends_no_log():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=False, timeout=50)
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr

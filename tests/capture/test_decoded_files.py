@@ -295,6 +295,20 @@ def test_statistics_leave_out_no_number(with_nan, write_file):
     assert {column.path_in_schema for column in columns if not column.has_dictionary_page} >= {"tag_x"}
 
 
+def test_a_name_with_a_dot_gives_no_statistics_to_another_column():
+    inner = pa.struct([pa.field("y", pa.float64())])
+    table = pa.table({"x": pa.array([{"y": math.nan}], inner), "x.y": pa.array([1], pa.int8()), "z": [1]})
+    assert prunable(table.schema) == ["z"]
+
+
+def test_what_cannot_be_removed_is_named(recorded):
+    capture.compact(recorded, decode={"cdtp": {}})
+    folder = recorded / "_decoded" / "cdtp" / "old.parquet"
+    folder.mkdir()
+    with pytest.raises(CaptureError, match=f"{folder}: cannot be removed: .*; remove it"):
+        capture.compact(recorded, decode={"cdtp": {}})
+
+
 def test_columns_in_columns_have_statistics_but_for_numbers_that_may_be_nan(tmp_path):
     inner = pa.struct([pa.field("f", pa.float32()), pa.field("i", pa.int8())])
     kinds = {

@@ -321,7 +321,8 @@ class _Thread:
         self._process = os.getpid()
         self._thread: threading.Thread | None = None
         self._watched: dict[int, _Watch] = {}
-        self._records: deque[_Record | threading.Event] = deque(maxlen=65_536)
+        # And what to call once those before it are written.
+        self._records: deque[_Record | Callable[[], None]] = deque(maxlen=65_536)
         self._wake: tuple[int, int] | None = None
         self._stopping = False
 
@@ -369,10 +370,12 @@ class _Thread:
         """Waits until pending records are written; with a timeout: a log handler may wait for this thread."""
         if self._process != os.getpid() or self._thread is None or threading.current_thread() is self._thread:
             return
-        written = threading.Event()
-        self._records.append(written)
+        # Not an event: an interrupt may leave its lock behind, and the thread would wait for that.
+        written = threading.Lock()
+        written.acquire()
+        self._records.append(written.release)
         self._notify()
-        written.wait(_PATIENCE_S)
+        written.acquire(timeout=_PATIENCE_S)
 
     def stop(self) -> None:
         if self._process != os.getpid() or self._thread is None:
@@ -443,8 +446,8 @@ class _Thread:
     def _write(self) -> None:
         while self._records:
             record = self._records.popleft()
-            if isinstance(record, threading.Event):
-                record.set()
+            if callable(record):
+                record()
                 continue
             logger, level, text, error, fields = record
             try:

@@ -26,7 +26,7 @@ class _Engine(Protocol):
     def disarm(self) -> None: ...
 
 
-def poll_engine(engine: _Engine, look: Callable[[], None], name: str, end: Callable[[], None]) -> None:
+def poll_engine(engine: _Engine, look: Callable[[], None], name: str, end: Callable[[], None]) -> Thread:
     """Calls `look` in a thread of its own whenever the engine has events, and `end` once the engine has ended.
 
     It is not the thread of the notices: a slow callback of another role would delay these answers.
@@ -48,7 +48,9 @@ def poll_engine(engine: _Engine, look: Callable[[], None], name: str, end: Calla
             pass
         end()
 
-    Thread(run, name).start()
+    thread = Thread(run, name)
+    thread.start()
+    return thread
 
 
 def answer_questions(

@@ -82,9 +82,14 @@ def _remove_needless(directory: Path) -> int:
             is_hidden, segment = file.name.startswith("."), numbered(file.name)[0]
             is_needed = segment in needed and file == files.get(segment, file)
             if not _is_being_written(file.name) if is_hidden else not is_needed:
-                with suppress(FileNotFoundError):
+                try:
                     file.unlink()
-                    removed += not is_hidden
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    message = f"{file}: cannot be removed: {error.strerror or error}; remove it"
+                    raise CaptureError(message) from error
+                removed += not is_hidden
     return removed
 
 

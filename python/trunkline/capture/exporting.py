@@ -376,7 +376,10 @@ def prunable(schema: pa.Schema) -> list[str]:
     Floating-point ones get none, as readers would skip rows that a condition holds for. Arrow's statistics leave NaN out, which is above
     all numbers to Spark and DuckDB; and to Spark a dictionary with -0.0 has no 0.0.
     """
-    return [path for field in schema for path, kind in _leaves(field.name, field.type) if not _is_floating(kind)]
+    leaves = [leaf for field in schema for leaf in _leaves(field.name, field.type)]
+    # A column with a dot in its name may have the path of another one.
+    floating = {path for path, kind in leaves if _is_floating(kind)}
+    return [path for path, _ in leaves if path not in floating]
 
 
 def _leaves(path: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:

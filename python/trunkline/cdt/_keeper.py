@@ -86,13 +86,14 @@ class Keeper:
         self._updated: list[tuple[str, str, str, int]] = []
         self._is_noting = False
         self._parting_s = _PARTING_S
-        self._over = threading.Event()
         self._process = os.getpid()
         self._pool: Pool | None = None
+        # Waits for the end of the engine, and ends the store after it.
+        self._thread: threading.Thread | None = None
         simulation = native.simulation
         if simulation is None:
             self._pool = Pool(_THREADS, _NAME)
-            poll_engine(native.asked, self._look, f"{_NAME}-questions", self._end)
+            self._thread = poll_engine(native.asked, self._look, f"{_NAME}-questions", self._end)
         else:
             simulation.watch(self._look)
 
@@ -100,8 +101,8 @@ class Keeper:
         """Waits until the store has what is in progress, for so long at most, and is closed. The engine has ended."""
         self._parting_s = max(drain_s, _PARTING_S)
         # In a child after fork its threads do not exist: those of the parent go on.
-        if self._pool is not None and self._process == os.getpid():
-            self._over.wait()
+        if self._thread is not None and self._process == os.getpid():
+            self._thread.join()
 
     def count(self) -> int:
         """The configurations in the store; in one on a server, without those of others since the start."""
@@ -330,4 +331,3 @@ class Keeper:
                 self._note()
         finally:
             self.access.end()
-            self._over.set()
