@@ -245,12 +245,12 @@ from trunkline import cdtp, dcp
 def interrupt(*_):
     raise KeyboardInterrupt
 
-class Kept(logging.Handler):
+class Log(logging.Handler):
     def emit(self, record):
         texts.append(record.getMessage())
 
 texts = []
-logging.getLogger("trunkline").addHandler(Kept())
+logging.getLogger("trunkline").addHandler(Log())
 logging.getLogger("trunkline").setLevel(logging.INFO)
 signal.signal(signal.SIGALRM, interrupt)
 moments = random.Random(1)

@@ -6,6 +6,7 @@ for two cores: 128 MiB for each bucket, and 256 MiB of frames for a micro-batch.
 
 from __future__ import annotations
 
+import re
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benches.measure import arguments, machine, save
-from benches.spark.together import TABLES, captured
+from benches.spark.processes import below
+from benches.spark.together import TABLES, captured, streamed
 from trunkline import spark
 
 AIM_MIB = 400
@@ -24,24 +26,20 @@ _EVERY_S = 0.1
 
 @contextmanager
 def watched(jvm: int) -> Iterator[dict[int, float]]:
-    """The highest resident size of each process that a JVM has started, in MiB."""
+    """The highest resident size of each process below a JVM, in MiB."""
     peaks: dict[int, float] = {}
     is_over = threading.Event()
 
     def watch() -> None:
         while not is_over.wait(_EVERY_S):
-            parents, sizes = {}, {}
-            for process in Path("/proc").glob("[0-9]*/status"):
+            for pid in below(jvm):
                 try:
-                    fields = dict(line.split(":", 1) for line in process.read_text().splitlines())
+                    status = Path(f"/proc/{pid}/status").read_text()
                 except (FileNotFoundError, ProcessLookupError):
                     continue
-                parents[int(fields["Pid"])] = int(fields["PPid"])
-                sizes[int(fields["Pid"])] = int(fields.get("VmHWM", "0").split()[0]) / 1024
-            for pid, size in sizes.items():
-                # The daemon, which forks them, is a child of the JVM.
-                if parents.get(parents[pid]) == jvm:
-                    peaks[pid] = max(peaks.get(pid, 0.0), size)
+                # A process that has just ended has none.
+                if found := re.search(r"^VmHWM:\s*(\d+) kB", status, re.MULTILINE):
+                    peaks[pid] = int(found[1]) / 1024
 
     watching = threading.Thread(target=watch)
     watching.start()
@@ -66,10 +64,7 @@ def main() -> None:
             jvm = session.sparkContext._gateway.proc.pid  # noqa: SLF001 - pyspark has no other way to know
             with watched(jvm) as seen:
                 read = session.readStream.format("trunkline").options(**source).load(str(path))
-                writer = table(read).writeStream.format("noop").outputMode("update")
-                writer = writer.option("checkpointLocation", str(Path(directory) / "checkpoint"))
-                query = writer.trigger(availableNow=True).start()
-                query.awaitTermination()
+                query = streamed(table(read), Path(directory) / "checkpoint")
             peaks[rows] = len(query.recentProgress), max(seen.values())
             session.stop()
     lines = [

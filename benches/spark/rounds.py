@@ -8,10 +8,10 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benches.measure import RESULTS
+from benches.spark.processes import below, stat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,23 +70,10 @@ def in_turn(plans: Mapping[str, DataFrame], jvm: int, rows: int, rounds: int, wa
 
 def cpu_s(jvm: int) -> tuple[float, float]:
     """CPU seconds until now: of the JVM, and of all the processes below it."""
+    # Those that have ended count for the one that they ended under.
+    used = [sum(map(int, stat(process)[11:15])) for process in below(jvm)]
     ticks = os.sysconf("SC_CLK_TCK")
-    times, children = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            times[int(entry.name)] = [int(field) / ticks for field in fields[11:15]]
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-    below, todo = 0.0, list(children.get(jvm, ()))
-    while todo:
-        process = todo.pop()
-        # Those that have ended count for the one that they ended under.
-        below += sum(times[process])
-        todo += children.get(process, ())
-    return sum(times[jvm][:2]), below
+    return sum(map(int, stat(jvm)[11:13])) / ticks, sum(used) / ticks
 
 
 def measure(plan: DataFrame, jvm: int, rows: int) -> Round:

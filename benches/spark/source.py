@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benches.measure import machine, save
+from benches.spark.processes import below, stat
 from benches.spark.report import cdtp
 from trunkline import spark
 from trunkline._native.capture import Import
@@ -43,20 +44,14 @@ def captured(directory: Path, rows: int, segment_bytes: int = 8 << 20) -> None:
 def cpu_s() -> float:
     """The CPU that this process and all that it has started have used."""
     total = 0.0
-    pids = [os.getpid()]
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
-            parents[int(entry.name)] = int(fields[1])
-    while pids:
-        pid = pids.pop()
-        # Its own and that of the children that have ended.
-        used = sum(map(int, _stat(pid)[11:15])) / os.sysconf("SC_CLK_TCK")
-        if _is_daemon(parents.get(pid, 0)):
-            _workers[pid] = max(used, _workers.get(pid, 0.0))
-        else:
-            total += used
-        pids += [child for child, parent in parents.items() if parent == pid]
+    for pid in (os.getpid(), *below(os.getpid())):
+        if fields := stat(pid):
+            # Its own and that of the children that have ended.
+            used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+            if _is_daemon(int(fields[1])):
+                _workers[pid] = max(used, _workers.get(pid, 0.0))
+            else:
+                total += used
     return total + sum(_workers.values())
 
 
@@ -66,14 +61,6 @@ def _is_daemon(pid: int) -> bool:
         return b"daemon\0pyspark." in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat after the name; none for a process that has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 def measured(query: Callable[[], object]) -> tuple[float, float]:

@@ -26,6 +26,7 @@ from trunkline._native.capture import Import
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 AIM = 2.0
 # Into how many micro-batches a stream is cut.
@@ -72,16 +73,23 @@ def queries(
     segments = len(capture.open(path).segments)
 
     def stream(cuts: int) -> None:
-        options = {"maxSegmentsPerTrigger": math.ceil(segments / cuts)}
-        rows = session.readStream.format("trunkline").options(**source, **options).load(str(path))
-        writer = table(rows).writeStream.format("noop").outputMode("update")
-        writer = writer.option("checkpointLocation", str(scratch / f"{path.name}-{next(numbers)}"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        rows = session.readStream.format("trunkline").options(
+            **source, maxSegmentsPerTrigger=math.ceil(segments / cuts)
+        )
+        streamed(table(rows.load(str(path))), scratch / f"{path.name}-{next(numbers)}")
 
     def batch() -> None:
         drained(table(session.read.format("trunkline").options(**source).load(str(path))))
 
     return {"batch": batch, **{named(cuts): functools.partial(stream, cuts) for cuts in CUTS}}
+
+
+def streamed(rows: DataFrame, checkpoint: Path) -> StreamingQuery:
+    """Takes what is available of a stream, and writes nothing but its checkpoint."""
+    writer = rows.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
 
 
 def named(cuts: int) -> str:

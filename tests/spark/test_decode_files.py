@@ -41,6 +41,13 @@ def decoded_files(table):
     return sorted(uri.rpartition("/")[2] for uri in table.inputFiles() if "/_decoded/" in uri)
 
 
+def damage(file):
+    """Changes a bit of a page."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 1
+    file.write_bytes(data)
+
+
 def plain(table):
     return sorted(map(str, table.collect()))
 
@@ -138,9 +145,7 @@ def test_a_damaged_file_is_an_error(recorded, tables):
     path = recorded(400)
     capture.compact(path, decode={"cdtp": {"tags": None}})
     [file] = (path / "_decoded" / "cdtp").iterdir()
-    data = bytearray(file.read_bytes())
-    data[len(data) // 3] ^= 1
-    file.write_bytes(data)
+    damage(file)
     parquet, *_ = tables(path, tags=None)
     with pytest.raises((PySparkException, Py4JJavaError), match="FAILED_READ_FILE"):
         parquet.collect()
@@ -221,9 +226,7 @@ def test_a_session_that_skips_files_does_not_skip_messages(recorded, tables, ses
     path = recorded(400)
     capture.compact(path, decode={"cdtp": {"tags": None}})
     [file] = (path / "_decoded" / "cdtp").iterdir()
-    data = bytearray(file.read_bytes())
-    data[len(data) // 3] ^= 1
-    file.write_bytes(data)
+    damage(file)
     for name in ("ignoreCorruptFiles", "ignoreMissingFiles"):
         session.conf.set(f"spark.sql.files.{name}", "true")
         request.addfinalizer(lambda name=name: session.conf.unset(f"spark.sql.files.{name}"))

@@ -61,6 +61,9 @@ class Role:
     # The server of its metrics, if any.
     _scrapes: Scrapes | None = None
 
+    # The futures of what it has asked, if it asks.
+    _calls: Any = None
+
     @property
     def endpoints(self) -> tuple[str, ...]:
         """The endpoints it listens on, with the actual ports."""
@@ -147,7 +150,9 @@ class Role:
         return native
 
     def _conclude(self, native: Any) -> None:
-        """Once the engine has ended, however it was closed: reports its last notices and writes its log."""
+        """Once the engine has ended, however it was closed: completes its futures, reports its last notices and writes its log."""
+        if self._calls is not None:
+            self._calls.end()
         end(self._notices_of(native))
 
     def _let_go(self, native: Any) -> None:
@@ -158,7 +163,7 @@ class Role:
         """Logs unsent messages that no exception reports."""
 
     def _check_sent(self, native: Any, waited_s: float) -> None:
-        """Reports messages that the transport had accepted and did not send; nothing of roles whose messages may be lost."""
+        """Reports messages that the transport had accepted and did not send; of most roles none are missed."""
 
     def __del__(self) -> None:
         if self._scrapes is not None:

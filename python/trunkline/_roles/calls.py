@@ -162,7 +162,7 @@ class Calls(Generic[Reply]):
             raise LocalProtocolError(message)
         return timeout_s
 
-    def join(self) -> None:
+    def end(self) -> None:
         """Waits until every future is completed; the client is closed."""
         if self._simulation is not None:
             self._take()

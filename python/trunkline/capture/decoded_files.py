@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
 
 from trunkline._locations import begun_path, whole_or_none
 from trunkline._native import capture as _native
@@ -20,7 +19,7 @@ from trunkline._native.columns import Shredding
 from trunkline._processes import runs
 from trunkline.capture.decoded import Decoded, Marks, all_options, is_linked, newest, numbered, stamp_of
 from trunkline.capture.decoding import Decoding
-from trunkline.capture.exporting import is_variant, prunable
+from trunkline.capture.exporting import is_variant, parquet_writer
 from trunkline.capture.reading import DECODED, Capture, native
 from trunkline.capture.recovery import Decode, DecodedFiles
 from trunkline.capture.selecting import Selected, Selection
@@ -231,15 +230,7 @@ def _write_rows(scratch: Path, decoding: Decoding, part: _native.Capture, marks:
     of_first = {name: Shredding.of(first[name]) for name in variants} if shred else {}
     shreddings = {name: shredding for name, shredding in of_first.items() if shredding is not None}
     first = _shredded(first, shreddings)
-    with parquet.ParquetWriter(
-        scratch,
-        first.schema,
-        compression="zstd",
-        write_statistics=prunable(first.schema),
-        use_dictionary=prunable(first.schema),
-        write_page_index=True,
-        write_page_checksum=True,
-    ) as writer:
+    with parquet_writer(scratch, first.schema, write_page_index=True, write_page_checksum=True) as writer:
         for table in filter(len, itertools.chain([first], (_shredded(table, shreddings) for table in tables))):
             writer.write_table(table, row_group_size=len(table))
             rows += len(table)

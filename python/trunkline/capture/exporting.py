@@ -25,10 +25,11 @@ from trunkline.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import parquet
 
     from trunkline.capture.selecting import Selection
 
-__all__ = ["export", "is_variant", "prunable", "to_json", "write"]
+__all__ = ["export", "is_variant", "parquet_writer", "prunable", "to_json", "write"]
 
 Out: TypeAlias = str | os.PathLike[str] | IO[bytes]
 
@@ -289,12 +290,7 @@ class _Writer:
 
 class _Parquet(_Writer):
     def _begin(self) -> None:
-        from pyarrow import parquet
-
-        some = prunable(self._schema)
-        self._writer = parquet.ParquetWriter(
-            self._file, self._schema, compression="zstd", write_statistics=some, use_dictionary=some
-        )
+        self._writer = parquet_writer(self._file, self._schema)
 
 
 class _Arrow(_Writer):
@@ -368,6 +364,16 @@ def _or_null(text: str | None) -> str:
 def is_variant(field: pa.Field) -> bool:
     """Whether a column is a VARIANT."""
     return (field.metadata or {}).get(b"ARROW:extension:name") == b"arrow.parquet.variant"
+
+
+def parquet_writer(file: Path | IO[bytes], schema: pa.Schema, **options: bool) -> parquet.ParquetWriter:
+    """A writer of Parquet for readers of any kind."""
+    from pyarrow import parquet
+
+    some = prunable(schema)
+    return parquet.ParquetWriter(
+        file, schema, compression="zstd", write_statistics=some, use_dictionary=some, **options
+    )
 
 
 def prunable(schema: pa.Schema) -> list[str]:

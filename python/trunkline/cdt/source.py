@@ -555,10 +555,6 @@ class AsyncSource(SourceBase, AsyncEvents):
         self._need_home()
         return await self._calls.ask(call, timeout_s, timeout_s)
 
-    def _conclude(self, native: Any) -> None:
-        self._calls.end()
-        super()._conclude(native)
-
     async def pull(
         self,
         app_version_name: str,

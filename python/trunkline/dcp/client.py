@@ -213,10 +213,6 @@ class Client(ClientBase, BlockingRole):
         """
         self._finish(drain_s)
 
-    def _conclude(self, native: Any) -> None:
-        self._calls.join()
-        super()._conclude(native)
-
     def _abandon(self) -> None:
         self.close(drain_s=0.0)
 
@@ -286,10 +282,6 @@ class AsyncClient(ClientBase, AsyncRole):
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Client.close`."""
         await self._finish(drain_s)
-
-    def _conclude(self, native: Any) -> None:
-        self._calls.end()
-        super()._conclude(native)
 
     async def _abandon(self) -> None:
         await self.close(drain_s=0.0)

@@ -471,10 +471,6 @@ class AsyncWorker(WorkerBase, AsyncStream[Request]):
         """See `Worker.close`."""
         await self._finish(drain_s)
 
-    def _conclude(self, native: Any) -> None:
-        self._calls.end()
-        super()._conclude(native)
-
     async def _ended(self) -> None:
         worker = self._worker
 

@@ -368,10 +368,6 @@ class Connector(ConnectorBase, BlockingRole):
         """
         self._finish(drain_s)
 
-    def _conclude(self, native: Any) -> None:
-        self._calls.join()
-        super()._conclude(native)
-
     def _abandon(self) -> None:
         # The original exception takes precedence.
         with suppress(TimeoutError):
@@ -482,10 +478,6 @@ class AsyncConnector(ConnectorBase, AsyncStream[Message]):
     async def close(self, *, drain_s: float = _DRAIN_S) -> None:
         """See `Connector.close`."""
         await self._finish(drain_s)
-
-    def _conclude(self, native: Any) -> None:
-        self._calls.end()
-        super()._conclude(native)
 
     async def _abandon(self) -> None:
         # The original exception takes precedence.

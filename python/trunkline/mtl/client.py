@@ -406,7 +406,3 @@ class AsyncClient(ClientBase, AsyncRole):
     async def close(self) -> None:
         """See `Client.close`."""
         await self._finish(0.0)
-
-    def _conclude(self, native: Any) -> None:
-        self._calls.end()
-        super()._conclude(native)

@@ -557,7 +557,3 @@ class AsyncReader(FlowBase, AsyncStream[Content]):
     async def close(self) -> None:
         """See `Reader.close`."""
         await self._finish(_DRAIN_S)
-
-    def _conclude(self, native: Any) -> None:
-        self._calls.end()
-        super()._conclude(native)

@@ -11,13 +11,14 @@ from trunkline import capture
 from trunkline.capture.decoded import newest
 from trunkline.capture.reading import DECODED
 from trunkline.spark._paths import segment_of, spark_path, tables
-from trunkline.spark._plans import files_of
 from trunkline.spark.columns import Origin, decode_keeping
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame
+
+    from trunkline.spark._plans import Files
 
 __all__ = ["with_files"]
 
@@ -32,7 +33,7 @@ _AS_WRITTEN = {
 }
 
 
-def with_files(decoded: DataFrame) -> DataFrame:
+def with_files(decoded: DataFrame, files: Files) -> DataFrame:
     """The same messages; those of segments that are read as Parquet from their files of decoded messages, where these have all
     columns.
 
@@ -40,6 +41,7 @@ def with_files(decoded: DataFrame) -> DataFrame:
 
     Args:
         decoded: The messages, as they were decoded.
+        files: What their rows are read from.
     """
     from pyspark.errors import AnalysisException
 
@@ -48,8 +50,7 @@ def with_files(decoded: DataFrame) -> DataFrame:
     origin = Origin.of(decoded)
     assert origin is not None, "it is as it was decoded"
     rows, protocol = origin.rows, origin.decoder.protocol.name
-    files = files_of(rows)
-    if files is None or {*rows.columns} != {*capture.schema().names}:
+    if {*rows.columns} != {*capture.schema().names}:
         return decoded
     beside = _beside(files.uris, protocol)
     if not beside:

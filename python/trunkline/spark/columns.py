@@ -16,6 +16,7 @@ from trunkline.spark._comments import comment, commented
 from trunkline.spark._lazy import F
 from trunkline.spark._missing import needs_extra
 from trunkline.spark._paths import warn_unless_recorded
+from trunkline.spark._plans import files_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -229,11 +230,15 @@ def decode(
     if not hasattr(df, "mapInArrow"):
         refuse("df", "a Spark DataFrame", df)
     decoded = decode_keeping(df, decoder, (*decoder.protocol.kept, *_own(df, decoder)), columns)
-    warn_unless_recorded([] if df.isStreaming else df.inputFiles(), protocol)
+    files = files_of(df)
+    if files is None:
+        warn_unless_recorded([] if df.isStreaming else df.inputFiles(), protocol)
+        return decoded
+    warn_unless_recorded(files.uris, protocol)
     # Imported late: it decodes what no file has.
     from trunkline.spark.beside import with_files
 
-    return with_files(decoded)
+    return with_files(decoded, files)
 
 
 def _own(df: DataFrame, decoder: Decoder) -> list[str]:
